@@ -1,0 +1,20 @@
+"""Penstock: supervised services on one small runtime.
+
+Every queue is bounded and says what happens when it is full; every wait has a deadline; every task has a parent; every
+shutdown drains. The floors of the house, each of which knows only those below it:
+
+    cli                          one module per command; parses, calls, prints
+    node                         builds the services and hangs them under one root supervisor
+    services, admin              the services, strangers to each other; dashboard and operator pages
+    clients                      contracts over the network and in memory
+    net                          sockets: HTTP listener and client, frame endpoint, TLS
+    contracts, wire, capability  what services may ask of each other; bytes to values and back; tokens
+    config                       the one schema, loading, precedence, reload
+    kernel                       the runtime; standard library only
+
+Beside the house stand ``testing`` (the shipped test kit) and ``lint`` (the concurrency rules): neither is imported by it.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
