@@ -1,0 +1,47 @@
+"""The node's event bus: a broadcast of small facts. Telemetry, never truth: who lags asks for the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.kernel.broadcast import Broadcast
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A service's readiness changed."""
+
+    service: str
+    ok: bool
+    gate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigUpdated:
+    """A new configuration snapshot is in force."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCrashed:
+    """A supervised task crashed; the supervisor has already decided what follows."""
+
+    service: str
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """The node was asked to stop."""
+
+    cause: str
+
+
+KernelEvent = Health | ConfigUpdated | ServiceCrashed | Shutdown
+
+if TYPE_CHECKING:
+    Bus = Broadcast[KernelEvent]

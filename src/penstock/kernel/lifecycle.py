@@ -1,0 +1,102 @@
+"""Phases of a service's life, the signal its tasks observe, and what a stop request means.
+
+Running -> Draining -> Stopped, or Draining -> Aborting -> Stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import Final
+
+from penstock.kernel.watch import Watch
+
+# A second SIGINT counts as impatience only this long after the first: a terminal may send it twice.
+IMPATIENCE_S: Final = 1.0
+
+
+class Phase(enum.Enum):
+    """Where a service is in its life."""
+
+    RUNNING = "running"
+    DRAINING = "draining"
+    ABORTING = "aborting"
+    STOPPED = "stopped"
+
+    def follows(self, other: Phase) -> bool:
+        """Tell whether this phase comes after the other."""
+        order = list(Phase)
+        return order.index(self) > order.index(other)
+
+
+class Shutdown:
+    """What one task sees of the end: first "stop taking work", then, for listeners, "close"."""
+
+    __slots__ = ("_phase",)
+
+    def __init__(self, name: str) -> None:
+        """Start in Running."""
+        self._phase: Watch[Phase] = Watch(f"shutdown:{name}", Phase.RUNNING)
+
+    @property
+    def phase(self) -> Phase:
+        """Return the phase this task is asked to be in."""
+        return self._phase.value
+
+    @property
+    def draining(self) -> bool:
+        """Tell whether the task was asked to stop taking work."""
+        return self._phase.value is not Phase.RUNNING
+
+    def request(self, phase: Phase) -> None:
+        """Move on; only the supervisor calls this. Repeats change nothing, and there is no way back."""
+        if phase.follows(self._phase.value):
+            self._phase.set(phase)
+
+    async def wait(self) -> None:
+        """Wait until asked to drain; returns at once if that was before."""
+        while not self.draining:
+            await self._phase.wait()
+
+    async def stopped(self) -> None:
+        """Wait until asked to close: everything behind this task has ended."""
+        while self._phase.value is not Phase.STOPPED:
+            await self._phase.wait()
+
+    async def sleep(self, seconds: float) -> bool:
+        """Sleep, but return early (True) when asked to drain: the only sleep of a background loop."""
+        if self.draining:
+            return True
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+        timer = loop.call_later(seconds, woken.set)
+        receiver = self._phase.on_change(woken.set)
+        try:
+            await woken.wait()
+        finally:
+            timer.cancel()
+            receiver()
+        return self.draining
+
+
+class StopRequests:
+    """Turns signals into a verdict, purely: the first drains, a later impatient SIGINT cuts the deadline."""
+
+    __slots__ = ("_first_sigint_at", "asked")
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self.asked = False
+        self._first_sigint_at: float | None = None
+
+    def receive(self, signal: str, now: float) -> Phase | None:
+        """Return the phase to move to, or None for a repeat that changes nothing."""
+        if signal == "SIGINT" and self._first_sigint_at is not None:
+            impatient = now - self._first_sigint_at >= IMPATIENCE_S
+            return Phase.ABORTING if impatient else None
+        if signal == "SIGINT":
+            self._first_sigint_at = now
+        if self.asked:
+            return None
+        self.asked = True
+        return Phase.DRAINING

@@ -1,0 +1,124 @@
+"""One structured event a line, on standard `logging`; what must never be written is cut out here.
+
+`Log("svc-mailbox").info("send.accepted", corr_id=..., shard=3)`: the event is the message, the fields are
+data. A host application that configures logging itself gets ordinary records with `record.fields`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+ROOT: Final = "penstock"
+REDACTED: Final = "[redacted]"
+_SECRET_WORDS: Final = ("token", "authorization", "payload", "secret", "signature", "password", "cookie", "private")
+_SECRET_NAMES: Final = frozenset({"body", "address", "seed", "receipt", "cap", "capability"})
+_KEY: Final = re.compile(r"(?:^|[^a-z]|api)keys?(?:$|[^a-z])")
+_LEVEL_COLOURS: Final = {"DEBUG": "2", "INFO": "36", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+
+
+class Log:
+    """A service's voice: names the service once, then says events."""
+
+    __slots__ = ("_logger", "service")
+
+    def __init__(self, service: str) -> None:
+        """Speak through the logger `penstock.<service>`."""
+        self.service = service
+        self._logger = logging.getLogger(f"{ROOT}.{service}")
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Say something only a developer wants to hear."""
+        self._say(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Say that something worth knowing happened."""
+        self._say(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Say that something is off but handled."""
+        self._say(logging.WARNING, event, fields)
+
+    def error(self, event: str, *, error: BaseException | None = None, **fields: object) -> None:
+        """Say that something failed; the error's type and stack go along, its arguments only as its message."""
+        if error is not None:
+            fields["error"] = type(error).__name__
+            fields["reason"] = str(error)
+            fields["stack"] = "".join(traceback.format_exception(error))
+        self._say(logging.ERROR, event, fields)
+
+    def _say(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            record = {"service": self.service, "event": event, **redact(fields)}
+            self._logger.log(level, event, extra={"fields": record})
+
+
+def redact(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields with everything secret cut out, by name, at every depth."""
+    return {str(name): REDACTED if _is_secret(str(name)) else _redact_value(value) for name, value in fields.items()}
+
+
+def _redact_value(value: object) -> object:
+    if isinstance(value, Mapping):
+        return redact(value)
+    return [_redact_value(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _is_secret(name: str) -> bool:
+    lowered = name.lower()
+    if lowered in _SECRET_NAMES or _KEY.search(lowered):
+        return True
+    return any(word in lowered for word in _SECRET_WORDS)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Turn a record into a line; records of other libraries get their message as the event."""
+        fields = getattr(record, "fields", None) or {"service": record.name, "event": record.getMessage()}
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"ts": moment, "level": record.levelname.lower(), **fields}
+        if record.exc_info and "stack" not in line:
+            line["stack"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """A line a person reads: time, level, service, event, then the fields."""
+
+    def __init__(self, *, colour: bool) -> None:
+        """Use colour only on a terminal."""
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Turn a record into a line, with a stack below it where there is one."""
+        fields = dict(getattr(record, "fields", None) or {"service": record.name, "event": record.getMessage()})
+        stack = fields.pop("stack", "")
+        moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        head = f"{moment} {self._level(record.levelname)} {fields.pop('service')} {fields.pop('event')}"
+        tail = " ".join(f"{name}={value}" for name, value in fields.items())
+        return f"{head} {tail}".rstrip() + (f"\n{stack}".rstrip() if stack else "")
+
+    def _level(self, name: str) -> str:
+        word = f"{name.lower():<7}"
+        return f"\x1b[{_LEVEL_COLOURS.get(name, '0')}m{word}\x1b[0m" if self._colour else word
+
+
+def configure(style: Literal["auto", "json", "text"] = "auto", level: str = "info") -> None:
+    """Send penstock's events to standard error; called by the command line, never by a library import."""
+    tty = sys.stderr.isatty()
+    handler = logging.StreamHandler(sys.stderr)
+    as_text = style == "text" or (style == "auto" and tty)
+    handler.setFormatter(TextFormatter(colour=tty) if as_text else JsonFormatter())
+    logger = logging.getLogger(ROOT)
+    logger.handlers[:] = [handler]
+    logger.setLevel("WARNING" if level == "warn" else level.upper())
+    logger.propagate = False
