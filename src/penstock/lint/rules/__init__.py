@@ -1,0 +1,34 @@
+"""The rules, in the order of their codes; one module a concern."""
+
+from __future__ import annotations
+
+from penstock.lint.finding import Rule
+from penstock.lint.rules.banned import banned_api
+from penstock.lint.rules.blocking import blocking_call, busy_finalizer
+from penstock.lint.rules.cancellation import broad_except, swallowed_cancel, unbounded_cleanup
+from penstock.lint.rules.clocks import wall_clock, wall_time_outside_storage
+from penstock.lint.rules.deadlines import deaf_sleep, no_deadline, sleep_in_test
+from penstock.lint.rules.locks import async_lock, lock_across_await
+from penstock.lint.rules.queues import unbounded_queue, undeclared_queue
+from penstock.lint.rules.tasks import stray_callback, stray_task, stray_thread
+
+RULES: tuple[Rule, ...] = (
+    lock_across_await,
+    async_lock,
+    unbounded_queue,
+    undeclared_queue,
+    stray_task,
+    stray_callback,
+    stray_thread,
+    blocking_call,
+    no_deadline,
+    deaf_sleep,
+    wall_clock,
+    wall_time_outside_storage,
+    swallowed_cancel,
+    unbounded_cleanup,
+    broad_except,
+    busy_finalizer,
+    banned_api,
+    sleep_in_test,
+)
