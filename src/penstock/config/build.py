@@ -1,0 +1,175 @@
+"""From what was given to effective settings: pick, default, check; pure, and all faults in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from penstock.config.decode import BAD, Decoder
+from penstock.config.faults import DEFAULT, ConfigFaults, Fault, Layer, Origin, may_be_secret, shown
+from penstock.config.kinds import REDACTED
+from penstock.config.schema import RAM_BYTES, REQUIRED, Derived, Key, Rule, Schema, Slot, unknown_rule
+from penstock.config.settings import Settings, show_value
+from penstock.config.sources import Document, Given, Sources, gather
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the settings may ask of the world: the size of its memory, and secrets kept elsewhere."""
+
+    ram_bytes: int
+    # Called with "_env" or "_file" and the name; raises BadValue when there is nothing.
+    fetch: Callable[[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A decoded value and where it came from."""
+
+    value: object
+    origin: Origin
+
+
+Pins = Mapping[str, Picked]
+
+
+def build(
+    schema: Schema, document: Document | None, sources: Sources, machine: Machine, pins: Pins = MappingProxyType({})
+) -> Settings:
+    """Make the effective settings or raise ConfigFaults with everything that is wrong.
+
+    Pins are values that win over everything: those of a running node that only a restart may change.
+    """
+    faults: list[Fault] = []
+    givens = gather(schema, document, sources, faults)
+    # What a document that cannot be read would have said is unknown: rules between keys would only confuse.
+    readable = all(fault.key for fault in faults)
+    picker = _Picker(schema, machine, faults)
+    for given in givens:
+        picker.take(given)
+    resolver = _Resolver(schema, {**picker.picked, **pins}, machine, faults)
+    resolver.resolve_all()
+    if readable:
+        resolver.check(schema.rules, picker.bad)
+    if faults:
+        raise ConfigFaults(faults)
+    defaults = _Resolver(schema, {}, machine, [])
+    defaults.resolve_all()
+    return Settings(schema, resolver.values(), resolver.origins(), defaults.values())
+
+
+class _Picker:
+    """Decodes what was given, weakest first; the last good value of a key stays."""
+
+    def __init__(self, schema: Schema, machine: Machine, faults: list[Fault]) -> None:
+        self._schema = schema
+        self._decoder = Decoder(machine.fetch)
+        self._faults = faults
+        self._parts: dict[str, tuple[Layer, str]] = {}
+        self.picked: dict[str, Picked] = {}
+        self.bad: set[str] = set()
+
+    def take(self, given: Given) -> None:
+        slot = self._schema.find(given.key)
+        if slot is None:
+            self._refuse(given)
+            return
+        value = self._decoder.decode(slot, given.raw, self._reporter(given), is_text=given.is_text)
+        if value is BAD:
+            self.bad.add(slot.name)
+        elif not self._twice(slot, given):
+            self.picked[slot.name] = Picked(self._patched(slot, value), given.place(""))
+
+    def _patched(self, slot: Slot, value: object) -> object:
+        """Put one entry of a map over what lies below it; everything else replaces."""
+        if slot.part != "entry":
+            return value
+        below = self.picked[slot.name].value if slot.name in self.picked else slot.key.default
+        return MappingProxyType({**(below if isinstance(below, Mapping) else {}), slot.entry: value})
+
+    def _twice(self, slot: Slot, given: Given) -> bool:
+        """Refuse a secret given in two ways at one level: nobody could say which one counts."""
+        layer = given.place("").layer
+        before = self._parts.get(slot.name)
+        self._parts[slot.name] = (layer, slot.part)
+        if not slot.key.secret or before is None or before[0] != layer or before[1] == slot.part:
+            return False
+        self._faults.append(Fault(given.key, "", given.place(""), f"{slot.name} is already given in another way"))
+        return True
+
+    def _reporter(self, given: Given) -> Callable[[str, object, str], None]:
+        def report(inside: str, raw: object, rule: str) -> None:
+            self._faults.append(Fault(shown(given.key) + inside, shown(raw), given.place(inside), rule))
+
+        return report
+
+    def _refuse(self, given: Given) -> None:
+        secret = may_be_secret(given.key) or self._schema.secret_near(given.key)
+        value = REDACTED if secret else shown(given.raw)
+        self._faults.append(Fault(shown(given.key), value, given.place(""), unknown_rule(self._schema, given.key)))
+
+
+class _Resolver:
+    """Gives every key its effective value: its own, the inherited, or the default."""
+
+    def __init__(self, schema: Schema, picked: Mapping[str, Picked], machine: Machine, faults: list[Fault]) -> None:
+        self._schema = schema
+        self._picked = picked
+        self._faults = faults
+        self._done: dict[str, Picked] = {RAM_BYTES: Picked(machine.ram_bytes, DEFAULT)}
+
+    def resolve_all(self) -> None:
+        for name in self._schema.keys:
+            self._resolve(name)
+
+    def values(self) -> dict[str, object]:
+        return {name: self._done[name].value for name in self._schema.keys}
+
+    def origins(self) -> dict[str, Origin]:
+        return {name: self._done[name].origin for name in self._schema.keys}
+
+    def check(self, rules: Iterable[Rule], bad: set[str]) -> None:
+        """Check the rules between keys, but for those about a key that is wrong already."""
+        wrong = bad | {name for name, key in self._schema.keys.items() if key.inherits in bad}
+        told: set[tuple[str, str]] = set()
+        for rule in rules:
+            holds = not wrong.isdisjoint(rule.keys) or rule.holds(*(self._done[name].value for name in rule.keys))
+            # What every table inherits from one place is told once, there.
+            place = (self._root(rule.keys[0]), rule.text)
+            if not holds and place not in told:
+                told.add(place)
+                self._fault(rule.keys[0], self._done[rule.keys[0]], rule.text)
+
+    def _root(self, name: str) -> str:
+        inherits = self._schema.keys[name].inherits
+        return inherits if name not in self._picked and inherits in self._picked else name
+
+    def _resolve(self, name: str) -> Picked:
+        done = self._done.get(name)
+        if done is None:
+            done = self._done[name] = self._effective(name, self._schema.keys[name])
+        return done
+
+    def _effective(self, name: str, key: Key) -> Picked:
+        own = self._picked.get(name)
+        if own is not None:
+            return own
+        inherited = self._picked.get(key.inherits)
+        if inherited is not None:
+            return self._inherit(name, key, inherited)
+        if key.default is REQUIRED:
+            self._faults.append(Fault(name, "", DEFAULT, "is required"))
+        if not isinstance(key.default, Derived):
+            return Picked(key.default, DEFAULT)
+        return Picked(key.default.compute(*(self._resolve(read).value for read in key.default.reads)), DEFAULT)
+
+    def _inherit(self, name: str, key: Key, inherited: Picked) -> Picked:
+        picked = Picked(inherited.value, Origin(inherited.origin.layer, f"{inherited.origin} ({key.inherits})"))
+        rule = key.broken_rule(picked.value)
+        if rule:
+            self._fault(name, picked, f"{rule}; set it in its own table")
+        return picked
+
+    def _fault(self, name: str, picked: Picked, rule: str) -> None:
+        self._faults.append(Fault(name, show_value(self._schema.keys[name], picked.value), picked.origin, rule))
