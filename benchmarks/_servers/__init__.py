@@ -1,0 +1,1 @@
+"""Servers the benchmarks start, each in a process of its own."""

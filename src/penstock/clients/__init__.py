@@ -1,0 +1,26 @@
+"""Contracts over the wire and in memory: how one service reaches another.
+
+oap              any contract as an OAP/1 stub (caller's side) or service (answerer's side)
+memory_mailbox   the mailbox in RAM, with its state machine in memory_mailbox_state
+memory_passport  tokens as opaque handles, with the verifier that understands them in memory_tokens
+memory_storage   objects in a dict
+"""
+
+from __future__ import annotations
+
+from penstock.clients.memory_mailbox import MemoryMailbox
+from penstock.clients.memory_passport import MemoryPassport
+from penstock.clients.memory_storage import MemoryStorage
+from penstock.clients.memory_tokens import TokenBook
+from penstock.clients.oap import remote_mailbox, remote_passport, remote_storage, serve
+
+__all__ = [
+    "MemoryMailbox",
+    "MemoryPassport",
+    "MemoryStorage",
+    "TokenBook",
+    "remote_mailbox",
+    "remote_passport",
+    "remote_storage",
+    "serve",
+]

@@ -1,0 +1,99 @@
+"""The mailbox rules that sender, service and receiver share: sizes, hashes, and the method table. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from blake3 import blake3
+
+from penstock.contracts import mailbox as m
+from penstock.contracts.method import Method, Methods
+from penstock.kernel.errors import Integrity, OverLimit
+from penstock.wire.ids import Address, address_of
+
+PAYLOAD_BYTES_MAX: Final = 704 << 10
+ATTRS_MAX: Final = 32
+ATTRS_BYTES_MAX: Final = 8 << 10
+STALE_RECEIPT: Final = "stale_receipt"
+SETTLED_OR_UNKNOWN: Final = "settled_or_unknown"
+_CHAIN: Final = b"penstock/mailbox/chain/1"
+
+
+def hash_chain(topic: str, ts: int, idem_key: str | None, payload_hash: str, attrs: dict[str, str]) -> Address:
+    """Bind a message's parts together: BLAKE3 over length-prefixed fields, attrs sorted by name."""
+    digest = blake3(_CHAIN)
+    for text in (topic, str(ts), idem_key or "", payload_hash):
+        _field(digest, text)
+    for name in sorted(attrs):
+        _field(digest, name)
+        _field(digest, attrs[name])
+    return Address("b3:" + digest.hexdigest())
+
+
+def _field(digest: blake3, text: str) -> None:
+    raw = text.encode()
+    digest.update(len(raw).to_bytes(4, "big"))
+    digest.update(raw)
+
+
+def check_send(send: m.Send, *, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
+    """Refuse what is too large, and a payload that is not what its sender says it is."""
+    if len(send.payload) > payload_bytes_max:
+        raise OverLimit(f"The payload is above {payload_bytes_max} bytes.", limit="payload_bytes")
+    if len(send.attrs) > ATTRS_MAX:
+        raise OverLimit(f"A message has at most {ATTRS_MAX} attrs.", limit="attrs")
+    if sum(len(name.encode()) + len(value.encode()) for name, value in send.attrs.items()) > ATTRS_BYTES_MAX:
+        raise OverLimit(f"The attrs are above {ATTRS_BYTES_MAX} bytes.", limit="attrs_bytes")
+    if send.payload_hash is not None and address_of(send.payload) != send.payload_hash:
+        raise Integrity("The payload does not match its payload_hash.", reason="payload_hash")
+
+
+def check_batch(items: tuple[object, ...]) -> None:
+    """Refuse a batch of more than 256."""
+    if len(items) > m.BATCH_MAX:
+        raise OverLimit(f"A batch has at most {m.BATCH_MAX} items.", limit="batch")
+
+
+def check_envelope(envelope: m.Envelope) -> None:
+    """Refuse a delivered message whose bytes or bearings were changed on the way."""
+    if address_of(envelope.payload) != envelope.payload_hash:
+        raise Integrity("The payload does not match its payload_hash.", reason="payload_hash")
+    e = envelope
+    if hash_chain(e.topic, e.ts, e.idem_key, e.payload_hash, e.attrs) != e.hash_chain:
+        raise Integrity("The message does not match its hash_chain.", reason="hash_chain")
+
+
+def check_received(received: m.Received) -> None:
+    """Refuse an answer in which any message was changed on the way."""
+    for envelope in received.messages:
+        check_envelope(envelope)
+
+
+def content_of(send: m.Send) -> tuple[object, ...]:
+    """Return what makes two sends with one idem_key the same message: all but the idem_key itself."""
+    attrs = tuple(sorted(send.attrs.items()))
+    return send.topic, send.key, address_of(send.payload), attrs, send.delay_ms, send.ttl_ms
+
+
+METHODS: Final = Methods(
+    1,
+    [
+        # A send without an idem_key is not safe to repeat, so the client never does it by itself.
+        Method(1, "send", m.Send, m.Sent, check_request=check_send),
+        Method(2, "send_batch", m.SendBatch, m.SentBatch),
+        Method(3, "recv", m.Recv, m.Received, check_answer=check_received),
+        Method(4, "ack", m.Ack, m.Acked, idempotent=True),
+        Method(5, "ack_batch", m.AckBatch, m.SettledBatch, idempotent=True),
+        Method(6, "nack", m.Nack, m.Nacked),
+        Method(7, "nack_batch", m.NackBatch, m.SettledBatch),
+        Method(8, "extend", m.Extend, m.Extended, idempotent=True),
+        Method(9, "extend_batch", m.ExtendBatch, m.SettledBatch, idempotent=True),
+        Method(10, "topics", m.GetTopics, m.TopicList, idempotent=True),
+        Method(11, "topic", m.GetTopic, m.TopicStats, idempotent=True),
+        Method(12, "peek", m.Peek, m.PeekedList, idempotent=True),
+        Method(13, "purge", m.Purge, m.Purged, idempotent=True),
+        Method(14, "dlq", m.GetDlq, m.DlqPage, idempotent=True),
+        Method(15, "reprocess", m.Reprocess, m.Reprocessing),
+    ],
+    service="mailbox",
+)

@@ -1,0 +1,93 @@
+"""Saying no at the end of the headers: refusals are bytes made beforehand, so that a no costs less than a yes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.errors import Busy
+from penstock.net.message import Response
+from penstock.net.problem import problem, retry_after_s
+
+if TYPE_CHECKING:
+    from penstock.kernel.errors import PenstockError
+    from penstock.net.message import Request
+
+_MARK: Final = "corr-id-goes-here"
+_VARIANTS: Final = 8
+_CORR_BYTES: Final = 36
+# Status line, fields of an answer that keeps the connection, of one that ends it, body before and after the corr_id.
+Template = tuple[bytes, bytes, bytes, bytes, bytes]
+
+
+class Refusal:
+    """An error and the bytes that tell it; made once, sent often. Only date and corr_id are patched in."""
+
+    __slots__ = ("_date_line", "_ready", "_turn", "_variants", "error", "labels", "status")
+
+    def __init__(self, error: PenstockError) -> None:
+        """Render nothing yet: a 429 or 503 gets a few variants with different Retry-After as it is used."""
+        self.error = error
+        self.status = error.status
+        # What its counters are found by: status, reason, and the queue if it is one that was full.
+        self.labels = labels_of(error)
+        self._variants: list[Template | None] = [None] * (1 if retry_after_s(error) is None else _VARIANTS)
+        self._turn = 0
+        # The answers of this second, cut where the corr_id goes.
+        self._date_line = b""
+        self._ready: list[tuple[bytes, bytes, bytes] | None] = [None] * len(self._variants)
+
+    def common(self, corr: bytes, date_line: bytes) -> bytes:
+        """Return the answer for a connection that stays open and an id of our own making: what overload asks for."""
+        if date_line is not self._date_line:
+            self._new_second(date_line)
+        self._turn = turn = (self._turn + 1) % len(self._ready)
+        start, middle, end = self._ready[turn] or self._prepare(turn)
+        return start + corr + middle + corr + end
+
+    def render(self, corr: bytes, date_line: bytes, *, close: bool, head_only: bool) -> bytes:
+        """Return the whole answer, whatever the id and the fate of the connection."""
+        if date_line is not self._date_line:
+            self._new_second(date_line)
+        self._turn = turn = (self._turn + 1) % len(self._ready)
+        return self._render(turn, corr, close=close, head_only=head_only)
+
+    def _new_second(self, date_line: bytes) -> None:
+        self._date_line = date_line
+        self._ready = [None] * len(self._variants)
+
+    def _prepare(self, turn: int) -> tuple[bytes, bytes, bytes]:
+        """Make the common case, a kept connection and an id of our own making, ready for the rest of this second."""
+        mark = b"\0" * _CORR_BYTES
+        start, middle, end = self._render(turn, mark, close=False, head_only=False).split(mark)
+        self._ready[turn] = start, middle, end
+        return start, middle, end
+
+    def _render(self, turn: int, corr: bytes, *, close: bool, head_only: bool) -> bytes:
+        made = self._variants[turn]
+        if made is None:
+            made = self._variants[turn] = _template(problem(self.error, _MARK))
+        status_line, kept, closing, before, after = made
+        quoted = corr.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        fields, length = closing if close else kept, len(before) + len(quoted) + len(after)
+        head = b"%b%b%b%b\r\nContent-Length: %d\r\n\r\n" % (status_line, self._date_line, fields, corr, length)
+        return head if head_only else head + before + quoted + after
+
+
+def _template(response: Response) -> Template:
+    before, _, after = response.body.partition(_MARK.encode("ascii"))
+    status_line = f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\n".encode("ascii")
+    lines = [(b"Content-Type", response.content_type), *response.headers]
+    fields = b"".join(b"%b: %b\r\n" % line for line in lines) + b"X-Corr-ID: "
+    return status_line, fields, b"Connection: close\r\n" + fields, before, after
+
+
+def labels_of(error: PenstockError) -> tuple[int, str, str | None]:
+    """Return what the counters of an error are found by."""
+    queue = error.facts.get("queue") or error.facts.get("limit") or ""
+    return error.status, error.reason, str(queue) if isinstance(error, Busy) else None
+
+
+Admission = Callable[["Request"], "Refusal | None"]
+"""The hook at the end of the headers: None admits, a Refusal is sent and the body never processed."""

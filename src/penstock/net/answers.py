@@ -1,0 +1,336 @@
+"""The answering side of a connection: handlers are called here, and answers leave in the order of their requests."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import msgspec
+
+from penstock.kernel.deadline import timeout, use_deadline
+from penstock.kernel.errors import Malformed, PenstockError
+from penstock.net import answer
+from penstock.net.admission import Refusal, labels_of
+from penstock.net.body import gone
+from penstock.net.core import Core, encode_json
+from penstock.net.exchange import Exchange
+from penstock.net.message import Response, StreamResponse
+from penstock.net.problem import problem
+
+if TYPE_CHECKING:
+    from penstock.net.endpoint import Endpoint
+    from penstock.net.message import Peer, Request
+    from penstock.wire.http1_head import Head
+
+UNANSWERED_MAX: Final = 8
+_CLOSE_S: Final = 1.0
+# A body above this is not copied behind its head but handed over beside it.
+_COPY_BYTES_MAX: Final = 16 * 1024
+_JSON: Final = (msgspec.Struct, dict)
+_PENDING: Final = (asyncio.Future, CoroutineType)
+_AS_IT_IS: Final = (Response, StreamResponse, PenstockError, *_PENDING)
+# A handler's value once it is ready to be written: bytes are the body of a JSON 200.
+Ready = bytes | Response | StreamResponse | PenstockError
+Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any]"
+
+
+class Answers:
+    """What a connection owes its client. The reading side is `Connection`."""
+
+    __slots__ = ("_closing", "_core", "_out", "_room", "_transport", "_waiting", "_write_paused", "peer")
+
+    _transport: asyncio.Transport
+    peer: Peer
+
+    def __init__(self, core: Core) -> None:
+        """Owe nothing yet."""
+        self._core = core
+        # Bytes of this turn's answers; they leave in one write at its end.
+        self._out: list[bytes] = []
+        # Requests in order whose answers are not written yet.
+        self._waiting: list[Exchange] = []
+        # Set with the last answer of the connection: nothing after it is read.
+        self._closing = False
+        self._write_paused = False
+        self._room: asyncio.Future[None] | None = None
+
+    # --- calling the handler ---------------------------------------------------------------------------
+
+    def serve(self, request: Request, endpoint: Endpoint) -> None:
+        """Call the handler of an admitted request. No task is made unless the handler is a coroutine."""
+        core = self._core
+        result: object
+        try:
+            decode = endpoint.decode
+            if decode is None:
+                result = endpoint.handler(request)
+            else:
+                try:
+                    value = decode(request.body)
+                except msgspec.DecodeError as exc:
+                    raise Malformed(str(exc)) from exc
+                result = endpoint.handler(request, value)
+            result = encode_json(result) if isinstance(result, _JSON) else self._ready_or_pending(result)
+        except PenstockError as error:
+            result = error
+        except Exception as error:  # noqa: BLE001 - the request's boundary: a bug is one 500, not a dead connection
+            result = core.failed(error, request.corr)
+        head = request.head
+        if type(result) is bytes and not self._waiting and head.plain and not core.draining:
+            # The common case: an answer that is there at once, on a connection that stays open.
+            endpoint.latency.observe(core.monotonic() - request.received_at)
+            endpoint.ok.value += 1
+            if request.held_bytes:
+                core.let_go(request)
+            self._out.append(core.heads.json(request.corr, result))
+            if len(result) > _COPY_BYTES_MAX:
+                self.flush()
+        else:
+            self._serve_uncommon(request, endpoint, result)
+
+    def _serve_uncommon(self, request: Request, endpoint: Endpoint, result: object) -> None:
+        """Place an answer that has to wait, or is not a JSON 200 on a connection that stays open."""
+        core = self._core
+        core.inflight += 1
+        if isinstance(result, _PENDING):
+            self._wait(request, endpoint, result)
+        else:
+            endpoint.latency.observe(core.monotonic() - request.received_at)
+            self._put(Exchange(self, request, endpoint), cast("Ready", result))
+
+    def _ready_or_pending(self, result: object) -> Ready | Pending:
+        """Turn a handler's value into the bytes of a JSON 200, unless it is an answer or a promise of one."""
+        if isinstance(result, _AS_IT_IS):
+            return result
+        if result is None:
+            return Response(204, content_type=b"")
+        return encode_json(result)
+
+    def _wait(self, request: Request, endpoint: Endpoint, pending: Pending) -> None:
+        exchange = Exchange(self, request, endpoint)
+        self._queue(exchange)
+        core = self._core
+        try:
+            core.hold(request, len(request.body))
+            if not isinstance(pending, asyncio.Future):
+                pending = core.scope.start(self._under_deadline(request, pending))
+        except PenstockError as busy:
+            # No place for what it would hold, or for its task: the work is withdrawn before anybody took it.
+            _withdraw(pending)
+            self._place(exchange, busy)
+            return
+        exchange.follow(pending)
+
+    async def _under_deadline(self, request: Request, work: CoroutineType[Any, Any, Any]) -> object:
+        """Run a coroutine handler; whatever it raises is its answer, so the scope sees no failure."""
+        try:
+            with use_deadline(request.deadline):
+                return await work
+        except PenstockError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - the request's boundary
+            return self._core.failed(error, request.corr)
+
+    # --- placing the answer ----------------------------------------------------------------------------
+
+    def resolve(self, exchange: Exchange, result: object) -> None:
+        """Take the late result of a handler, and go on with the connection."""
+        core = self._core
+        ready: Ready
+        try:
+            if isinstance(result, Exception) and not isinstance(result, PenstockError):
+                raise result
+            late = self._ready_or_pending(result)
+            if isinstance(late, _PENDING):
+                raise TypeError("a handler's promise held another promise")
+            ready = late
+        except Exception as error:  # noqa: BLE001 - the request's boundary
+            ready = core.failed(error, exchange.request.corr)
+        exchange.endpoint.latency.observe(core.monotonic() - exchange.request.received_at)
+        self._place(exchange, ready)
+        self.advance()
+
+    def advance(self) -> None:
+        """Go on reading; the reading side implements this."""
+        raise RuntimeError("the reading side is missing")
+
+    def _queue(self, exchange: Exchange) -> None:
+        """Take the next place in the order; reading pauses before there are more than so many."""
+        if len(self._waiting) >= UNANSWERED_MAX:
+            raise RuntimeError("a request was read past the bound on unanswered ones")
+        self._waiting.append(exchange)
+
+    def _put(self, exchange: Exchange, ready: Ready) -> None:
+        self._queue(exchange)
+        self._place(exchange, ready)
+
+    def _place(self, exchange: Exchange, ready: Ready) -> None:
+        """Turn a value into the exchange's bytes, and write whatever is next in order."""
+        request, core = exchange.request, self._core
+        core.heads.tick(request.received_at)
+        streamed = isinstance(ready, StreamResponse)
+        # A streamed answer may still be reading its request; that is settled when it ends.
+        exchange.close = not self._keeps(request) or (not streamed and self._leaves_body(request))
+        self._closing = self._closing or exchange.close
+        if isinstance(ready, StreamResponse):
+            exchange.stream = ready
+            exchange.endpoint.count(request.method, ready.status)
+        else:
+            exchange.data = self._render(exchange, ready)
+            core.release(request)
+        self._write_in_order()
+
+    def _keeps(self, request: Request) -> bool:
+        """Tell whether the connection stays open after this request."""
+        return request.head.keep_alive and not self._core.draining
+
+    def _leaves_body(self, request: Request) -> bool:
+        """Tell whether the handler answered while too much of its body is still to come; the reader knows."""
+        return False
+
+    def _render(self, exchange: Exchange, ready: bytes | Response | PenstockError) -> list[bytes]:
+        request, endpoint = exchange.request, exchange.endpoint
+        if isinstance(ready, PenstockError):
+            endpoint.count_refusal(request.method, labels_of(ready))
+            ready = problem(ready, request.corr_id)
+        else:
+            if isinstance(ready, bytes):
+                ready = Response(200, ready)
+            endpoint.count(request.method, ready.status)
+        head = self._core.heads.whole(ready, request.corr, close=exchange.close)
+        return [head] if request.method == "HEAD" or not ready.body else [head, ready.body]
+
+    def refuse(self, head: Head | None, corr: bytes, endpoint: Endpoint, refusal: Refusal, *, close: bool) -> None:
+        """Answer a request that never reached its handler."""
+        core = self._core
+        method = "none" if head is None else head.method
+        endpoint.count_refusal(method, refusal.labels)
+        data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
+        self._closing = self._closing or close
+        if self._waiting:
+            self._queue(Exchange.settled(self, [data]))
+        else:
+            self._out.append(data)
+
+    # --- writing ---------------------------------------------------------------------------------------
+
+    def _write_in_order(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0].data is not None:
+            data = waiting.pop(0).data or ()
+            self._out += data
+            if len(data) > 1 and len(data[1]) > _COPY_BYTES_MAX:
+                # At once, so that the transport can say stop before the next large answer is made.
+                self.flush()
+        if waiting and waiting[0].stream is not None:
+            self._start_stream(waiting[0], waiting[0].stream)
+
+    def flush(self) -> None:
+        """Hand this turn's answers to the transport in one call."""
+        out = self._out
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif not out:
+            return
+        elif max(map(len, out)) > _COPY_BYTES_MAX:
+            self._transport.writelines(out)
+            self._out = []
+            return
+        else:
+            self._transport.write(b"".join(out))
+        out.clear()
+
+    def _start_stream(self, exchange: Exchange, stream: StreamResponse) -> None:
+        exchange.stream = None
+        chunked = stream.length is None and exchange.request.head.minor == 1
+        if stream.length is None and not chunked:
+            exchange.close = self._closing = True
+        self._out.append(
+            self._core.heads.streamed(stream, exchange.request.corr, chunked=chunked, close=exchange.close)
+        )
+        try:
+            self._core.scope.start(self._pump(exchange, stream, chunked=chunked))
+        except PenstockError:
+            # The head is on its way already: all that is left is to end the connection visibly short.
+            self._transport.abort()
+
+    async def _pump(self, exchange: Exchange, stream: StreamResponse, *, chunked: bool) -> None:
+        """Send a streamed body at the client's pace; a failure ends the connection, so that the cut is seen."""
+        try:
+            self.flush()
+            if exchange.request.method != "HEAD":
+                await self._send_chunks(stream, chunked=chunked)
+        except Exception as error:  # noqa: BLE001 - the request's boundary
+            if exchange.connection is not None:
+                self._core.failed(error, exchange.request.corr)
+            self._transport.abort()
+        finally:
+            self._stream_ended(exchange)
+            async with timeout("stream_close", _CLOSE_S):
+                await _close_iterator(stream)
+
+    async def _send_chunks(self, stream: StreamResponse, *, chunked: bool) -> None:
+        sent_bytes = 0
+        async for piece in stream.chunks:
+            if not piece:
+                continue
+            sent_bytes += len(piece)
+            if self._transport.is_closing() or (stream.length is not None and sent_bytes > stream.length):
+                break
+            self._transport.writelines(answer.chunk(piece) if chunked else [piece])
+            if self._write_paused:
+                await self._until_room()
+        if stream.length is not None and sent_bytes != stream.length:
+            raise RuntimeError(f"a stream of {stream.length} bytes gave {sent_bytes}")
+        if chunked:
+            self._transport.write(answer.LAST_CHUNK)
+
+    async def _until_room(self) -> None:
+        """Wait until the client took what it was sent; the write deadline ends the connection otherwise."""
+        self._room = asyncio.get_running_loop().create_future()
+        try:
+            await self._room
+        finally:
+            self._room = None
+
+    def _stream_ended(self, exchange: Exchange) -> None:
+        self._core.release(exchange.request)
+        if exchange.connection is None or not self._waiting or self._waiting[0] is not exchange:
+            return
+        self._waiting.pop(0)
+        self._closing = self._leaves_body(exchange.request) or self._closing
+        self._write_in_order()
+        self.advance()
+
+    def _close_unsent(self, stream: StreamResponse) -> None:
+        """Close the iterator of an answer that was never begun; what it holds open must not stay so."""
+        with suppress(PenstockError):
+            self._core.scope.start(_close_iterator(stream))
+
+    def abandon_all(self) -> None:
+        """Give up every unanswered request, because the client is gone."""
+        for exchange in self._waiting:
+            streaming = exchange.stream is None and exchange.source is None and exchange.data is None
+            if exchange.data is None and not streaming:
+                self._core.release(exchange.request)
+            if exchange.stream is not None:
+                self._close_unsent(exchange.stream)
+            exchange.leave()
+        self._waiting.clear()
+        if self._room is not None and not self._room.done():
+            self._room.set_exception(gone())
+
+
+def _withdraw(pending: asyncio.Future[Any] | CoroutineType[Any, Any, Any]) -> None:
+    if isinstance(pending, asyncio.Future):
+        pending.cancel()
+    else:
+        pending.close()
+
+
+async def _close_iterator(stream: StreamResponse) -> None:
+    close = getattr(stream.chunks, "aclose", None)
+    if close is not None:
+        await close()

@@ -1,0 +1,79 @@
+"""Host and Origin rules: what stands between a loopback service and a web page that was talked into calling it."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from penstock.kernel.errors import Forbidden, Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.wire.http1_head import Head
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_CROSS_SITE: Final = frozenset({b"cross-site", b"same-site"})
+_KEPT: Final = 256
+
+
+class HostRules:
+    """Judge Host on loopback listeners (DNS rebinding) and Origin everywhere (drive-by posts)."""
+
+    __slots__ = ("_names", "_origins", "known", "loopback")
+
+    def __init__(self, *, loopback: bool, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+        """Take the configured names and origins; `localhost` and loopback literals are always ours."""
+        self.loopback = loopback
+        self._names = frozenset(name.lower() for name in names) | {"localhost"}
+        self._origins = frozenset(origin.lower().encode("ascii") for origin in origins)
+        # Host values that passed, with port; bounded, because a client chooses them.
+        self.known: set[bytes | None] = {None}
+
+    def check(self, head: Head) -> None:
+        """Refuse a foreign Host (421) and a cross-site Origin (403)."""
+        host = head.headers.get(b"host")
+        if host not in self.known:
+            self._check_host(host or b"")
+        if b"origin" in head.headers or b"sec-fetch-site" in head.headers:
+            self._check_origin(head, host or b"")
+
+    def _check_host(self, host: bytes) -> None:
+        if self.loopback and not self._is_ours(_name_of(host)):
+            raise Malformed("This listener does not answer to that Host.", status=421)
+        if len(self.known) < _KEPT:
+            self.known.add(host)
+
+    def _is_ours(self, name: str) -> bool:
+        if name in self._names:
+            return True
+        try:
+            return ipaddress.ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+    def _check_origin(self, head: Head, host: bytes) -> None:
+        if not _changes_something(head):
+            return
+        origin = head.headers.get(b"origin")
+        if origin is None:
+            foreign = head.headers.get(b"sec-fetch-site") in _CROSS_SITE
+        else:
+            foreign = not self._same_site(origin.lower(), host)
+        if foreign:
+            raise Forbidden("Requests from other sites may not do this.", reason="cross_site")
+
+    def _same_site(self, origin: bytes, host: bytes) -> bool:
+        """Compare the origin's authority with Host: a page that this listener served has them equal."""
+        return origin in self._origins or origin.partition(b"://")[2] == host.lower()
+
+
+def _changes_something(head: Head) -> bool:
+    """Tell whether a request changes state or opens an event stream."""
+    return head.method not in _SAFE or b"text/event-stream" in head.headers.get(b"accept", b"")
+
+
+def _name_of(host: bytes) -> str:
+    """Return the name without port and brackets."""
+    return (urlsplit("//" + host.decode("ascii")).hostname or "").rstrip(".")

@@ -1,0 +1,267 @@
+"""A listener: binds, serves, drains, closes. One per service; supervised as a child that stops intake first."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import stat
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.kernel.errors import PenstockError
+from penstock.net.admission import Admission, Refusal
+from penstock.net.answers import UNANSWERED_MAX
+from penstock.net.caps import Caps
+from penstock.net.connection import Connection
+from penstock.net.core import Core, declare_metrics, default_version
+from penstock.net.hosts import HostRules
+from penstock.net.listener_options import ListenerOptions
+from penstock.net.own_pages import OwnPages
+from penstock.net.tls import server_context
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterable
+
+    from penstock.kernel.child import Child
+    from penstock.kernel.health import Judged
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.limiter import ByteBudget
+    from penstock.net.route import Route
+
+__all__ = ["CannotBind", "Listener", "ListenerOptions"]
+
+
+class CannotBind(Exception):
+    """The address cannot be listened on."""
+
+
+class Listener:
+    """HTTP/1.1 on a TCP address, a Unix socket, or both."""
+
+    def __init__(  # noqa: PLR0913 - three things every listener has, and four hooks by name
+        self,
+        inventory: Inventory,
+        options: ListenerOptions,
+        routes: Iterable[Route],
+        *,
+        admission: Admission | None = None,
+        budget: ByteBudget | None = None,
+        health: Judged | None = None,
+        draining_error: PenstockError | None = None,
+    ) -> None:
+        """Take everything as data; nothing is bound before `start`."""
+        self.options = options
+        self._inventory = inventory
+        self._routes = tuple(routes)
+        self._admission = admission
+        self._budget = budget
+        self._health = inventory.health if health is None else health
+        self._draining_error = draining_error
+        self._servers: list[asyncio.Server] = []
+        self._core: Core | None = None
+        version = options.server_version or default_version()
+        # What the listener answers itself: health, version, description.
+        self.own_routes = OwnPages(self._health, version, lambda: self.phase, self._routes).routes
+        self._declare()
+
+    def _declare(self) -> None:
+        """List limits and deadlines in the inventory: nothing that can refuse or cut is anonymous."""
+        options, inventory, name = self.options, self._inventory, self.options.name
+        inventory.limit(f"{name}.max_conns", options.max_conns, "full: idle longest is closed, else 429", self._live)
+        inventory.limit(f"{name}.max_conns_per_ip", options.per_ip, "full: 429 busy")
+        inventory.limit(f"{name}.body_bytes", options.body_bytes_max, "more: 413 over_limit")
+        inventory.limit(f"{name}.unanswered", UNANSWERED_MAX, "a connection; more: reading pauses")
+        inventory.timeout(f"{name}.read", options.read_timeout_s, "408, then close")
+        inventory.timeout(f"{name}.write", options.write_timeout_s, "connection is cut")
+        inventory.timeout(f"{name}.idle", options.idle_timeout_s, "close")
+        inventory.timeout(f"{name}.request", options.request_deadline_s, "504")
+        declare_metrics(inventory.metrics, (*self._routes, *self.own_routes))
+        inventory.metrics.gauge("inflight_requests", "Admitted and not answered.", read=lambda: self.inflight)
+        inventory.metrics.gauge("open_connections", "Connections that hold a place.", read=self._connections)
+
+    def _connections(self) -> int:
+        return 0 if self._core is None else len(self._core.caps.held)
+
+    def _live(self) -> dict[str, object]:
+        held = 0 if self._core is None else len(self._core.caps.held)
+        return {"in_use": held, "inflight": self.inflight}
+
+    # --- start -----------------------------------------------------------------------------------------
+
+    async def start(self, child: Child | None = None) -> None:
+        """Bind; raise `CannotBind` with one clear sentence when that fails."""
+        core = self._core = self._make_core()
+        if child is not None:
+            core.scope = child.scope("request", self.options.tasks_max)
+        try:
+            if self.options.host is not None:
+                self._servers.append(await self._bind_tcp(core, self.options.host))
+            if self.options.uds_path is not None:
+                self._servers.append(await self._bind_unix(core))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _make_core(self) -> Core:
+        options = self.options
+        core = Core(self._inventory, options, asyncio.get_running_loop())
+        uids = frozenset({os.getuid()}) if options.uds_allow_uids is None else options.uds_allow_uids
+        core.caps = Caps(
+            places=options.max_conns,
+            per_address=options.per_ip,
+            reserved=options.reserved_conns if options.uds_path is not None else 0,
+            uids=uids,
+        )
+        core.hosts = HostRules(
+            loopback=is_loopback(options.host), names=options.allowed_hosts, origins=options.allowed_origins
+        )
+        core.admission = self._admission
+        core.budget = None if self._budget is None else self._budget.share()
+        if self._draining_error is not None:
+            core.draining_refusal = Refusal(self._draining_error)
+        core.serve(self._routes, self.own_routes)
+        return core
+
+    async def _bind_tcp(self, core: Core, host: str) -> asyncio.Server:
+        options = self.options
+        context = self._tls()
+        handshake_s = options.read_timeout_s if context is not None else None
+        try:
+            return await core.loop.create_server(
+                partial(Connection, core),
+                host,
+                options.port,
+                backlog=options.backlog,
+                reuse_port=options.reuse_port or None,
+                ssl=context,
+                ssl_handshake_timeout=handshake_s,
+            )
+        except OSError as exc:
+            # The loop wraps the system's words in its own; the system's are the clear ones.
+            why = os.strerror(exc.errno) if exc.errno else str(exc)
+            raise CannotBind(f"cannot listen on {host}:{options.port}: {why}") from exc
+
+    def _tls(self) -> ssl.SSLContext | None:
+        cert_path, key_path = self.options.tls_cert_path, self.options.tls_key_path
+        if cert_path is None and key_path is None:
+            return None
+        if cert_path is None or key_path is None:
+            raise ValueError("TLS needs both a certificate and a key")
+        return server_context(cert_path, key_path)
+
+    async def _bind_unix(self, core: Core) -> asyncio.Server:
+        path = self.options.uds_path
+        if path is None:
+            raise RuntimeError("no Unix socket is configured")
+        try:
+            if stat.S_ISSOCK(path.stat().st_mode):
+                path.unlink()
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        before = os.umask(0o177)
+        try:
+            return await core.loop.create_unix_server(
+                partial(Connection, core), str(path), backlog=self.options.backlog
+            )
+        except OSError as exc:
+            raise CannotBind(f"cannot listen on {path}: {exc.strerror or exc}") from exc
+        finally:
+            os.umask(before)
+
+    # --- while it runs ---------------------------------------------------------------------------------
+
+    def connection(self) -> Connection:
+        """Make the protocol of one more connection, for a transport that does not come from our sockets."""
+        if self._core is None:
+            raise RuntimeError("the listener is not started")
+        return Connection(self._core)
+
+    @property
+    def addresses(self) -> list[tuple[str, int] | str]:
+        """Return where it listens: (host, port) for TCP, a path for a Unix socket."""
+        names = [sock.getsockname() for server in self._servers for sock in server.sockets]
+        return [name if isinstance(name, str) else (name[0], name[1]) for name in names]
+
+    @property
+    def port(self) -> int:
+        """Return the TCP port it listens on."""
+        return next(address[1] for address in self.addresses if isinstance(address, tuple))
+
+    @property
+    def phase(self) -> str:
+        """Return `running` or `draining`."""
+        return "draining" if self._core is None or self._core.draining else "running"
+
+    @property
+    def inflight(self) -> int:
+        """Return how many admitted requests are not answered."""
+        return 0 if self._core is None else self._core.inflight
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    def stop_intake(self) -> None:
+        """Refuse new work from now on. The socket stays open: /readyz has to say 503 to somebody."""
+        core = self._core
+        if core is None or core.draining:
+            return
+        core.draining = True
+        core.admission = lambda _request: core.draining_refusal
+        for connection in tuple(core.caps.held):
+            connection.close_if_idle()
+
+    async def quiet(self) -> None:
+        """Wait until every admitted request is answered; call `stop_intake` first. The drain's deadline ends this."""
+        core = self._core
+        while core is not None and core.inflight:
+            done = core.loop.create_future()
+            core.on_quiet = partial(_finish, done)
+            try:
+                await done
+            finally:
+                core.on_quiet = None
+
+    async def close(self) -> None:
+        """Close the socket and every connection; safe to call twice."""
+        core, self._core = self._core, None
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
+        if core is None:
+            return
+        core.log.info("listener.closed", unanswered=core.inflight, connections=len(core.caps.held))
+        for connection in (*core.caps.held, *core.caps.refused):
+            connection.abort()
+        core.wheel.close()
+        await core.scope.close()
+        if self.options.uds_path is not None and servers:
+            self.options.uds_path.unlink(missing_ok=True)
+
+    async def run(self, child: Child) -> None:
+        """Live as a supervised child: bind, announce, serve; when asked to drain, stop intake and become quiet."""
+        await self.start(child)
+        try:
+            child.announce()
+            await child.shutdown.wait()
+            self.stop_intake()
+            await self.quiet()
+            child.quiet()
+            await child.shutdown.stopped()
+        finally:
+            await self.close()
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def is_loopback(host: str | None) -> bool:
+    """Tell whether a bind address can be reached from this machine only."""
+    if host is None or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

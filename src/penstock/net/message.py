@@ -1,0 +1,162 @@
+"""What a handler sees of a request, and what it may give back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from penstock.kernel.deadline import Deadline
+from penstock.kernel.errors import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from penstock.net.body import BodyStream
+    from penstock.net.core import Found
+    from penstock.wire.http1_head import Head
+
+JSON: Final = b"application/json"
+
+QUERY_FIELDS_MAX: Final = 100
+_NAME_CHARS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
+
+class Peer(NamedTuple):
+    """Who is at the other end, as far as the socket knows."""
+
+    host: str
+    port: int
+    uid: int | None
+    secure: bool
+
+
+class Request:
+    """One request whose head passed every check. `headers` may be shared with equal requests: read-only."""
+
+    __slots__ = (
+        "_stream", "body", "corr", "head", "headers", "held_bytes", "method", "params", "peer", "received_at", "route", "timeout_s",
+    )  # fmt: skip
+
+    def __init__(self, head: Head, found: Found, peer: Peer, corr: bytes, received_at: float) -> None:
+        """Tie a head to what was found for it; the body is set by the connection."""
+        self.head = head
+        self.method = head.method
+        self.headers = head.headers
+        self.route = found.route
+        self.params = found.params
+        self.peer = peer
+        self.corr = corr
+        self.body = b""
+        # What this request holds of the process's byte budget; the connection gives it back.
+        self.held_bytes = 0
+        self.received_at = received_at
+        self.timeout_s = found.timeout_s
+        self._stream: BodyStream | None = None
+
+    @property
+    def path(self) -> str:
+        """Return the path as it was sent, undecoded."""
+        return self.head.target.path
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Return the path's segments, each decoded once."""
+        return self.head.target.segments
+
+    @property
+    def query(self) -> bytes:
+        """Return the query as it was sent."""
+        return self.head.target.query
+
+    @property
+    def corr_id(self) -> str:
+        """Return the correlation id every answer, log line and downstream call carries."""
+        return self.corr.decode("ascii")
+
+    @property
+    def traceparent(self) -> str | None:
+        """Return the caller's trace context, to be passed on."""
+        value = self.headers.get(b"traceparent")
+        return None if value is None else value.decode("ascii")
+
+    @property
+    def deadline(self) -> Deadline:
+        """Return the instant after which the answer is a 504."""
+        return Deadline.after(self.timeout_s, self.received_at)
+
+    def query_params(self) -> dict[str, str]:
+        """Decode the query; a name that comes twice is malformed, because two readers could disagree."""
+        try:
+            pairs = parse_qsl(
+                self.query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
+            )
+        except ValueError as exc:
+            raise Malformed("The query cannot be decoded.") from exc
+        params = dict(pairs)
+        if len(params) != len(pairs):
+            raise Malformed("A query parameter came twice.")
+        return params
+
+    def open_stream(self, stream: BodyStream) -> None:
+        """Attach the body that is still on its way."""
+        self._stream = stream
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield the body in pieces of at most 64 KiB; a body that was read already is one piece."""
+        if self._stream is None:
+            if self.body:
+                yield self.body
+            return
+        async for piece in self._stream:
+            yield piece
+
+
+def check_headers(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a field that would end its line: it could forge the rest of the answer."""
+    for name, value in headers:
+        if b"\n" in value or b"\r" in value or b"\0" in value or not name or not _NAME_CHARS.issuperset(name):
+            raise ValueError(f"{name!r} cannot be a field of an answer with this value")
+
+
+class Response:
+    """A whole answer."""
+
+    __slots__ = ("body", "content_type", "headers", "status")
+
+    def __init__(
+        self,
+        status: int = 200,
+        body: bytes = b"",
+        content_type: bytes = JSON,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """Framing, date and correlation fields are the listener's; `headers` are the others."""
+        if headers:
+            check_headers(headers)
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+
+
+class StreamResponse:
+    """An answer whose body is made while it is sent; the client's pace holds the iterator back."""
+
+    __slots__ = ("chunks", "content_type", "headers", "length", "status")
+
+    def __init__(
+        self,
+        status: int,
+        chunks: AsyncIterator[bytes],
+        content_type: bytes = b"application/octet-stream",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        length: int | None = None,
+    ) -> None:
+        """Give `length` when it is known; otherwise the body is chunked."""
+        if headers:
+            check_headers(headers)
+        self.status = status
+        self.chunks = chunks
+        self.content_type = content_type
+        self.headers = headers
+        self.length = length

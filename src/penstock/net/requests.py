@@ -1,0 +1,207 @@
+"""From a complete head to the handler: checks, admission, and what happens to the body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.kernel.errors import Canceled, OverLimit, PenstockError
+from penstock.net.admission import Refusal
+from penstock.net.answers import Answers
+from penstock.net.body import DISCARD_BYTES_MAX, HELD_BYTES_MAX, BodyStream, Collected, Discarded, Inflating, Intake
+from penstock.net.core import Found
+from penstock.net.message import Request
+from penstock.net.wheel import NEVER
+from penstock.wire.http1 import RequestReader
+from penstock.wire.http1_head import CHUNKED, Head
+from penstock.wire.inflate import Inflater
+
+if TYPE_CHECKING:
+    from penstock.net.core import Core
+    from penstock.net.endpoint import Endpoint
+
+
+class Requests(Answers):
+    """The requests of a connection, one after the other."""
+
+    __slots__ = ("_again", "_intake", "_read_due", "_reader")
+
+    def __init__(self, core: Core) -> None:
+        """Start before the first request."""
+        super().__init__(core)
+        self._reader = RequestReader()
+        # Where the body being read goes; None between bodies.
+        self._intake: Intake | None = None
+        # True while the next turn is already asked for.
+        self._again = False
+        self._read_due = NEVER
+
+    def _schedule(self) -> None:
+        """Go on in the next turn: one connection never holds the loop for long."""
+        if not self._again:
+            self._again = True
+            self._core.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._again = False
+        self.advance()
+
+    # --- head ------------------------------------------------------------------------------------------
+
+    def _begin(self, head: Head, now: float) -> None:
+        core = self._core
+        self._read_due = NEVER
+        if now >= core.heads.until:
+            core.heads.tick(now)
+        given = head.corr_id
+        corr = core.corr_ids.make() if given is None else core.corr_ids.pick(given)
+        found = head.note
+        endpoint = core.unmatched
+        try:
+            if not isinstance(found, Found):
+                found = self._find(head)
+            endpoint = found.endpoint
+            request = Request(head, found, self.peer, corr, now)
+            refusal = None if core.admission is None or found.always_open else core.admission(request)
+            if refusal is None:
+                length, reader = head.length, self._reader
+                if not length:
+                    self.serve(request, endpoint)
+                elif (
+                    0 < length <= endpoint.whole_bytes_max
+                    and length <= len(reader.data) - reader.pos
+                    and not head.encoded
+                ):
+                    # It is here already, in the one receive buffer; it takes from the budget if its answer has to wait.
+                    request.body = reader.take_body()
+                    self.serve(request, endpoint)
+                else:
+                    self._open_body(request, endpoint)
+                return
+            if given is None and head.plain and not core.draining and not self._waiting:
+                length, reader = head.length, self._reader
+                if 0 <= length <= len(reader.data) - reader.pos:
+                    # What overload looks like: the answer is ready, the body is here and thrown away.
+                    if length:
+                        reader.take_body()
+                    found.count_refusal(refusal)
+                    self._out.append(refusal.common(corr, core.heads.date_line))
+                    return
+        except PenstockError as error:
+            refusal = Refusal(error)
+        self._refuse_request(head, corr, endpoint, refusal)
+
+    def _find(self, head: Head) -> Found:
+        """Check Host and Origin, and find the route; an equal head that follows has passed already."""
+        core = self._core
+        core.hosts.check(head)
+        found = core.found.get(head.start) or core.find(head)
+        head.note = found
+        return found
+
+    def _refuse_request(self, head: Head, corr: bytes, endpoint: Endpoint, refusal: Refusal) -> None:
+        """Answer at the end of the headers; a small body is discarded and the connection kept."""
+        keep = head.keep_alive and not self._core.draining and (not head.length or self._discards(head))
+        self.refuse(head, corr, endpoint, refusal, close=not keep)
+        if keep and not self._reader.body_done:
+            self._intake = Discarded()
+
+    def _discards(self, head: Head) -> bool:
+        """Tell whether the rest of this request can be thrown away cheaply; a chunked one only if it is here."""
+        if head.length > DISCARD_BYTES_MAX:
+            return False
+        try:
+            self._reader.read_body()
+        except PenstockError:
+            return False
+        return head.length != CHUNKED or self._reader.body_done
+
+    # --- body ------------------------------------------------------------------------------------------
+
+    def _open_body(self, request: Request, endpoint: Endpoint) -> None:
+        """Decide what happens to the body, before a byte of it is read."""
+        length = request.head.length
+        if length > endpoint.body_bytes_max:
+            raise OverLimit("The body is too large.", limit="body")
+        encoding = request.headers.get(b"content-encoding", b"identity")
+        if encoding != b"identity":
+            # Unknown encodings are refused here, at the end of the headers.
+            Inflater(encoding, ratio_cap=1, bytes_max=1)
+        if endpoint.stream_body:
+            self._open_stream(request, endpoint, encoding)
+        else:
+            self._core.hold(request, length)
+            self._intake = Collected(request, endpoint, self._core)
+
+    def _open_stream(self, request: Request, endpoint: Endpoint, encoding: bytes) -> None:
+        ratio_cap = self._core.options.decompress_ratio_cap
+        self._core.hold(request, HELD_BYTES_MAX)
+        stream = BodyStream(request, endpoint.body_bytes_max, self._schedule)
+        if encoding != b"identity":
+            stream.inflate(Inflater(encoding, ratio_cap=ratio_cap, bytes_max=endpoint.body_bytes_max))
+        request.open_stream(stream)
+        self._intake = stream
+        self.serve(request, endpoint)
+
+    def _read_body(self, intake: Intake, now: float) -> bool:
+        """Read what is there; return whether the body is whole and the next request may be looked at."""
+        if intake.blocked:
+            return False
+        reader = self._reader
+        had = reader.pending_bytes
+        if had:
+            piece = reader.read_body()
+            if not isinstance(intake, Discarded):
+                self._read_due = now + self._core.options.read_timeout_s
+            if piece:
+                intake.feed(piece)
+        if not reader.body_done:
+            if reader.pending_bytes and reader.pending_bytes != had:
+                self._schedule()
+            return False
+        self._intake = None
+        self._body_ended(intake)
+        return self._intake is None
+
+    def _body_ended(self, intake: Intake) -> None:
+        if isinstance(intake, BodyStream):
+            intake.end()
+        elif isinstance(intake, Collected):
+            encoding = intake.request.headers.get(b"content-encoding", b"identity")
+            if encoding == b"identity":
+                intake.request.body = intake.whole()
+                self.serve(intake.request, intake.endpoint)
+                return
+            self._intake = Inflating(intake, encoding, self._core.options.decompress_ratio_cap)
+            self._inflate(self._intake)
+
+    def _inflate(self, inflating: Inflating) -> None:
+        """Do a few steps; a larger body goes on in the next turn."""
+        if not inflating.turn():
+            self._core.loop.call_soon(self._inflate_on, inflating)
+            return
+        self._intake = None
+        inflating.request.body = inflating.whole()
+        self.serve(inflating.request, inflating.endpoint)
+
+    def _inflate_on(self, inflating: Inflating) -> None:
+        if self._intake is not inflating:
+            return
+        try:
+            self._inflate(inflating)
+        except PenstockError as fault:
+            self.fault(fault)
+        self.advance()
+
+    def fault(self, fault: PenstockError) -> None:
+        """End reading because of `fault`; the connection implements this."""
+        raise RuntimeError("the reading side is missing")
+
+    def _leaves_body(self, request: Request) -> bool:
+        """Discard what a handler left unread of its body if that is cheap; tell whether it is too much for that."""
+        intake = self._intake
+        if not isinstance(intake, BodyStream) or intake.request is not request:
+            return False
+        intake.end(Canceled("The request was answered."))
+        self._intake = Discarded()
+        left = self._reader.body_left
+        return left is None or left > DISCARD_BYTES_MAX

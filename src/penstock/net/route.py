@@ -1,0 +1,122 @@
+"""Routes as data, and the table that finds one by method and decoded segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.kernel.errors import NotFound, Unsupported
+
+_NO_PARAMS: Final[dict[str, str]] = {}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Route:
+    """One operation: where it is found, who handles it, what goes in and out."""
+
+    method: str
+    path: str
+    handler: Callable[..., Any]
+    body: type | None = None
+    answer: type | None = None
+    stream_body: bool = False
+    body_bytes_max: int | None = None
+    op: str = ""
+    summary: str = ""
+    # Open routes need no capability.
+    open: bool = False
+    errors: tuple[str, ...] = ()
+    deadline_s: float | None = None
+
+
+class _Node:
+    __slots__ = ("literals", "param", "rest", "routes")
+
+    def __init__(self) -> None:
+        self.literals: dict[str, _Node] = {}
+        self.param: _Node | None = None
+        # `{name*}` takes all that is left of the path.
+        self.rest: _Node | None = None
+        self.routes: dict[str, tuple[Route, tuple[str, ...]]] = {}
+
+
+class Router:
+    """Find a route: literal segments win over `{name}`, `{name}` over a final `{name*}`."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        """Build the table; two routes for the same method and shape are a bug."""
+        self.routes = tuple(routes)
+        self._root = _Node()
+        self._static: dict[tuple[str, ...], dict[str, tuple[Route, tuple[str, ...]]]] = {}
+        for route in self.routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        node, names = self._root, []
+        segments = tuple(route.path[1:].split("/")) if route.path != "/" else ()
+        for segment in segments:
+            node, name = _descend(node, segment)
+            names += [name] if name else []
+        if route.method in node.routes:
+            raise ValueError(f"{route.method} {route.path} is declared twice")
+        node.routes[route.method] = (route, tuple(names))
+        if not names:
+            self._static[segments] = node.routes
+
+    def match(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
+        """Return the route and its parameters; 404 without one, 405 with `allow` for another method."""
+        found = self._static.get(segments)
+        if found is not None:
+            hit = found.get(method)
+            if hit is not None:
+                return hit[0], _NO_PARAMS
+        return self._walk(method, segments)
+
+    def allowed(self, segments: tuple[str, ...]) -> list[str]:
+        """List the methods a path answers to; empty when nothing is there."""
+        node, _ = self._find(segments)
+        if node is None:
+            return []
+        methods = set(node.routes) | {"OPTIONS"}
+        return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+    def _walk(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
+        node, values = self._find(segments)
+        if node is None:
+            raise NotFound("There is no such route.")
+        hit = node.routes.get(method) or (node.routes.get("GET") if method == "HEAD" else None)
+        if hit is None:
+            raise Unsupported("This route does not take this method.", status=405, allow=self.allowed(segments))
+        return hit[0], dict(zip(hit[1], values, strict=True))
+
+    def _find(self, segments: tuple[str, ...]) -> tuple[_Node | None, list[str]]:
+        """Walk down with the last wildcard in mind: a dead end under a literal falls back to it."""
+        node = self._root
+        values: list[str] = []
+        fallback: tuple[_Node | None, list[str]] = (None, [])
+        for index, segment in enumerate(segments):
+            if node.rest is not None:
+                fallback = (node.rest, [*values, "/".join(segments[index:])])
+            child = node.literals.get(segment)
+            if child is None:
+                child = node.param
+                values = [*values, segment]
+            if child is None:
+                return fallback
+            node = child
+        if node.routes:
+            return node, values
+        return (node.rest, [*values, ""]) if node.rest is not None else fallback
+
+
+def _descend(node: _Node, segment: str) -> tuple[_Node, str]:
+    """Return the child for one segment of a template, and the parameter's name if it is one."""
+    if not segment.startswith("{"):
+        return node.literals.setdefault(segment, _Node()), ""
+    name = segment[1:-1]
+    if name.endswith("*"):
+        node.rest = node.rest or _Node()
+        return node.rest, name[:-1]
+    node.param = node.param or _Node()
+    return node.param, name

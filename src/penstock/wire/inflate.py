@@ -1,0 +1,190 @@
+"""Bounded decompression: output comes in steps of at most 64 KiB, and every step is measured before the next.
+
+A bomb is refused at the first step that passes the ratio or the absolute cap, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, Protocol
+
+import zstandard
+
+from penstock.kernel.errors import Malformed, OverLimit, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STEP_BYTES: Final = 64 * 1024
+_ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
+_ZSTD_BLOCK_BYTES_MAX: Final = 128 * 1024
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_HEADER: Final = 0
+_BLOCKS: Final = 1
+_CHECKSUM: Final = 2
+_RLE: Final = 1
+_RESERVED: Final = 3
+_GZIP: Final = 31
+_ZLIB: Final = 15
+
+
+class _Decoder(Protocol):
+    """One encoding: bytes in, steps out."""
+
+    done: bool
+
+    def steps(self, data: bytes) -> Iterator[bytes]:
+        """Yield the output of `data` in steps."""
+        ...
+
+
+class _Zlib:
+    """gzip and deflate."""
+
+    __slots__ = ("_stream", "done")
+
+    def __init__(self, window_bits: int) -> None:
+        self._stream = zlib.decompressobj(window_bits)
+        self.done = False
+
+    def steps(self, data: bytes) -> Iterator[bytes]:
+        while data and not self.done:
+            try:
+                step = self._stream.decompress(data, STEP_BYTES)
+            except zlib.error as exc:
+                raise Malformed("The compressed body is damaged.") from exc
+            data = self._stream.unconsumed_tail
+            self.done = self._stream.eof
+            if step:
+                yield step
+        # What the window still holds comes out only when it is asked for.
+        while not self.done and (step := self._flush()):
+            yield step
+        if self.done and (data or self._stream.unused_data):
+            raise Malformed("Bytes follow the end of the compressed body.")
+
+    def _flush(self) -> bytes:
+        try:
+            step = self._stream.decompress(b"", STEP_BYTES)
+        except zlib.error as exc:
+            raise Malformed("The compressed body is damaged.") from exc
+        self.done = self._stream.eof
+        return step
+
+
+class _Zstd:
+    """zstd. The library does not bound the output of a call, so the frame is walked and fed one block at a time.
+
+    A block gives at most 128 KiB whatever it holds, which a byte count of the input could not promise.
+    """
+
+    __slots__ = ("_pending", "_state", "_stream", "_summed", "done")
+
+    def __init__(self) -> None:
+        self._stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX).decompressobj()
+        self._pending = b""
+        self._state = _HEADER
+        self._summed = False
+        self.done = False
+
+    def steps(self, data: bytes) -> Iterator[bytes]:
+        self._pending += data
+        while not self.done and (size := self._unit_bytes()) <= len(self._pending):
+            unit, self._pending = self._pending[:size], self._pending[size:]
+            block = self._decompress(unit)
+            self._enter_next(unit)
+            for at in range(0, len(block), STEP_BYTES):
+                yield block[at : at + STEP_BYTES]
+        if self.done and self._pending:
+            raise Malformed("Bytes follow the end of the compressed body.")
+
+    def _decompress(self, unit: bytes) -> bytes:
+        try:
+            return self._stream.decompress(unit)
+        except zstandard.ZstdError as exc:
+            raise Malformed("The compressed body is damaged.") from exc
+
+    def _unit_bytes(self) -> int:
+        """Return how many bytes the next unit of the frame has, as far as the bytes here tell."""
+        pending = self._pending
+        if self._state == _HEADER:
+            return 5 if len(pending) < 5 else _frame_header_bytes(pending)
+        if self._state == _CHECKSUM:
+            return 4
+        if len(pending) < 3:
+            return 3
+        kind, size = _block(pending)
+        if kind == _RESERVED or size > _ZSTD_BLOCK_BYTES_MAX:
+            raise Malformed("The compressed body is damaged.")
+        return 3 + (1 if kind == _RLE else size)
+
+    def _enter_next(self, unit: bytes) -> None:
+        if self._state == _HEADER:
+            self._summed = bool(unit[4] & 0x04)
+            self._state = _BLOCKS
+        elif self._state == _CHECKSUM or (unit[0] & 1 and not self._summed):
+            self.done = True
+        elif unit[0] & 1:
+            self._state = _CHECKSUM
+
+
+def _frame_header_bytes(header: bytes) -> int:
+    """Read the length of a frame header off its descriptor (RFC 8878, 3.1.1.1)."""
+    if not header.startswith(_ZSTD_MAGIC):
+        raise Malformed("The compressed body is damaged.")
+    descriptor = header[4]
+    single = descriptor >> 5 & 1
+    content_size = (single, 2, 4, 8)[descriptor >> 6]
+    return 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content_size
+
+
+def _block(header: bytes) -> tuple[int, int]:
+    """Return the kind and size a block header names (RFC 8878, 3.1.1.2)."""
+    value = int.from_bytes(header[:3], "little")
+    return value >> 1 & 3, value >> 3
+
+
+def _decoder(encoding: bytes) -> _Decoder:
+    name = encoding.strip().lower()
+    if name in (b"gzip", b"x-gzip"):
+        return _Zlib(_GZIP)
+    if name == b"deflate":
+        return _Zlib(_ZLIB)
+    if name == b"zstd":
+        return _Zstd()
+    raise Unsupported("The content encoding is not one of gzip, deflate, zstd, or is stacked.", status=415)
+
+
+class Inflater:
+    """Inflate one body. `feed` is lazy: each step is produced, measured and handed over before the next."""
+
+    __slots__ = ("_bytes_in", "_bytes_max", "_bytes_out", "_decoder", "_ratio_cap")
+
+    def __init__(self, encoding: bytes, *, ratio_cap: int, bytes_max: int) -> None:
+        """Refuse unknown and stacked encodings at once."""
+        self._decoder = _decoder(encoding)
+        self._ratio_cap = ratio_cap
+        self._bytes_max = bytes_max
+        self._bytes_in = 0
+        self._bytes_out = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` inflates to, in steps of at most 64 KiB."""
+        if not data:
+            return
+        self._bytes_in += len(data)
+        for step in self._decoder.steps(data):
+            self._measure(len(step))
+            yield step
+
+    def finish(self) -> None:
+        """Refuse a body that ended before its compressed stream did."""
+        if not self._decoder.done:
+            raise Malformed("The compressed body is cut off.")
+
+    def _measure(self, step_bytes: int) -> None:
+        self._bytes_out += step_bytes
+        if self._bytes_out > self._bytes_in * self._ratio_cap:
+            raise OverLimit("The body inflates out of proportion.", limit="inflate_ratio")
+        if self._bytes_out > self._bytes_max:
+            raise OverLimit("The inflated body is too large.", limit="inflate_bytes")

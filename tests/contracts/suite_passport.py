@@ -1,0 +1,209 @@
+"""What every implementation of the passport contract must do, as its operator and its verifiers see it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from penstock.contracts.call import Call
+from penstock.contracts.capability import RequestContext
+from penstock.contracts.passport import (
+    GetKeys,
+    GetRevocations,
+    Issue,
+    Revoke,
+    Rotate,
+    Verified,
+    Verify,
+    VerifyBatch,
+)
+from penstock.kernel.errors import Conflict, Forbidden, Malformed, OverLimit, Unauthenticated
+from tests.contracts.worlds import World
+
+
+class PassportSuite:
+    """A world's `fake.operator_token` is the operator's capability."""
+
+    def world(self) -> AbstractAsyncContextManager[World]:
+        raise AssertionError("a subclass says which implementation")
+
+    @staticmethod
+    def operator(world: World) -> Call:
+        return Call(world.fake.operator_token)
+
+    async def issue(self, world: World, *caveats: str, **fields: object) -> str:
+        request = Issue("alice", "svc-mailbox", caveats=caveats, **fields)
+        return (await world.api.issue(request, self.operator(world))).token
+
+    @staticmethod
+    async def verdict(world: World, token: str, **context: str) -> Verified:
+        return await world.api.verify(Verify(token, RequestContext(**context)))
+
+    async def test_issued_token_verifies_with_its_claims(self) -> None:
+        async with self.world() as world:
+            issued = await world.api.issue(
+                Issue("alice", ("svc-mailbox", "svc-storage"), tenant="acme", caveats=("op=send",)),
+                self.operator(world),
+            )
+            got = await self.verdict(world, issued.token, aud="svc-mailbox", op="send")
+
+            assert got.ok
+            assert not got.authoritative
+            assert got.claims is not None
+            assert (got.claims.sub, got.claims.tenant, got.claims.class_) == ("alice", "acme", "authed")
+            assert got.claims.exp - got.claims.iat == 900
+            assert (got.claims.kid, got.claims.epoch, got.claims.exp) == (issued.kid, issued.epoch, issued.exp)
+            assert got.warnings == ()
+
+    async def test_what_the_context_does_not_give_is_named_in_the_warnings(self) -> None:
+        async with self.world() as world:
+            token = await self.issue(world, "op=send", "topic=orders/")
+
+            assert set((await self.verdict(world, token, op="send")).warnings) == {"topic"}
+
+    @pytest.mark.parametrize(
+        ("context", "reason"),
+        [
+            ({"aud": "svc-dht"}, "caveat:aud"),
+            ({"op": "recv"}, "caveat:op"),
+            ({"topic": "billing"}, "caveat:topic"),
+        ],
+    )
+    async def test_what_the_token_does_not_cover_is_a_verdict_with_its_reason(self, context: dict, reason: str) -> None:
+        async with self.world() as world:
+            token = await self.issue(world, "op=send", "topic=orders/")
+            got = await self.verdict(world, token, **context)
+
+            assert (got.ok, got.reason, got.claims) == (False, reason, None)
+
+    async def test_token_expires(self) -> None:
+        async with self.world() as world:
+            token = await self.issue(world, ttl_s=10)
+            await world.advance(9)
+            assert (await self.verdict(world, token)).ok
+            await world.advance(1.5)
+
+            assert (await self.verdict(world, token)).reason == "expired"
+
+    async def test_token_before_its_time_is_not_valid_yet(self) -> None:
+        async with self.world() as world:
+            probe = (await self.verdict(world, await self.issue(world))).claims
+            token = await self.issue(world, f"nbf={probe.iat + 200}")
+            assert (await self.verdict(world, token)).reason == "not_yet_valid"
+            # A minute of skew is granted to nbf.
+            await world.advance(141)
+
+            assert (await self.verdict(world, token)).ok
+
+    @pytest.mark.parametrize(("token", "reason"), [("", "missing"), ("garbage", "malformed")])
+    async def test_bad_token_is_a_verdict_not_an_error(self, token: str, reason: str) -> None:
+        async with self.world() as world:
+            assert await self.verdict(world, token) == Verified(ok=False, reason=reason)
+
+    async def test_one_bad_item_never_fails_the_batch(self) -> None:
+        async with self.world() as world:
+            token = await self.issue(world)
+            got = await world.api.verify_batch(VerifyBatch((Verify(token), Verify("x"), Verify(token))))
+            assert [item.ok for item in got.results] == [True, False, True]
+
+            with pytest.raises(OverLimit):
+                await world.api.verify_batch(VerifyBatch((Verify(token),) * 513))
+
+    async def test_nobody_issues_revokes_or_rotates_without_authority(self) -> None:
+        async with self.world() as world:
+            plain = Call(await self.issue(world))
+            for call, error in ((Call(), Unauthenticated), (Call("psp1_x"), Unauthenticated), (plain, Forbidden)):
+                for attempt in (
+                    world.api.issue(Issue("eve", "*"), call),
+                    world.api.revoke(Revoke(tid="t"), call),
+                    world.api.rotate(Rotate(), call),
+                ):
+                    with pytest.raises(error):
+                        await attempt
+
+    @pytest.mark.parametrize(
+        ("fields", "reason"),
+        [
+            ({"ttl_s": 3601}, "ttl_too_long"),
+            ({"caveats": ("sudo=yes",)}, "unknown_caveat"),
+            ({"accept_algs": ("rot13",)}, "no_acceptable_alg"),
+        ],
+    )
+    async def test_issue_refuses_what_it_cannot_keep(self, fields: dict, reason: str) -> None:
+        async with self.world() as world:
+            with pytest.raises(Malformed) as caught:
+                await world.api.issue(Issue("alice", "*", **fields), self.operator(world))
+
+            assert caught.value.facts["reason"] == reason
+
+    @pytest.mark.parametrize("by", ["epoch", "kid", "tenant", "subject_ref", "tid"])
+    async def test_revoked_token_falls_at_once_and_new_ones_stand(self, by: str) -> None:
+        async with self.world() as world:
+            token = await self.issue(world, tenant="acme")
+            claims = (await self.verdict(world, token)).claims
+            target = {
+                "epoch": claims.epoch + 1,
+                "kid": claims.kid,
+                "tenant": "acme",
+                "subject_ref": "alice",
+                "tid": claims.tid,
+            }[by]
+            answer = await world.api.revoke(Revoke(**{by: target}), self.operator(world))
+            assert answer.current_epoch > claims.epoch
+            assert (await self.verdict(world, token)).reason == "revoked"
+
+            # The operator is not locked out, and what is issued now is good.
+            assert (await self.verdict(world, await self.issue(world, tenant="acme"))).ok
+
+    async def test_revoking_one_spares_the_others(self) -> None:
+        async with self.world() as world:
+            mine, other = await self.issue(world, tenant="a"), await self.issue(world, tenant="b")
+            await world.api.revoke(Revoke(tenant="a"), self.operator(world))
+
+            assert not (await self.verdict(world, mine)).ok
+            assert (await self.verdict(world, other)).ok
+
+    async def test_epoch_only_rises_and_by_one_at_most(self) -> None:
+        async with self.world() as world:
+            first = await world.api.revoke(Revoke(epoch=1), self.operator(world))
+            again = await world.api.revoke(Revoke(epoch=1), self.operator(world))
+            assert first == again
+            with pytest.raises(Malformed):
+                await world.api.revoke(Revoke(epoch=first.current_epoch + 2), self.operator(world))
+
+    async def test_operator_locks_himself_out_only_by_force(self) -> None:
+        async with self.world() as world:
+            claims = (await self.verdict(world, world.fake.operator_token)).claims
+            with pytest.raises(Conflict):
+                await world.api.revoke(Revoke(tid=claims.tid), self.operator(world))
+            await world.api.revoke(Revoke(tid=claims.tid, force=True), self.operator(world))
+
+            with pytest.raises(Unauthenticated):
+                await world.api.rotate(Rotate(), self.operator(world))
+
+    async def test_rotation_keeps_the_epoch_and_the_old_key_for_its_grace(self) -> None:
+        async with self.world() as world:
+            token = await self.issue(world, ttl_s=3600)
+            before = (await self.verdict(world, token)).claims
+            rotated = await world.api.rotate(Rotate(), self.operator(world))
+            assert (rotated.epoch, rotated.kid != before.kid) == (before.epoch, True)
+            assert [key.kid for key in (await world.api.keys(GetKeys())).keys] == [rotated.kid, before.kid]
+            assert (await self.verdict(world, token)).ok
+            await world.advance(601)
+
+            assert (await self.verdict(world, token)).reason == "unknown_kid"
+            assert [key.kid for key in (await world.api.keys(GetKeys())).keys] == [rotated.kid]
+
+    async def test_feed_is_numbered_and_resumes(self) -> None:
+        async with self.world() as world:
+            for tenant in ("a", "b", "c"):
+                await world.api.revoke(Revoke(tenant=tenant), self.operator(world))
+            whole = await world.api.revocations(GetRevocations())
+            rest = await world.api.revocations(GetRevocations(since=whole.entries[1].seq))
+            assert [entry.value for entry in whole.entries] == ["a", "b", "c"]
+            assert [entry.seq for entry in whole.entries] == [1, 2, 3]
+            assert ([entry.value for entry in rest.entries], rest.snapshot) == (["c"], False)
+
+            ahead = await world.api.revocations(GetRevocations(since=99))
+            assert (ahead.snapshot, len(ahead.entries)) == (True, 3)

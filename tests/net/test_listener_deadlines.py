@@ -1,0 +1,169 @@
+"""Deadlines of a connection, in virtual time: headers, bodies, writes, idleness."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.kernel.limiter import ByteBudget
+from penstock.net.message import Request, Response
+from tests.net.listener_kit import ROUTES, get, post, route, serving, settle
+
+
+async def test_a_header_byte_a_second_is_cut_at_the_read_deadline_with_408() -> None:
+    loop = asyncio.get_running_loop()
+    async with serving() as site:
+        client = site.connect()
+        began = loop.time()
+        for byte in get():
+            if client.ended:
+                break
+            client.send(bytes([byte]))
+            await asyncio.sleep(1.0)
+        answers = await client.gone()
+        elapsed = loop.time() - began
+        timeouts = site.count("io_timeouts_total", op="read")
+
+    assert [(answer.status, answer.json()["op"]) for answer in answers] == [(408, "read")]
+    assert 5.0 <= elapsed <= 7.0
+    assert timeouts == 1
+
+
+async def test_the_header_deadline_starts_at_the_first_byte_even_if_it_is_a_blank_line() -> None:
+    loop = asyncio.get_running_loop()
+    async with serving() as site:
+        client = site.connect()
+        await asyncio.sleep(30)
+        began = loop.time()
+        client.send(b"\r\n")
+        answers = await client.gone()
+        elapsed = loop.time() - began
+
+    assert [answer.status for answer in answers] == [408]
+    assert 5.0 <= elapsed <= 5.2
+
+
+async def test_a_body_that_stalls_is_408_and_one_that_trickles_within_each_read_is_served() -> None:
+    body = b'{"text":"slow"}'
+    async with serving() as site:
+        stalled, steady = site.connect(), site.connect()
+        stalled.send(post("/echo", body)[:-5])
+        for piece in (post("/echo", body)[:-5], b"l", b"o", b"w", b'"', b"}"):
+            steady.send(piece)
+            await asyncio.sleep(4.0)
+        served = await steady.answer()
+        answers = await stalled.gone()
+
+    assert served.status == 200
+    assert [answer.status for answer in answers] == [408]
+
+
+async def test_an_idle_connection_is_closed_without_a_word_at_the_idle_deadline() -> None:
+    loop = asyncio.get_running_loop()
+    async with serving() as site:
+        client = site.connect()
+        client.send(get())
+        await client.answer()
+        began = loop.time()
+        answers = await client.gone()
+        elapsed = loop.time() - began
+
+    assert answers == []
+    assert client.data == b""
+    assert 60.0 <= elapsed <= 60.2
+
+
+async def test_a_request_before_the_idle_deadline_moves_it() -> None:
+    async with serving() as site:
+        client = site.connect()
+        for _ in range(5):
+            await asyncio.sleep(50.0)
+            client.send(get())
+            answer = await client.answer()
+            assert answer.status == 200
+
+
+async def test_a_client_that_does_not_read_is_cut_at_the_write_deadline() -> None:
+    async with serving([route(lambda _request: Response(200, b"x" * (4 << 20)))]) as site:
+        client, _connection, transport = site.join()
+        transport.pause_reading()
+        client.send(get("/it"))
+        await asyncio.sleep(4.9)
+        early = site.count("io_timeouts_total", op="write")
+        await asyncio.sleep(0.4)
+        late = site.count("io_timeouts_total", op="write")
+        transport.resume_reading()
+        await client.gone()
+
+    assert (early, late) == (0, 1)
+    assert site.listener.inflight == 0
+
+
+async def test_while_the_client_does_not_read_nothing_more_is_handled() -> None:
+    handled = 0
+
+    def large(_request: Request) -> Response:
+        nonlocal handled
+        handled += 1
+        return Response(200, b"x" * 200_000)
+
+    async with serving([route(large)]) as site:
+        client, _connection, transport = site.join()
+        transport.pause_reading()
+        client.send(get("/it") * 20)
+        await settle(100)
+        before = handled
+        transport.resume_reading()
+        answers = await client.answers(20)
+
+    assert before < 5
+    assert len(answers) == 20
+
+
+async def test_a_waiting_answer_is_no_idleness_and_no_slow_read() -> None:
+    reply: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    async with serving([route(lambda _request: reply, deadline_s=300)]) as site:
+        client = site.connect()
+        client.send(get("/it"))
+        await asyncio.sleep(200.0)
+        reply.set_result({"n": 1})
+        answer = await client.answer()
+
+    assert answer.status == 200
+
+
+async def test_unsent_answers_count_against_the_byte_budget_and_go_first_when_it_is_used_up() -> None:
+    budget = ByteBudget(3 << 20)
+    async with serving([route(lambda _request: Response(200, b"x" * (1 << 20)))], budget=budget) as site:
+        first, _, first_transport = site.join()
+        second, _, second_transport = site.join()
+        for client, transport in ((first, first_transport), (second, second_transport)):
+            transport.pause_reading()
+            client.send(get("/it"))
+        await settle()
+        held = budget.in_use
+        second_transport.resume_reading()
+        await second.gone()
+        first_transport.resume_reading()
+        answer = await first.answer()
+
+    assert 900_000 < held < 1.5 * (1 << 20)
+    assert answer.status == 200
+    assert budget.in_use == 0
+
+
+@pytest.mark.parametrize("fields", [(), ("Connection: close",)])
+async def test_after_the_last_answer_a_silent_client_is_let_go_within_a_second(fields: tuple[str, ...]) -> None:
+    loop = asyncio.get_running_loop()
+    async with serving(ROUTES) as site:
+        client = site.connect()
+        client.send(get("/hello", *fields) if fields else b"GET  / HTTP/1.1\r\n\r\n")
+        began = loop.time()
+        await client.gone()
+        await asyncio.sleep(1.2)
+        held = site.count("open_connections")
+        elapsed = loop.time() - began
+
+    assert held == 0
+    assert elapsed <= 2.4
