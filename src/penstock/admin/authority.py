@@ -1,0 +1,36 @@
+"""Who may look and act on the admin listener: whoever holds the operator token. Loopback is no credential."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.errors import Unauthenticated
+from penstock.net.admission import Refusal
+
+if TYPE_CHECKING:
+    from penstock.net.message import Request
+
+_BEARER: Final = b"bearer "
+_MISSING = Refusal(Unauthenticated("This needs the operator token as a bearer token.", reason="missing"))
+_WRONG = Refusal(Unauthenticated("This is not the operator token.", reason="bad_signature"))
+
+
+class OperatorOnly:
+    """Admission for the admin listener: open routes pass, all others need the operator token."""
+
+    def __init__(self, token: str, *, open_metrics: bool) -> None:
+        """Keep a digest, so that comparing takes the same time whatever comes."""
+        self._digest = hashlib.sha256(token.encode("ascii")).digest()
+        self._open_metrics = open_metrics
+
+    def __call__(self, request: Request) -> Refusal | None:
+        """Decide at the end of the headers, before any body is read."""
+        if request.route.open or (self._open_metrics and request.route.path == "/metrics"):
+            return None
+        given = request.headers.get(b"authorization", b"")
+        if given[: len(_BEARER)].lower() != _BEARER:
+            return _MISSING
+        digest = hashlib.sha256(given[len(_BEARER) :].strip()).digest()
+        return None if hmac.compare_digest(digest, self._digest) else _WRONG

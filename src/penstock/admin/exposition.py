@@ -1,0 +1,74 @@
+"""The kernel's plain integers in Prometheus' text format, read only when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import CollectorRegistry
+
+from penstock.kernel.metrics import Counter, Family, Gauge, Histogram, Instrument, Metrics, Summary, Watched
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode("ascii")
+
+
+class Exposition:
+    """A collector over the metrics of every service; each series gets its service as a label."""
+
+    def __init__(self, sources: Callable[[], Iterable[Metrics]]) -> None:
+        """Ask `sources` anew at each scrape: services come and go."""
+        self._sources = sources
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """Return the whole page."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Join families of the same name over all services."""
+        joined: dict[str, Metric] = {}
+        for metrics in self._sources():
+            for family in metrics.families():
+                _add(joined, family, metrics.service)
+        yield from joined.values()
+
+    def describe(self) -> list[Metric]:
+        """Describe nothing beforehand: families are known only at scrape time."""
+        return []
+
+
+def _add(joined: dict[str, Metric], family: Family, service: str) -> None:
+    metric = joined.get(family.name)
+    if metric is None:
+        name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
+        metric = joined[family.name] = Metric(name, family.help or family.name, family.kind)
+    # A family that labels its downstream by `service` keeps that meaning; whose series it is goes under `owner`.
+    own_label = "owner" if "service" in family.label_names else "service"
+    for labels, instrument in family.series.items():
+        _add_samples(metric, family.name, {**dict(labels), own_label: service}, instrument)
+
+
+def _add_samples(metric: Metric, name: str, labels: dict[str, str], instrument: Instrument) -> None:
+    if isinstance(instrument, Counter | Watched):
+        metric.add_sample(name, labels, instrument.value)
+    elif isinstance(instrument, Gauge):
+        metric.add_sample(name, labels, instrument.current())
+    elif isinstance(instrument, Histogram):
+        _add_histogram(metric, name, labels, instrument)
+    elif isinstance(instrument, Summary):
+        metric.add_sample(f"{name}_count", labels, instrument.count)
+        metric.add_sample(f"{name}_sum", labels, instrument.total)
+
+
+def _add_histogram(metric: Metric, name: str, labels: dict[str, str], histogram: Histogram) -> None:
+    below = 0
+    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+        below += count
+        shown = "+Inf" if bound == float("inf") else repr(bound)
+        metric.add_sample(f"{name}_bucket", {**labels, "le": shown}, below)
+    metric.add_sample(f"{name}_count", labels, below)
+    metric.add_sample(f"{name}_sum", labels, histogram.total)

@@ -1,0 +1,100 @@
+"""What can be asked of the admin listener."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock import config
+from penstock.admin.exposition import CONTENT_TYPE, Exposition
+from penstock.kernel.errors import NotFound, PolicyBlocked
+from penstock.net.message import Response
+from penstock.net.route import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.admin.view import NodeView
+    from penstock.net.message import Request
+
+
+class Killed(msgspec.Struct, frozen=True):
+    """A task was crashed on purpose; the supervisor decides what follows."""
+
+    killed: str
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One setting that changed, redacted where it is secret."""
+
+    key: str
+    old: str
+    new: str
+
+
+class ReloadReport(msgspec.Struct, frozen=True):
+    """What a reload did; `held` waits for a restart."""
+
+    changed: list[Change]
+    held: list[Change]
+
+
+class AdminRoutes:
+    """The node as an operator sees it."""
+
+    def __init__(self, view: NodeView) -> None:
+        """Ask the view; decide nothing."""
+        self._view = view
+        self._exposition = Exposition(view.metrics)
+
+    def routes(self) -> list[Route]:
+        """List the routes; all but the ones marked open need the operator token."""
+        return [
+            Route(method="GET", path="/metrics", handler=self._metrics, summary="All metrics of the node."),
+            Route(
+                method="GET", path="/inventory", handler=self._inventory, summary="Every channel, task, lock, limit."
+            ),
+            Route(method="GET", path="/status", handler=self._status, summary="Services, gates, phases, restarts."),
+            Route(
+                method="POST",
+                path="/tasks/{name}/kill",
+                handler=self._kill,
+                answer=Killed,
+                summary="Crash a task; needs node.chaos.",
+                errors=("not_found", "policy_blocked"),
+            ),
+            Route(
+                method="POST",
+                path="/config/reload",
+                handler=self._reload,
+                answer=ReloadReport,
+                summary="Read the configuration again.",
+                errors=("malformed",),
+            ),
+        ]
+
+    def _metrics(self, _request: Request) -> Response:
+        return Response(200, self._exposition.render(), CONTENT_TYPE)
+
+    def _inventory(self, _request: Request) -> dict[str, object]:
+        return self._view.inventory()
+
+    def _status(self, _request: Request) -> dict[str, object]:
+        return self._view.status()
+
+    def _kill(self, request: Request) -> Killed:
+        if not self._view.chaos:
+            raise PolicyBlocked("Killing tasks needs node.chaos = true.")
+        name = request.params["name"]
+        if not self._view.kill(name):
+            raise NotFound(f"No task {name} is running.")
+        return Killed(name)
+
+    def _reload(self, _request: Request) -> ReloadReport:
+        done = self._view.reload()
+        return ReloadReport(_changes(done.changed), _changes(done.held))
+
+
+def _changes(changes: Iterable[config.Change]) -> list[Change]:
+    return [Change(change.key, change.old, change.new) for change in changes]

@@ -1,0 +1,115 @@
+"""The node as the admin listener sees it: services, gates, phases, inventory; read-only but for kill and reload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from penstock.kernel.health import Verdict
+
+if TYPE_CHECKING:
+    from penstock.config import Reloaded, Settings
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.metrics import Metrics
+    from penstock.kernel.root import Root
+    from penstock.kernel.snapshot import Snapshot
+    from penstock.kernel.supervisor import Supervisor
+
+
+class NodeHealth:
+    """The verdict over all services: a gate for each, missing when its own verdict is not ready."""
+
+    def __init__(self, own: Inventory) -> None:
+        """Take part in the verdict with the node's own gates too."""
+        self.service = own.service
+        self._own = own
+        self._others: list[Inventory] = []
+
+    def join(self, inventories: Iterable[Inventory]) -> None:
+        """Add the services' gates."""
+        self._others.extend(inventories)
+
+    @property
+    def fatal(self) -> str | None:
+        """Name the first task whose crash loop was escalated to fatal, with its service."""
+        for inventory in self._others:
+            if inventory.health.fatal is not None:
+                return f"{inventory.service}/{inventory.health.fatal}"
+        return self._own.health.fatal
+
+    def verdict(self) -> Verdict:
+        """Judge the node."""
+        own = self._own.health.verdict()
+        verdicts = {inventory.service: inventory.health.verdict() for inventory in self._others}
+        gates = {**own.gates, **{service: verdict.ready for service, verdict in verdicts.items()}}
+        missing = tuple(name for name, is_open in gates.items() if not is_open)
+        degraded = (*own.degraded, *(service for service, verdict in verdicts.items() if verdict.degraded))
+        return Verdict(own.ready and not missing, gates, missing, degraded)
+
+
+class NodeView:
+    """What the admin routes may ask of the node."""
+
+    def __init__(
+        self, root: Root, settings: Snapshot[Settings], health: NodeHealth, reload: Callable[[], Reloaded]
+    ) -> None:
+        """Look at the root; `reload` is the one way to change the settings."""
+        self._root = root
+        self._settings = settings
+        self._health = health
+        self._reload = reload
+
+    @property
+    def chaos(self) -> bool:
+        """Tell whether tasks may be killed on purpose."""
+        return self._settings.value.flag("node.chaos")
+
+    def _supervisors(self) -> list[Supervisor]:
+        return [staged.supervisor for staged in self._root.services]
+
+    def metrics(self) -> list[Metrics]:
+        """Return every service's metrics."""
+        return [supervisor.inventory.metrics for supervisor in self._supervisors()]
+
+    def inventory(self) -> dict[str, object]:
+        """Return every table of every service with its live state."""
+        return {supervisor.service: supervisor.inventory.rows() for supervisor in self._supervisors()}
+
+    def status(self) -> dict[str, object]:
+        """Return the page an operator reads first."""
+        verdict = self._health.verdict()
+        return {
+            "ready": verdict.ready,
+            "fatal": self._health.fatal,
+            "missing": verdict.missing,
+            "degraded": verdict.degraded,
+            "services": [_service(supervisor) for supervisor in self._supervisors()],
+        }
+
+    def kill(self, name: str) -> bool:
+        """Crash a task: `worker`, `worker[0]` or `svc-echo:worker[0]`; False when there is none running."""
+        service, colon, task = name.rpartition(":")
+        return any(
+            supervisor.kill(task) for supervisor in self._supervisors() if not colon or supervisor.service == service
+        )
+
+    def reload(self) -> Reloaded:
+        """Read the configuration again; raises what is wrong with it and changes nothing then."""
+        return self._reload()
+
+
+def _service(supervisor: Supervisor) -> dict[str, object]:
+    verdict = supervisor.inventory.health.verdict()
+    rows = supervisor.inventory.rows()
+    return {
+        "service": supervisor.service,
+        "phase": supervisor.phase.value.value,
+        "ready": verdict.ready,
+        "fatal": supervisor.inventory.health.fatal,
+        "gates": verdict.gates,
+        "missing": verdict.missing,
+        "degraded": verdict.degraded,
+        "restarts": sum(child.restarts for child in supervisor.children),
+        "channels": rows.get("channels", []),
+        "tasks": rows.get("tasks", []),
+    }

@@ -1,0 +1,55 @@
+"""The options that lead to settings, shared by the commands that need a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config import ConfigFaults, Flag, Sources, load
+
+if TYPE_CHECKING:
+    from penstock.config import Schema, Settings
+
+BAD_CONFIG = 2
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file (TOML)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set one key; repeatable")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the node keeps its data (default ./.penstock)")
+    parser.add_argument("--profile", metavar="NAME", help="micro (one process) or macro")
+    parser.add_argument("--amnesia", action="store_true", help="keep everything in RAM and write no file")
+    parser.add_argument("--port-base", metavar="N", help="move all ports, keeping their offsets from 5300")
+    parser.add_argument("--ephemeral-ports", action="store_true", help="let the system choose every port")
+
+
+_FLAGS = {
+    "data_dir": "node.data_dir",
+    "profile": "node.profile",
+    "amnesia": "node.amnesia",
+    "port_base": "node.port_base",
+    "ephemeral_ports": "node.ephemeral_ports",
+}
+
+
+def sources(args: argparse.Namespace) -> Sources:
+    """Collect what was given on the command line, in the environment and in the file."""
+    flags = tuple(
+        Flag("--" + option.replace("_", "-"), key, "true" if value is True else str(value))
+        for option, key in _FLAGS.items()
+        if (value := getattr(args, option)) not in (None, False)
+    )
+    return Sources(file=args.config, environ=dict(os.environ), flags=flags, sets=tuple(args.set))
+
+
+def load_or_explain(schema: Schema, given: Sources) -> Settings | None:
+    """Load the settings, or say everything that is wrong with them and return None."""
+    try:
+        return load(schema, given)
+    except ConfigFaults as faults:
+        sys.stderr.write(f"{faults}\n")
+        return None

@@ -1,0 +1,29 @@
+"""`penstock status`: one table of a running node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from penstock.cli import running
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    running.add(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the status; exit 1 when the node does not answer or is not ready."""
+    status = running.fetch(args, "GET", "/status")
+    if status is None:
+        return 1
+    if args.json:
+        sys.stdout.write(json.dumps(status) + "\n")
+    else:
+        from penstock.cli.paint import status as paint
+
+        paint(status)
+    return 0 if status["ready"] else 1

@@ -1,0 +1,127 @@
+"""`penstock up`: run the whole node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli import settings as options
+from penstock.kernel.errors import PenstockError, Timeout
+from penstock.kernel.log import configure
+from penstock.net.listener import CannotBind
+from penstock.node import process
+from penstock.node.build import Node, fit_connections, schema
+from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
+
+if TYPE_CHECKING:
+    from penstock.config import Settings, Sources
+    from penstock.kernel.drain import DrainReport
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    options.add(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON line when ready and one a phase change")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the settings, take the data directory, run until told to stop."""
+    given = options.sources(args)
+    settings = options.load_or_explain(schema(), given)
+    if settings is None:
+        return process.BAD_CONFIG
+    if settings.text("node.profile") == "macro":
+        return _fail("this build runs the micro profile only; use --profile micro", process.BAD_CONFIG)
+    configure(settings.text("node.log.format"), settings.text("node.log.level"))  # type: ignore[arg-type]
+    return launch(settings, given, only=None, as_json=args.json)
+
+
+def launch(settings: Settings, given: Sources, *, only: str | None, as_json: bool) -> int:
+    """Run a node, or `only` one service of it, and turn what can go wrong into one sentence and an exit code."""
+    data_dir = None if settings.flag("node.amnesia") or only else DataDir(_path(settings))
+    caps = fit_connections(settings)
+    try:
+        if data_dir is not None:
+            data_dir.open()
+        token = new_token() if data_dir is None else data_dir.operator_token()
+        talk = _Talk(data_dir, token, as_json=as_json)
+        hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
+        return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
+    except DataDirRefused as refused:
+        return _fail(str(refused), process.FAILED)
+    except CannotBind as failed:
+        return _fail(str(failed), process.CANNOT_BIND)
+    except Timeout as late:
+        return _fail(f"not ready in time: {late.detail}", process.NOT_READY)
+    except PenstockError as error:
+        return _fail(error.detail, process.FAILED)
+    finally:
+        if data_dir is not None:
+            data_dir.close()
+
+
+def _path(settings: Settings) -> Path:
+    path = settings.path("node.data_dir")
+    assert path is not None
+    return path.absolute()
+
+
+def _fail(sentence: str, code: int) -> int:
+    sys.stderr.write(f"penstock: {sentence}\n")
+    return code
+
+
+class _Talk:
+    """What the node says of itself on standard output."""
+
+    def __init__(self, data_dir: DataDir | None, token: str, *, as_json: bool) -> None:
+        self._data_dir = data_dir
+        self._token = token
+        self._json = as_json
+
+    def ready(self, node: Node) -> None:
+        if self._data_dir is not None:
+            self._data_dir.write_ports(node.ports())
+        if self._json:
+            where = None if self._data_dir is None else str(self._data_dir.path)
+            self._line({"event": "ready", "ports": node.ports(), "token": self._token, "data_dir": where})
+        else:
+            self._table(node)
+
+    def phase(self, service: str, phase: str) -> None:
+        if self._json:
+            self._line({"event": "phase", "service": service, "phase": phase})
+        else:
+            sys.stdout.write(f"{service}: {phase}\n")
+            sys.stdout.flush()
+
+    def stopped(self, reports: list[DrainReport]) -> None:
+        aborted = [f"{report.service}/{name}" for report in reports for name in report.aborted]
+        if self._json:
+            self._line({"event": "stopped", "aborted": aborted})
+        else:
+            sys.stdout.write(f"stopped; cut off: {', '.join(aborted)}\n" if aborted else "stopped, drained cleanly\n")
+
+    def _line(self, fields: dict[str, object]) -> None:
+        sys.stdout.write(json.dumps(fields) + "\n")
+        sys.stdout.flush()
+
+    def _table(self, node: Node) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title="penstock is ready", title_justify="left")
+        table.add_column("service")
+        table.add_column("address")
+        for part in node.parts:
+            if part.listener is not None:
+                table.add_row(part.name, ", ".join(part.urls()))
+        console = Console()
+        console.print(table)
+        if self._data_dir is None:
+            console.print(f"operator token (kept nowhere else): {self._token}", soft_wrap=True, highlight=False)
+        else:
+            console.print(f"operator token: {self._data_dir.path / TOKEN_FILE}", soft_wrap=True, highlight=False)

@@ -1,0 +1,173 @@
+"""Builds a node from its settings: every service under one root supervisor; nothing runs yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.admin.service import SERVICE as NODE
+from penstock.admin.service import AdminService
+from penstock.admin.view import NodeHealth, NodeView
+from penstock.config import Reloader, listener_settings, node_schema
+from penstock.kernel.bus import ConfigUpdated, KernelEvent
+from penstock.kernel.bus import Health as HealthEvent
+from penstock.kernel.clock import SYSTEM, Clock
+from penstock.kernel.inventory import Inventory
+from penstock.kernel.limiter import ByteBudget
+from penstock.kernel.log import Log
+from penstock.kernel.root import Root, Staged
+from penstock.kernel.runtime import GcPauses, raise_fd_limit
+from penstock.kernel.snapshot import Snapshot
+from penstock.kernel.supervisor import Supervisor
+from penstock.net.caps import fit_caps
+from penstock.services.echo import config as echo_config
+from penstock.services.echo.service import SERVICE as ECHO
+from penstock.services.echo.service import EchoService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.config import ListenerSettings, Reloaded, Schema, Settings, Sources
+    from penstock.kernel.broadcast import Broadcast
+    from penstock.kernel.health import Gate
+    from penstock.net.listener import Listener
+    from penstock.net.route import Route
+
+STAGE_EDGE = 1
+STAGE_INNER = 2
+STAGE_NODE = 3
+
+
+def schema() -> Schema:
+    """Put together the schema of everything this build knows."""
+    return node_schema(echo_config.TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A built service: how it is supervised, where it listens, what it answers."""
+
+    name: str
+    supervisor: Supervisor
+    listener: Listener | None
+    routes: list[Route]
+
+    def urls(self) -> list[str]:
+        """Return where it can be reached, once started."""
+        if self.listener is None:
+            return []
+        scheme = "http" if self.listener.options.tls_cert_path is None else "https"
+        return [
+            f"unix:{address}" if isinstance(address, str) else f"{scheme}://{address[0]}:{address[1]}"
+            for address in self.listener.addresses
+        ]
+
+
+class Node:
+    """All parts of a node, connected."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Sources,
+        *,
+        token: str,
+        only: str | None = None,
+        caps: Mapping[str, int] | None = None,
+    ) -> None:
+        """Build the services the settings ask for, or `only` one of them without the admin listener.
+
+        `caps` are the connections each listener may hold, where that is fewer than the settings say.
+        """
+        self._clock: Clock = SYSTEM
+        self._caps = caps or {}
+        self.settings = Snapshot(settings)
+        self.own = Inventory(NODE, self._clock)
+        self.bus: Broadcast[KernelEvent] = self.own.broadcast(
+            "events", KernelEvent, producers="supervisor", consumers="anyone"
+        )
+        self.budget = ByteBudget(settings.size("node.body_bytes"))
+        self._declare_limits()
+        self._reloader = Reloader(schema(), sources, self.settings, self.own)
+        self._gc_pauses = GcPauses(self.own.metrics)
+        self.parts = [build(self) for name, build in _SERVICES.items() if _wanted(settings, name, only)]
+        self.root = self._make_root(token, with_admin=only is None)
+
+    def _declare_limits(self) -> None:
+        budget = self.budget
+        policy = "request bodies, payloads and queued answers together; empty: 429 busy"
+        self.own.limit(
+            "node_bytes", budget.capacity, policy, lambda: {"in_use": budget.in_use, "refused": budget.refused}
+        )
+        self.own.metrics.gauge("node_bytes_in_use", "Bytes taken from node.body_bytes.", read=lambda: budget.in_use)
+
+    def listener_settings(self, table: str) -> ListenerSettings:
+        """Return a table's listener settings, with the cap the machine allows."""
+        wanted = listener_settings(self.settings.value, table)
+        places = min(wanted.max_conns, self._caps.get(table, wanted.max_conns))
+        return replace(wanted, max_conns=places, max_conns_per_ip=min(wanted.max_conns_per_ip, places))
+
+    def supervise(self, inventory: Inventory, service: EchoService) -> Supervisor:
+        """Hang a service's children under a supervisor of their own."""
+        inventory.health.on_flip(self._on_flip)
+        return Supervisor(inventory, service.children(), service.supervision(), bus=self.bus)
+
+    def _on_flip(self, service: str, gate: Gate) -> None:
+        self.bus.publish(HealthEvent(service, ok=gate.open, gate=gate.name))
+
+    def _make_root(self, token: str, *, with_admin: bool) -> Root:
+        settings = self.settings.value
+        health = NodeHealth(self.own)
+        health.join(part.supervisor.inventory for part in self.parts)
+        admin = AdminService(self.own, health, debug=settings.text("node.log.level") == "debug")
+        services = [Staged(part.supervisor, STAGE_INNER) for part in self.parts]
+        root = Root(services, self.own.metrics, exit_on_fatal=settings.flag("node.exit_on_fatal") or not with_admin)
+        if with_admin:
+            view = NodeView(root, self.settings, health, self.reload)
+            open_metrics = settings.flag("admin.open_metrics")
+            admin.listen(self.listener_settings("admin"), view, token=token, open_metrics=open_metrics)
+        options = admin.supervision(settings.seconds("admin.drain_deadline"))
+        supervisor = Supervisor(self.own, admin.children(), options, bus=self.bus)
+        root.adopt(Staged(supervisor, STAGE_NODE))
+        self.parts.append(Part("admin", supervisor, admin.listener, admin.routes))
+        self.health = health
+        return root
+
+    def reload(self) -> Reloaded:
+        """Read the configuration again and say on the bus that it changed."""
+        done = self._reloader.reload()
+        if done.changed:
+            self.bus.publish(ConfigUpdated(self.settings.version))
+        return done
+
+    def ports(self) -> dict[str, int]:
+        """Return where each part listens, once started."""
+        return {part.name: part.listener.port for part in self.parts if part.listener is not None}
+
+    def forget(self) -> None:
+        """Take the process-wide hooks off again."""
+        self._gc_pauses.remove()
+
+
+def _wanted(settings: Settings, name: str, only: str | None) -> bool:
+    return name == only if only is not None else settings.flag(f"node.{name}")
+
+
+def _build_echo(node: Node) -> Part:
+    inventory = Inventory(ECHO)
+    options = echo_config.EchoOptions.from_settings(node.settings.value, node.listener_settings("echo"))
+    service = EchoService(inventory, options, node.budget)
+    return Part("echo", node.supervise(inventory, service), service.listener, service.routes)
+
+
+_SERVICES: dict[str, Callable[[Node], Part]] = {"echo": _build_echo}
+SERVICE_NAMES = tuple(_SERVICES)
+
+
+def fit_connections(settings: Settings) -> dict[str, int]:
+    """Raise the descriptor limit and lower the listeners' caps until they fit below it; says so when it had to."""
+    wanted = {table: settings.integer(f"{table}.max_conns") for table in ("admin", *SERVICE_NAMES)}
+    fitted = fit_caps(wanted, raise_fd_limit(sum(wanted.values())))
+    if fitted != wanted:
+        Log(NODE).warning("max_conns.lowered", why="the descriptor limit (ulimit -n) leaves no more", caps=fitted)
+    return fitted

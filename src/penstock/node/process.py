@@ -1,0 +1,103 @@
+"""The life of the process: loop, signals, start, ready, drain, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.config import ConfigFaults
+from penstock.kernel.bus import Shutdown
+from penstock.kernel.lifecycle import Phase, StopRequests
+from penstock.kernel.log import Log
+from penstock.kernel.runtime import freeze_after_start, tune_process
+
+if TYPE_CHECKING:
+    from penstock.kernel.drain import DrainReport
+    from penstock.node.build import Node
+
+OK: Final = 0
+FAILED: Final = 1
+BAD_CONFIG: Final = 2
+CANNOT_BIND: Final = 3
+NOT_READY: Final = 4
+
+_log = Log("node")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who wants to hear of the node's life."""
+
+    ready: Callable[[Node], None]
+    phase: Callable[[str, str], None]
+    stopped: Callable[[list[DrainReport]], None]
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Make a uvloop where there is one, the standard loop elsewhere."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional, and only here
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(make: Callable[[], Node], hooks: Hooks) -> int:
+    """Run a node from start to end on a loop of its own; returns the exit code."""
+    tune_process()
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_live(make, hooks))
+
+
+async def _live(make: Callable[[], Node], hooks: Hooks) -> int:
+    node = make()
+    life = _Life(node)
+    node.root.on_phase = lambda service, phase: hooks.phase(service, phase.value)
+    life.listen_to_signals()
+    try:
+        await node.root.start()
+        hooks.ready(node)
+        freeze_after_start()
+        await node.root.stop_requested.wait()
+        reports = await node.root.drain()
+    finally:
+        node.forget()
+    hooks.stopped(reports)
+    clean = all(report.clean for report in reports)
+    return OK if clean and not node.root.fatal else FAILED
+
+
+class _Life:
+    """Turns signals into what the root shall do."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._requests = StopRequests()
+        self._loop = asyncio.get_running_loop()
+
+    def listen_to_signals(self) -> None:
+        for name in ("SIGTERM", "SIGINT"):
+            self._loop.add_signal_handler(getattr(signal, name), self._stop, name)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _stop(self, name: str) -> None:
+        asked = self._requests.receive(name, self._loop.time())
+        if asked is Phase.DRAINING:
+            _log.info("shutdown", cause=name)
+            self._node.bus.publish(Shutdown(name))
+            self._node.root.stop_requested.set()
+        elif asked is Phase.ABORTING:
+            _log.warning("shutdown.impatient", cause=name)
+            self._node.root.hurry()
+
+    def _reload(self) -> None:
+        try:
+            done = self._node.reload()
+        except ConfigFaults as faults:
+            _log.error("config.refused", faults=str(faults))
+            return
+        changed = {change.key: f"{change.old} -> {change.new}" for change in done.changed}
+        _log.info("config.reloaded", changed=changed, waits_for_restart=[change.key for change in done.held])

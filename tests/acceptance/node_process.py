@@ -1,0 +1,115 @@
+"""A real node in a process of its own, driven as a user would: command line, signals, sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+START_S = 20.0
+STOP_S = 15.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """Decode the body."""
+        return json.loads(self.body)
+
+
+def penstock(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    command = [sys.executable, "-m", "penstock.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False, env=env)
+
+
+class NodeProcess:
+    """`penstock up --json --ephemeral-ports`, ready when entered, ended when left."""
+
+    def __init__(self, *arguments: str, data_dir: Path | None = None, command: tuple[str, ...] = ("up",)) -> None:
+        """Collect the command; nothing runs yet."""
+        where = ["--amnesia"] if data_dir is None else ["--data-dir", str(data_dir)]
+        self._command = [
+            sys.executable, "-m", "penstock.cli", *command, "--json", "--ephemeral-ports", *where, *arguments
+        ]  # fmt: skip
+        self.ready: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Start and wait for the ready line."""
+        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"the node did not start: {self.process.communicate(timeout=STOP_S)[1]}")
+        self.ready = json.loads(line)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """End it, whatever happened."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=STOP_S)
+
+    def port(self, service: str) -> int:
+        """Return where a service listens."""
+        return int(self.ready["ports"][service])
+
+    def connect(self, service: str) -> http.client.HTTPConnection:
+        """Open a connection to a service."""
+        return http.client.HTTPConnection("127.0.0.1", self.port(service), timeout=STOP_S)
+
+    def ask(self, service: str, method: str, path: str, body: Any = None, *, token: bool = False) -> Answer:
+        """Send one request on a connection of its own."""
+        connection = self.connect(service)
+        try:
+            return ask(connection, method, path, body, self.ready["token"] if token else None)
+        finally:
+            connection.close()
+
+    def echo(self, **fields: Any) -> Answer:
+        """Ask svc-echo."""
+        return self.ask("echo", "POST", "/v1/echo", fields)
+
+    def kill_task(self, name: str) -> Answer:
+        """Crash a task through the admin listener."""
+        return self.ask("admin", "POST", f"/tasks/{name}/kill", token=True)
+
+    def metric(self, start: str) -> float:
+        """Return the value of the one series whose line starts like this."""
+        lines = self.ask("admin", "GET", "/metrics").body.decode().splitlines()
+        values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(start)]
+        assert len(values) == 1, (start, values)
+        return values[0]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.process.pid, number)
+
+    def wait(self) -> tuple[int, str, str]:
+        """Wait for the end; returns exit code, rest of standard output, standard error."""
+        out, err = self.process.communicate(timeout=STOP_S)
+        return self.process.returncode, out, err
+
+
+def ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None, token: str | None = None
+) -> Answer:
+    """Send one request on a given connection."""
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = connection.getresponse()
+    return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())

@@ -1,0 +1,69 @@
+"""The scrape page: what Prometheus' own parser reads from it is what the counters hold."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.admin.exposition import Exposition
+from penstock.kernel.metrics import Metrics
+
+
+def scraped(*services: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Render and parse back, without the process's own metrics."""
+    page = Exposition(lambda: services).render().decode()
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    return {(s.name, frozenset(s.labels.items())): s.value for s in samples if "service" in s.labels}
+
+
+def test_every_series_carries_its_service_and_its_value() -> None:
+    mailbox, gate = Metrics("svc-mailbox"), Metrics("omnigate")
+    mailbox.counter("busy_rejections_total", "Refused.", endpoint="/v1/send", queue="work").value = 3
+    gate.counter("busy_rejections_total", "Refused.", endpoint="/v1/o", queue="work").value = 5
+    gate.gauge("queue_depth", "Waiting.", read=lambda: 7, queue="work")
+    read = scraped(mailbox, gate)
+
+    send = frozenset({("endpoint", "/v1/send"), ("queue", "work"), ("service", "svc-mailbox")})
+    assert read["busy_rejections_total", send] == 3
+    assert read["queue_depth", frozenset({("queue", "work"), ("service", "omnigate")})] == 7
+    assert len(read) == 3
+
+
+def test_histograms_are_cumulative_and_end_in_infinity() -> None:
+    metrics = Metrics("svc")
+    histogram = metrics.histogram("request_latency_seconds", "Latency.", buckets=(0.1, 1.0), op="send")
+    for value in (0.05, 0.5, 5.0, 0.1):
+        histogram.observe(value)
+    read = scraped(metrics)
+    labels = {("op", "send"), ("service", "svc")}
+
+    buckets = {
+        le: read["request_latency_seconds_bucket", frozenset({*labels, ("le", le)})] for le in ("0.1", "1.0", "+Inf")
+    }
+    assert buckets == {"0.1": 2, "1.0": 3, "+Inf": 4}
+    assert read["request_latency_seconds_count", frozenset(labels)] == 4
+    assert read["request_latency_seconds_sum", frozenset(labels)] == pytest.approx(5.65)
+
+
+def test_services_may_label_the_same_family_differently() -> None:
+    plain, sharded = Metrics("svc-interop"), Metrics("svc-mailbox")
+    plain.gauge("queue_depth", "Waiting.", queue="work").set(1)
+    sharded.gauge("queue_depth", "Waiting.", queue="work", shard="3").set(2)
+    read = scraped(plain, sharded)
+
+    assert read["queue_depth", frozenset({("queue", "work"), ("service", "svc-interop")})] == 1
+    assert read["queue_depth", frozenset({("queue", "work"), ("shard", "3"), ("service", "svc-mailbox")})] == 2
+
+
+def test_the_page_says_what_the_process_uses() -> None:
+    assert b"process_resident_memory_bytes" in Exposition(list).render()
+
+
+def test_a_familys_own_service_label_keeps_its_meaning() -> None:
+    gate = Metrics("omnigate")
+    for downstream in ("svc-mailbox", "svc-storage"):
+        gate.counter("downstream_errors_total", "Errors.", service=downstream).value = 1
+    read = scraped(gate)
+
+    assert read["downstream_errors_total", frozenset({("service", "svc-mailbox"), ("owner", "omnigate")})] == 1
+    assert len(read) == 2

@@ -1,0 +1,63 @@
+"""The command line: what it prints, what it exits with, and that it starts fast by importing little."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from penstock import __version__
+from penstock.cli import COMMANDS, main
+
+
+def test_version_prints_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"penstock {__version__}\n"
+
+    assert main(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == __version__
+
+
+def test_no_command_prints_the_help_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr().out
+
+    assert all(command in shown for command in COMMANDS)
+
+
+def test_config_show_names_the_origin_of_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--json", "--set", "node.echo=true"]) == 0
+    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
+
+    assert rows["node.echo"] == {"key": "node.echo", "value": True, "origin": "--set", "default": False}
+    assert rows["http.read_timeout"]["origin"] == "default"
+
+
+def test_config_check_tells_every_fault(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text("[echo]\nworkers = 3\n")
+    bad.write_text("[echo]\nworkers = 99\nwokers = 3\n")
+
+    assert main(["config", "check", str(good)]) == 0
+    assert main(["config", "check", str(bad)]) == 2
+    told = capsys.readouterr().err
+    assert "echo.workers" in told
+    assert "echo.wokers" in told
+
+
+def test_lint_is_reachable_from_the_command_line(tmp_path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("import asyncio\n\n\nasync def f():\n    await asyncio.wait_for(g(), 1)\n")
+
+    assert main(["lint", str(bad)]) == 1
+
+
+def test_version_does_not_import_the_node() -> None:
+    """A command pays only for itself: this is what keeps the command line quick."""
+    code = "import sys; from penstock.cli import main; main(['version']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    heavy = {"asyncio", "msgspec", "uvloop", "rich", "prometheus_client", "penstock.node.build"}
+    assert heavy.isdisjoint(loaded)

@@ -1,0 +1,53 @@
+"""One node a directory; the token is made once and private."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.node.data_dir import DataDir, DataDirRefused
+
+
+def test_the_directory_is_private_and_the_token_lasts(tmp_path: Path) -> None:
+    first = DataDir(tmp_path / "data")
+    first.open()
+    token = first.operator_token()
+    first.close()
+    second = DataDir(tmp_path / "data")
+    second.open()
+
+    assert second.operator_token() == token
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    second.close()
+
+
+def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    first, second = DataDir(tmp_path), DataDir(tmp_path)
+    first.open()
+
+    with pytest.raises(DataDirRefused, match="another node"):
+        second.open()
+    first.close()
+    second.open()
+    second.close()
+
+
+def test_an_empty_token_file_left_by_a_crash_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "operator.token").write_text("")
+    directory = DataDir(tmp_path)
+    directory.open()
+
+    assert directory.operator_token().startswith("psp1_")
+    assert (tmp_path / "operator.token").read_text().strip() == directory.operator_token()
+    directory.close()
+
+
+def test_closing_twice_changes_nothing(tmp_path: Path) -> None:
+    directory = DataDir(tmp_path)
+    directory.open()
+    directory.write_ports({"admin": 5300})
+    directory.close()
+    directory.close()
+
+    assert not (tmp_path / "run" / "ports.json").exists()
