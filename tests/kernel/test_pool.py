@@ -122,7 +122,7 @@ async def test_the_callers_deadline_clips_a_call() -> None:
         call.gate.set()
         await _until(lambda: pool.stuck == 0)
 
-    assert caught.value.budget_s <= 0.02
+    assert caught.value.budget_s <= 0.02 + 1e-6  # the instant is a float: min(own, remaining) is its difference
 
 
 @pytest.mark.parametrize(("error", "told"), [(KeyError("planted"), KeyError), (StopIteration(3), RuntimeError)])

@@ -90,6 +90,7 @@ def blocking_call(node: ast.Call, site: Site) -> Iterator[Hit]:
     async def save(self, data: bytes) -> None:
         self._path.write_bytes(data)
 
+
     # after
     async def save(self, data: bytes) -> None:
         await self._disk.run("save", 2.0, self._path.write_bytes, data)
@@ -116,6 +117,7 @@ def busy_finalizer(node: ast.FunctionDef | ast.AsyncFunctionDef, site: Site) -> 
     # before
     def __del__(self) -> None:
         self._socket.close()
+
 
     # after
     def __del__(self) -> None:

@@ -64,6 +64,7 @@ def stray_task(node: ast.Call, site: Site) -> Iterator[Hit]:
     # before
     self._scanner = asyncio.create_task(self._scan())
 
+
     # after
     def children(self) -> list[ChildSpec]:
         return [ChildSpec("visibility_scanner", self._scan)]
