@@ -28,7 +28,7 @@ from penstock.kernel.supervisor import Supervisor
 from penstock.net.oap_client import OapClient, OapClientOptions
 from penstock.net.oap_connection import Waits
 from penstock.net.oap_service import OapServerOptions
-from penstock.net.oap_socket import listen_unix, remove_socket
+from penstock.net.unix_socket import listen_unix, remove_socket
 from penstock.wire import oap
 from penstock.wire.oap import END, REQ, RESP, START, Decoder, Frame, encode
 from penstock.wire.oap_hello import Hello, hello_frame
@@ -310,7 +310,7 @@ async def test_server_as_a_supervised_child_drains_in_order(tmp_path: Path) -> N
 @real
 async def test_unix_and_tcp_peers_are_told_apart(tmp_path: Path) -> None:
     left, right = socket.socketpair()
-    from penstock.net.oap_socket import peer_uid
+    from penstock.net.unix_socket import peer_uid
 
     assert peer_uid(left) == os.geteuid()
     with socket.socket(socket.AF_INET) as tcp:

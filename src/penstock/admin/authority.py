@@ -10,6 +10,8 @@ from penstock.kernel.errors import Unauthenticated
 from penstock.net.admission import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.net.message import Request
 
 _BEARER: Final = b"bearer "
@@ -20,14 +22,15 @@ _WRONG = Refusal(Unauthenticated("This is not the operator token.", reason="bad_
 class OperatorOnly:
     """Admission for the admin listener: open routes pass, all others need the operator token."""
 
-    def __init__(self, token: str, *, open_metrics: bool) -> None:
-        """Keep a digest, so that comparing takes the same time whatever comes."""
+    def __init__(self, token: str, *, open_metrics: Callable[[], bool], anyone: bool = False) -> None:
+        """Keep a digest, so that comparing takes the same time whatever comes; `anyone` turns all checks off."""
         self._digest = hashlib.sha256(token.encode("ascii")).digest()
         self._open_metrics = open_metrics
+        self._anyone = anyone
 
     def __call__(self, request: Request) -> Refusal | None:
         """Decide at the end of the headers, before any body is read."""
-        if request.route.open or (self._open_metrics and request.route.path == "/metrics"):
+        if request.route.open or self._anyone or (request.route.path == "/metrics" and self._open_metrics()):
             return None
         given = request.headers.get(b"authorization", b"")
         if given[: len(_BEARER)].lower() != _BEARER:

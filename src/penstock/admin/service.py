@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.admin.authority import OperatorOnly
 from penstock.admin.routes import AdminRoutes
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.runtime import LoopWatch
@@ -13,6 +12,7 @@ from penstock.net.listener import Listener
 from penstock.net.listener_config import listener_options
 
 if TYPE_CHECKING:
+    from penstock.admin.authority import OperatorOnly
     from penstock.admin.view import NodeHealth, NodeView
     from penstock.config import ListenerSettings
     from penstock.kernel.inventory import Inventory
@@ -32,14 +32,14 @@ class AdminService:
         self.listener: Listener | None = None
         self.routes: list[Route] = []
 
-    def listen(self, settings: ListenerSettings, view: NodeView, *, token: str, open_metrics: bool) -> None:
+    def listen(self, settings: ListenerSettings, view: NodeView, authority: OperatorOnly) -> None:
         """Make the listener over the whole node."""
         self.routes = AdminRoutes(view).routes()
         self.listener = Listener(
             self._inventory,
             listener_options(settings),
             self.routes,
-            admission=OperatorOnly(token, open_metrics=open_metrics),
+            admission=authority,
             health=self._health,
         )
 

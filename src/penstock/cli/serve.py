@@ -24,5 +24,5 @@ def run(args: argparse.Namespace) -> int:
     settings = options.load_or_explain(schema(), given)
     if settings is None:
         return process.BAD_CONFIG
-    configure(settings.text("node.log.format"), settings.text("node.log.level"))  # type: ignore[arg-type]
+    configure(settings.text("node.log.format"), settings.text("node.log.level"))
     return launch(settings, given, only=args.service, as_json=args.json)

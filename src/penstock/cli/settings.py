@@ -24,6 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", metavar="NAME", help="micro (one process) or macro")
     parser.add_argument("--amnesia", action="store_true", help="keep everything in RAM and write no file")
     parser.add_argument("--port-base", metavar="N", help="move all ports, keeping their offsets from 5300")
+    parser.add_argument("--insecure-dev", action="store_true", help="turn token checks off; loopback addresses only")
     parser.add_argument("--ephemeral-ports", action="store_true", help="let the system choose every port")
 
 
@@ -33,6 +34,7 @@ _FLAGS = {
     "amnesia": "node.amnesia",
     "port_base": "node.port_base",
     "ephemeral_ports": "node.ephemeral_ports",
+    "insecure_dev": "node.insecure_dev",
 }
 
 

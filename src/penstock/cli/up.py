@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         return process.BAD_CONFIG
     if settings.text("node.profile") == "macro":
         return _fail("this build runs the micro profile only; use --profile micro", process.BAD_CONFIG)
-    configure(settings.text("node.log.format"), settings.text("node.log.level"))  # type: ignore[arg-type]
+    configure(settings.text("node.log.format"), settings.text("node.log.level"))
     return launch(settings, given, only=None, as_json=args.json)
 
 
@@ -83,13 +83,18 @@ class _Talk:
         self._json = as_json
 
     def ready(self, node: Node) -> None:
-        if self._data_dir is not None:
-            self._data_dir.write_ports(node.ports())
+        node.on_moved = self._write_ports
+        self._write_ports(node)
         if self._json:
             where = None if self._data_dir is None else str(self._data_dir.path)
-            self._line({"event": "ready", "ports": node.ports(), "token": self._token, "data_dir": where})
+            token = None if node.serves_alone else self._token
+            self._line({"event": "ready", "ports": node.ports(), "token": token, "data_dir": where})
         else:
             self._table(node)
+
+    def _write_ports(self, node: Node) -> None:
+        if self._data_dir is not None:
+            self._data_dir.write_ports(node.ports())
 
     def phase(self, service: str, phase: str) -> None:
         if self._json:
@@ -121,6 +126,8 @@ class _Talk:
                 table.add_row(part.name, ", ".join(part.urls()))
         console = Console()
         console.print(table)
+        if node.serves_alone:
+            return
         if self._data_dir is None:
             console.print(f"operator token (kept nowhere else): {self._token}", soft_wrap=True, highlight=False)
         else:

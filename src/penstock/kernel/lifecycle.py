@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Callable
 from typing import Final
 
 from penstock.kernel.watch import Watch
@@ -57,6 +58,10 @@ class Shutdown:
         """Wait until asked to drain; returns at once if that was before."""
         while not self.draining:
             await self._phase.wait()
+
+    def on_drain(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Have `call` run when asked to drain or close, for loops that wait for something else too; returns its undo."""
+        return self._phase.on_change(call)
 
     async def stopped(self) -> None:
         """Wait until asked to close: everything behind this task has ended."""

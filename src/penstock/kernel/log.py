@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final
 
 ROOT: Final = "penstock"
 REDACTED: Final = "[redacted]"
@@ -112,8 +112,8 @@ class TextFormatter(logging.Formatter):
         return f"\x1b[{_LEVEL_COLOURS.get(name, '0')}m{word}\x1b[0m" if self._colour else word
 
 
-def configure(style: Literal["auto", "json", "text"] = "auto", level: str = "info") -> None:
-    """Send penstock's events to standard error; called by the command line, never by a library import."""
+def configure(style: str = "auto", level: str = "info") -> None:
+    """Send penstock's events to standard error as `json`, `text` or whichever fits (`auto`); never done by an import."""
     tty = sys.stderr.isatty()
     handler = logging.StreamHandler(sys.stderr)
     as_text = style == "text" or (style == "auto" and tty)

@@ -247,6 +247,10 @@ class Supervisor:
             await drainer.join(deadline_s)
         return await this.run()
 
+    def retime(self, drain_deadline_s: float) -> None:
+        """Change how long a later drain may take."""
+        self.options = replace(self.options, drain_deadline_s=drain_deadline_s)
+
     def hurry(self) -> None:
         """Set the deadline of a running drain to zero."""
         for drainer in self._drainers:

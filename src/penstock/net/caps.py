@@ -50,6 +50,12 @@ class Caps:
         self.full = Refusal(Busy("The listener has no place for another connection.", limit="max_conns"))
         self.address_full = Refusal(Busy("This address holds too many connections.", limit="max_conns_per_ip"))
 
+    def resize(self, places: int, per_address: int) -> None:
+        """Change the bounds; whoever is above a lowered one stays until it leaves."""
+        self._places = places
+        self._per_address = per_address
+        self._reserved = min(self._reserved, places - 1)
+
     def enter(self, connection: Held, now: float) -> Refusal | None:
         """Take a place, or return the refusal."""
         refusal = self._judge(connection.peer, now)

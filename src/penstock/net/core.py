@@ -14,7 +14,7 @@ from penstock.net.admission import Admission, Refusal
 from penstock.net.answer import AnswerHeads
 from penstock.net.corr_id import CorrIds
 from penstock.net.endpoint import Endpoint
-from penstock.net.hosts import HostRules
+from penstock.net.hosts import HostRules, is_loopback
 from penstock.net.message import Response
 from penstock.net.route import Route, Router
 from penstock.net.wheel import Wheel
@@ -41,7 +41,7 @@ encode_json: Final = msgspec.json.Encoder().encode
 class Found:
     """What a request line led to; kept, because the same few lines come over and over."""
 
-    __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route", "timeout_s")
+    __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route")
 
     def __init__(self, route: Route, params: dict[str, str], endpoint: Endpoint, *, always_open: bool) -> None:
         """Hold the route and its compiled form; health pages are open whatever admission says."""
@@ -49,7 +49,6 @@ class Found:
         self.route = route
         self.params = params
         self.endpoint = endpoint
-        self.timeout_s = endpoint.timeout_s
         # The last refusal of this line and what it counts: under overload the same one comes over and over.
         self.refused_as: Refusal | None = None
         self.refused_counters: list[Counter] = []
@@ -111,6 +110,17 @@ class Core:
         self.endpoints = {route: self._endpoint(route) for route in self.router.routes}
         self.found: dict[StartLine, Found] = {}
         self.always_open = frozenset(self.endpoints[route] for route in own)
+
+    def apply(self, options: ListenerOptions) -> None:
+        """Follow the options; what was compiled from the old ones is changed in place, because requests hold it."""
+        self.options = options
+        self.idle_timeout_s = options.idle_timeout_s
+        self.hosts = HostRules(
+            loopback=is_loopback(options.host), names=options.allowed_hosts, origins=options.allowed_origins
+        )
+        self.caps.resize(options.max_conns, options.per_ip)
+        for endpoint in (self.unmatched, *self.endpoints.values()):
+            endpoint.limit(body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s)
 
     def find(self, head: Head) -> Found:
         """Find the route of a request line and keep it; OPTIONS is answered for every path that has one."""

@@ -20,7 +20,7 @@ class Endpoint:
     """One route with everything its requests need."""
 
     __slots__ = (
-        "_counts", "_metrics", "_refusals", "body_bytes_max", "decode", "handler", "latency", "ok", "path", "stream_body",
+        "_counts", "_metrics", "_own_bytes_max", "_own_deadline_s", "_refusals", "body_bytes_max", "decode", "handler", "latency", "ok", "path", "stream_body",
         "timeout_s", "whole_bytes_max",
     )  # fmt: skip
 
@@ -30,15 +30,21 @@ class Endpoint:
         self.handler: Callable[..., Any] = _no_route if route is None else route.handler
         self.decode = _decoder(route)
         self.stream_body = route is not None and route.stream_body
-        self.body_bytes_max = body_bytes_max if route is None or route.body_bytes_max is None else route.body_bytes_max
-        # Up to here a body that has arrived is handed over as it lies in the buffer; a streamed one never is.
-        self.whole_bytes_max = 0 if self.stream_body else self.body_bytes_max
-        self.timeout_s = timeout_s if route is None or route.deadline_s is None else route.deadline_s
+        self._own_bytes_max = None if route is None else route.body_bytes_max
+        self._own_deadline_s = None if route is None else route.deadline_s
+        self.limit(body_bytes_max=body_bytes_max, timeout_s=timeout_s)
         self._metrics = metrics
         self._counts: dict[tuple[str, int], Counter] = {}
         self._refusals: dict[tuple[str, tuple[int, str, str | None]], list[Counter]] = {}
         self.latency = metrics.histogram("request_latency_seconds", "From end of headers to answer.", route=self.path)
         self.ok = self._counter("GET" if route is None else route.method, 200)
+
+    def limit(self, *, body_bytes_max: int, timeout_s: float) -> None:
+        """Take the listener's limits, except where the route has its own."""
+        self.body_bytes_max = body_bytes_max if self._own_bytes_max is None else self._own_bytes_max
+        # Up to here a body that has arrived is handed over as it lies in the buffer; a streamed one never is.
+        self.whole_bytes_max = 0 if self.stream_body else self.body_bytes_max
+        self.timeout_s = timeout_s if self._own_deadline_s is None else self._own_deadline_s
 
     def count(self, method: str, status: int) -> None:
         """Count an answer."""

@@ -69,6 +69,16 @@ class HostRules:
         return origin in self._origins or origin.partition(b"://")[2] == host.lower()
 
 
+def is_loopback(host: str | None) -> bool:
+    """Tell whether a bind address can be reached from this machine only."""
+    if host is None or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _changes_something(head: Head) -> bool:
     """Tell whether a request changes state or opens an event stream."""
     return head.method not in _SAFE or b"text/event-stream" in head.headers.get(b"accept", b"")

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
-import stat
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import PenstockError
 from penstock.net.admission import Admission, Refusal
 from penstock.net.answers import UNANSWERED_MAX
+from penstock.net.binding import CannotBind, bind, place_of
 from penstock.net.caps import Caps
 from penstock.net.connection import Connection
 from penstock.net.core import Core, declare_metrics, default_version
-from penstock.net.hosts import HostRules
 from penstock.net.listener_options import ListenerOptions
 from penstock.net.own_pages import OwnPages
-from penstock.net.tls import server_context
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterable
+    from pathlib import Path
 
     from penstock.kernel.child import Child
     from penstock.kernel.health import Judged
@@ -31,10 +28,6 @@ if TYPE_CHECKING:
     from penstock.net.route import Route
 
 __all__ = ["CannotBind", "Listener", "ListenerOptions"]
-
-
-class CannotBind(Exception):
-    """The address cannot be listened on."""
 
 
 class Listener:
@@ -96,13 +89,32 @@ class Listener:
         if child is not None:
             core.scope = child.scope("request", self.options.tasks_max)
         try:
-            if self.options.host is not None:
-                self._servers.append(await self._bind_tcp(core, self.options.host))
-            if self.options.uds_path is not None:
-                self._servers.append(await self._bind_unix(core))
+            self._servers = await bind(core, self.options)
         except BaseException:
             await self.close()
             raise
+
+    async def reconfigure(self, options: ListenerOptions) -> None:
+        """Take new options while running. A changed address is bound before the old one is let go.
+
+        Connections stay; those of the old address are served to their end. When the new address cannot be
+        bound, `CannotBind` is raised and nothing has changed.
+        """
+        core, old = self._core, self.options
+        if core is not None:
+            if place_of(options) != place_of(old):
+                servers = await bind(core, options)
+                self._let_go(old, keep=options.uds_path)
+                self._servers = servers
+            core.apply(options)
+        self.options = options
+
+    def _let_go(self, old: ListenerOptions, keep: Path | None) -> None:
+        """Stop listening at the old address."""
+        for server in self._servers:
+            server.close()
+        if old.uds_path is not None and old.uds_path != keep:
+            old.uds_path.unlink(missing_ok=True)
 
     def _make_core(self) -> Core:
         options = self.options
@@ -114,61 +126,13 @@ class Listener:
             reserved=options.reserved_conns if options.uds_path is not None else 0,
             uids=uids,
         )
-        core.hosts = HostRules(
-            loopback=is_loopback(options.host), names=options.allowed_hosts, origins=options.allowed_origins
-        )
         core.admission = self._admission
         core.budget = None if self._budget is None else self._budget.share()
         if self._draining_error is not None:
             core.draining_refusal = Refusal(self._draining_error)
         core.serve(self._routes, self.own_routes)
+        core.apply(options)
         return core
-
-    async def _bind_tcp(self, core: Core, host: str) -> asyncio.Server:
-        options = self.options
-        context = self._tls()
-        handshake_s = options.read_timeout_s if context is not None else None
-        try:
-            return await core.loop.create_server(
-                partial(Connection, core),
-                host,
-                options.port,
-                backlog=options.backlog,
-                reuse_port=options.reuse_port or None,
-                ssl=context,
-                ssl_handshake_timeout=handshake_s,
-            )
-        except OSError as exc:
-            # The loop wraps the system's words in its own; the system's are the clear ones.
-            why = os.strerror(exc.errno) if exc.errno else str(exc)
-            raise CannotBind(f"cannot listen on {host}:{options.port}: {why}") from exc
-
-    def _tls(self) -> ssl.SSLContext | None:
-        cert_path, key_path = self.options.tls_cert_path, self.options.tls_key_path
-        if cert_path is None and key_path is None:
-            return None
-        if cert_path is None or key_path is None:
-            raise ValueError("TLS needs both a certificate and a key")
-        return server_context(cert_path, key_path)
-
-    async def _bind_unix(self, core: Core) -> asyncio.Server:
-        path = self.options.uds_path
-        if path is None:
-            raise RuntimeError("no Unix socket is configured")
-        try:
-            if stat.S_ISSOCK(path.stat().st_mode):
-                path.unlink()
-        except FileNotFoundError:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        before = os.umask(0o177)
-        try:
-            return await core.loop.create_unix_server(
-                partial(Connection, core), str(path), backlog=self.options.backlog
-            )
-        except OSError as exc:
-            raise CannotBind(f"cannot listen on {path}: {exc.strerror or exc}") from exc
-        finally:
-            os.umask(before)
 
     # --- while it runs ---------------------------------------------------------------------------------
 
@@ -255,13 +219,3 @@ class Listener:
 def _finish(done: asyncio.Future[None]) -> None:
     if not done.done():
         done.set_result(None)
-
-
-def is_loopback(host: str | None) -> bool:
-    """Tell whether a bind address can be reached from this machine only."""
-    if host is None or host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

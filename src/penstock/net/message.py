@@ -50,7 +50,7 @@ class Request:
         # What this request holds of the process's byte budget; the connection gives it back.
         self.held_bytes = 0
         self.received_at = received_at
-        self.timeout_s = found.timeout_s
+        self.timeout_s = found.endpoint.timeout_s
         self._stream: BodyStream | None = None
 
     @property

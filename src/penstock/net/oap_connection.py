@@ -13,7 +13,7 @@ from typing import Final, cast
 from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Counter
-from penstock.net.oap_socket import peer_uid
+from penstock.net.unix_socket import peer_uid
 from penstock.wire.oap import END, EVENT, FRAME_BYTES_MAX, RESP, Decoder, Frame, encode, split
 from penstock.wire.oap_hello import Welcome, lowered, read_hello, welcome_frame
 from penstock.wire.oap_problem import encode_problem

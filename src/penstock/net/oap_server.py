@@ -19,7 +19,7 @@ from penstock.kernel.resource import Resource
 from penstock.kernel.scope import Scope
 from penstock.net.oap_service import OapServerOptions, Service, declare
 from penstock.net.oap_serving import ServerConnection
-from penstock.net.oap_socket import listen_unix, remove_socket
+from penstock.net.unix_socket import listen_unix, remove_socket
 from penstock.wire.oap import EVENT, Frame
 from penstock.wire.oap_stream import Budget
 

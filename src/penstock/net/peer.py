@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from typing import TYPE_CHECKING
 
 from penstock.net.message import Peer
+from penstock.net.unix_socket import peer_uid
 
 if TYPE_CHECKING:
     import asyncio
-
-_CREDENTIALS = struct.Struct("3i")
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer:
@@ -21,15 +18,4 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
     if isinstance(name, tuple) and len(name) >= 2:
         return Peer(name[0], name[1], None, secure)
     sock = transport.get_extra_info("socket")
-    return Peer("", 0, _uid(sock), secure)
-
-
-def _uid(sock: socket.socket | None) -> int | None:
-    """Ask the kernel; where it does not tell, -1 is nobody's uid and no list admits it."""
-    if sock is None or sock.family != socket.AF_UNIX:
-        return None
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return -1
-    _pid, uid, _gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
-    return int(uid)
+    return Peer("", 0, None if sock is None else peer_uid(sock), secure)

@@ -5,21 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.admin.authority import OperatorOnly
+from penstock.admin.metrics_listener import metrics_child
 from penstock.admin.service import SERVICE as NODE
 from penstock.admin.service import AdminService
 from penstock.admin.view import NodeHealth, NodeView
 from penstock.config import Reloader, listener_settings, node_schema
 from penstock.kernel.bus import ConfigUpdated, KernelEvent
 from penstock.kernel.bus import Health as HealthEvent
+from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
-from penstock.kernel.log import Log
+from penstock.kernel.log import Log, configure
 from penstock.kernel.root import Root, Staged
 from penstock.kernel.runtime import GcPauses, raise_fd_limit
 from penstock.kernel.snapshot import Snapshot
 from penstock.kernel.supervisor import Supervisor
 from penstock.net.caps import fit_caps
+from penstock.net.listener_config import listener_options
+from penstock.node.config_watcher import ConfigWatcher
 from penstock.services.echo import config as echo_config
 from penstock.services.echo.service import SERVICE as ECHO
 from penstock.services.echo.service import EchoService
@@ -81,6 +86,7 @@ class Node:
         """
         self._clock: Clock = SYSTEM
         self._caps = caps or {}
+        self.serves_alone = only is not None  # one service, without the admin listener and its token
         self.settings = Snapshot(settings)
         self.own = Inventory(NODE, self._clock)
         self.bus: Broadcast[KernelEvent] = self.own.broadcast(
@@ -90,6 +96,8 @@ class Node:
         self._declare_limits()
         self._reloader = Reloader(schema(), sources, self.settings, self.own)
         self._gc_pauses = GcPauses(self.own.metrics)
+        # Told after a reload, because a listener may have moved.
+        self.on_moved: Callable[[Node], None] | None = None
         self.parts = [build(self) for name, build in _SERVICES.items() if _wanted(settings, name, only)]
         self.root = self._make_root(token, with_admin=only is None)
 
@@ -107,10 +115,15 @@ class Node:
         places = min(wanted.max_conns, self._caps.get(table, wanted.max_conns))
         return replace(wanted, max_conns=places, max_conns_per_ip=min(wanted.max_conns_per_ip, places))
 
-    def supervise(self, inventory: Inventory, service: EchoService) -> Supervisor:
-        """Hang a service's children under a supervisor of their own."""
+    def supervise(self, table: str, inventory: Inventory, service: EchoService) -> Supervisor:
+        """Hang a service's children under a supervisor of their own, with its metrics apart where that is asked for."""
         inventory.health.on_flip(self._on_flip)
-        return Supervisor(inventory, service.children(), service.supervision(), bus=self.bus)
+        children = service.children()
+        address = self.settings.value.address_or_none(f"{table}.metrics_addr")
+        if address is not None:
+            # Before the listener: it starts earlier and closes later, so that the end can be watched.
+            children.insert(-1, metrics_child(inventory, address.host, address.port))
+        return Supervisor(inventory, children, service.supervision(), bus=self.bus)
 
     def _on_flip(self, service: str, gate: Gate) -> None:
         self.bus.publish(HealthEvent(service, ok=gate.open, gate=gate.name))
@@ -124,10 +137,16 @@ class Node:
         root = Root(services, self.own.metrics, exit_on_fatal=settings.flag("node.exit_on_fatal") or not with_admin)
         if with_admin:
             view = NodeView(root, self.settings, health, self.reload)
-            open_metrics = settings.flag("admin.open_metrics")
-            admin.listen(self.listener_settings("admin"), view, token=token, open_metrics=open_metrics)
+            authority = OperatorOnly(
+                token,
+                open_metrics=lambda: self.settings.value.flag("admin.open_metrics"),
+                anyone=settings.flag("node.insecure_dev"),
+            )
+            admin.listen(self.listener_settings("admin"), view, authority)
         options = admin.supervision(settings.seconds("admin.drain_deadline"))
-        supervisor = Supervisor(self.own, admin.children(), options, bus=self.bus)
+        self.watcher = ConfigWatcher(self._reloader.watch, self._apply)
+        children = [ChildSpec("config_watcher", self.watcher.run), *admin.children()]
+        supervisor = Supervisor(self.own, children, options, bus=self.bus)
         root.adopt(Staged(supervisor, STAGE_NODE))
         self.parts.append(Part("admin", supervisor, admin.listener, admin.routes))
         self.health = health
@@ -139,6 +158,16 @@ class Node:
         if done.changed:
             self.bus.publish(ConfigUpdated(self.settings.version))
         return done
+
+    async def _apply(self, settings: Settings) -> None:
+        """Bring changed settings to whom they concern; a listener that cannot move stays where it is."""
+        configure(settings.text("node.log.format"), settings.text("node.log.level"))
+        for part in self.parts:
+            part.supervisor.retime(settings.seconds(f"{part.name}.drain_deadline"))
+            if part.listener is not None:
+                await part.listener.reconfigure(listener_options(self.listener_settings(part.name)))
+        if self.on_moved is not None:
+            self.on_moved(self)
 
     def ports(self) -> dict[str, int]:
         """Return where each part listens, once started."""
@@ -157,7 +186,7 @@ def _build_echo(node: Node) -> Part:
     inventory = Inventory(ECHO)
     options = echo_config.EchoOptions.from_settings(node.settings.value, node.listener_settings("echo"))
     service = EchoService(inventory, options, node.budget)
-    return Part("echo", node.supervise(inventory, service), service.listener, service.routes)
+    return Part("echo", node.supervise("echo", inventory, service), service.listener, service.routes)
 
 
 _SERVICES: dict[str, Callable[[Node], Part]] = {"echo": _build_echo}

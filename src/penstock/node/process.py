@@ -62,6 +62,9 @@ async def _live(make: Callable[[], Node], hooks: Hooks) -> int:
         hooks.ready(node)
         freeze_after_start()
         await node.root.stop_requested.wait()
+        # However long the services may take one after the other, the node as a whole has its own limit.
+        limit_s = node.settings.value.seconds("node.drain_deadline")
+        asyncio.get_running_loop().call_later(limit_s, node.root.hurry)  # lint: allow PK006 ends with the process
         reports = await node.root.drain()
     finally:
         node.forget()

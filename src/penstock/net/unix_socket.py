@@ -1,4 +1,4 @@
-"""Unix sockets for OAP/1: 0600 in a 0700 directory, and the peer's uid from the kernel, not from the peer."""
+"""Unix sockets: 0600 in a 0700 directory, and the peer's uid from the kernel, not from the peer."""
 
 from __future__ import annotations
 
