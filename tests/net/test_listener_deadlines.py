@@ -8,7 +8,7 @@ import pytest
 
 from penstock.kernel.limiter import ByteBudget
 from penstock.net.message import Request, Response
-from tests.net.listener_kit import ROUTES, get, post, route, serving, settle
+from tests.net.listener_kit import ROUTES, RawClient, get, post, route, serving, settle
 
 
 async def test_a_header_byte_a_second_is_cut_at_the_read_deadline_with_408() -> None:
@@ -44,19 +44,85 @@ async def test_the_header_deadline_starts_at_the_first_byte_even_if_it_is_a_blan
     assert 5.0 <= elapsed <= 5.2
 
 
-async def test_a_body_that_stalls_is_408_and_one_that_trickles_within_each_read_is_served() -> None:
+CHUNKED_HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def test_a_body_that_stalls_is_408_and_one_that_comes_in_pieces_in_time_is_served() -> None:
     body = b'{"text":"slow"}'
     async with serving() as site:
         stalled, steady = site.connect(), site.connect()
         stalled.send(post("/echo", body)[:-5])
         for piece in (post("/echo", body)[:-5], b"l", b"o", b"w", b'"', b"}"):
             steady.send(piece)
-            await asyncio.sleep(4.0)
+            await asyncio.sleep(0.9)
         served = await steady.answer()
         answers = await stalled.gone()
 
     assert served.status == 200
     assert [answer.status for answer in answers] == [408]
+
+
+async def drip(client: RawClient, piece: bytes, every_s: float) -> float:
+    """Send the same piece again and again until the other side has enough; return how long that took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while not client.ended and loop.time() - began < 1000:
+        client.send(piece)
+        await asyncio.sleep(every_s)
+    return loop.time() - began
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "limit_s"),
+    [
+        (post("/echo", b"x" * (1 << 20))[: -(1 << 20)], b"x", 5 + 64),
+        (post("/echo", b"x" * 20)[:-20], b"x", 5),
+        (CHUNKED_HEAD, b"1\r\nx\r\n", 5),
+    ],
+)
+async def test_a_body_that_trickles_has_a_deadline_for_all_of_it(head: bytes, piece: bytes, limit_s: float) -> None:
+    async with serving() as site:
+        client = site.connect()
+        client.send(head)
+        elapsed = await drip(client, piece, 4.0)
+        answers = await client.gone()
+
+    assert [(answer.status, answer.json()["op"]) for answer in answers] == [(408, "read")]
+    assert limit_s <= elapsed <= limit_s + 8.2
+    assert answers[0].json()["budget_ms"] == pytest.approx(limit_s * 1000, abs=10)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_a_large_body_that_keeps_the_lowest_rate_is_served(framing: str) -> None:
+    body = b'{"text":"' + b"x" * (600 * 1024) + b'"}'
+    pieces = [body[at : at + 17_000] for at in range(0, len(body), 17_000)]
+    async with serving() as site:
+        client = site.connect()
+        client.send(CHUNKED_HEAD if framing == "chunked" else post("/echo", body)[: -len(body)])
+        for piece in pieces:
+            client.send(b"%x\r\n%b\r\n" % (len(piece), piece) if framing == "chunked" else piece)
+            await asyncio.sleep(1.0)
+        if framing == "chunked":
+            client.send(b"0\r\n\r\n")
+        answer = await client.answer()
+
+    assert answer.status == 200
+
+
+async def test_a_client_kept_waiting_for_its_100_is_not_late() -> None:
+    body = b'{"text":"hi"}'
+    reply: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    async with serving([*ROUTES, route(lambda _request: reply)]) as site:
+        client = site.connect()
+        client.send(get("/it") + post("/echo", body, "Expect: 100-continue")[: -len(body)])
+        await asyncio.sleep(20.0)
+        reply.set_result({"n": 1})
+        answers = await client.answers(2)
+        await asyncio.sleep(4.0)
+        client.send(body)
+        answers += await client.answers(1)
+
+    assert [answer.status for answer in answers] == [200, 100, 200]
 
 
 async def test_an_idle_connection_is_closed_without_a_word_at_the_idle_deadline() -> None:

@@ -15,6 +15,7 @@ from penstock.kernel.errors import Busy
 from penstock.net.admission import Refusal
 from penstock.net.listener import CannotBind
 from penstock.net.message import StreamResponse
+from penstock.net.tls import CertificateRefused
 from tests.net.certificates import make_certificate, trusting_context
 from tests.net.listener_kit import BOTH_LOOPS, ROUTES, RawClient, get, post, route, serving
 from tests.net.test_listener_streams import count_body, numbers
@@ -159,7 +160,7 @@ async def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     files = make_certificate(tmp_path)
     files["tls_key_path"].chmod(0o640)
 
-    with pytest.raises(ValueError, match="can be read by others"):
+    with pytest.raises(CertificateRefused, match="can be read by others"):
         async with serving(options={**TCP, **files}):
             raise AssertionError("it started")
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pytest
 
-from penstock.kernel.errors import PenstockError
+from penstock.kernel.errors import OverLimit, PenstockError
+from penstock.wire import http1_head
 from penstock.wire.http1 import RequestReader
 from penstock.wire.http1_head import FIELD_BYTES_MAX, FIELDS_MAX, HEAD_BYTES_MAX, REQUEST_LINE_BYTES_MAX
 from tests.wire.requests_drawn import Read, read_all
@@ -41,6 +45,12 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "chunk extension without end": (CHUNKED + b"3;" + b"a" * 20_000, 413),
     "chunks out of proportion": (CHUNKED + b"1;aaaaaaaaaaaaaaaa\r\nx\r\n" * 2000, 413),
     "length in a trailer": (CHUNKED + b"0\r\nContent-Length: 3\r\n\r\n", 400),
+    "length in a trailer, then 17 trailers": (
+        CHUNKED + b"0\r\nContent-Length: 3\r\n" + b"a: b\r\n" * 17 + b"\r\n",
+        400,
+    ),
+    "chunk size that never ends": (CHUNKED + b"ffffffffffffffff\r\n", 413),
+    "chunk line over its limit": (CHUNKED + b"3;" + b"a" * 4096 + b"\r\nabc\r\n0\r\n\r\n", 413),
     "17 trailers": (CHUNKED + b"0\r\n" + b"a: b\r\n" * 17 + b"\r\n", 431),
     "5 KiB of trailers": (CHUNKED + b"0\r\na: " + b"b" * 5000 + b"\r\n\r\n", 431),
     "folded field": (GET + b"A: b\r\n c\r\n\r\n", 400),
@@ -102,6 +112,62 @@ def test_a_refusal_does_not_depend_on_how_the_bytes_were_split(name: str) -> Non
     data, status = REFUSED[name]
 
     assert read_all([data[at : at + 1] for at in range(len(data))]) == Read((), status)
+
+
+@pytest.mark.parametrize("name", [name for name, (data, _) in REFUSED.items() if 500 <= len(data) < 20_000])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_refusal_of_something_large_does_not_depend_on_the_split_either(name: str, size: int) -> None:
+    data, status = REFUSED[name]
+
+    assert read_all([data[at : at + size] for at in range(0, len(data), size)]) == Read((), status)
+
+
+def test_a_chunk_that_cannot_fit_is_refused_when_it_is_announced_and_what_came_before_is_handed_over_first() -> None:
+    reader = RequestReader()
+    reader.receive(CHUNKED + b"3\r\nabc\r\n8\r\n")
+    assert reader.next_head() is not None
+    reader.bound_body(10)
+
+    assert reader.read_body() == b"abc"
+    with pytest.raises(OverLimit) as caught:
+        reader.read_body()
+    assert caught.value.limit == "body"
+
+
+def test_a_byte_that_comes_alone_costs_no_second_look_at_the_lines_before_it() -> None:
+    """Counts lines looked at, not time: the head is scanned once, whatever the packets."""
+    looked = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal looked
+        looked += event == "call" and frame.f_code is http1_head._check_line.__code__
+
+    head = GET + b"".join(b"X%d: %b\r\n" % (number, b"a" * 100) for number in range(95)) + b"\r\n"
+    reader = RequestReader()
+    reader.receive(head[:-1000])
+    reader.next_head()
+    sys.setprofile(count)
+    try:
+        for byte in head[-1000:]:
+            reader.receive(bytes([byte]))
+            read = reader.next_head()
+    finally:
+        sys.setprofile(None)
+
+    assert read is not None
+    # One look at the unfinished line a byte, one more at each line that ends, one scan of the whole head.
+    assert looked <= 1000 + 2 * 97
+
+
+@pytest.mark.parametrize("first", [b"", b"\r\n"])
+def test_two_large_heads_in_single_bytes_are_both_read_and_the_same_as_whole(first: bytes) -> None:
+    head = first + GET + b"".join(b"X%d: %b\r\n" % (number, b"a" * 90) for number in range(95)) + b"\r\n"
+    data = head + head
+
+    whole, split = read_all([data]), read_all([data[at : at + 1] for at in range(len(data))])
+
+    assert len(whole.requests) == 2
+    assert split == whole
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

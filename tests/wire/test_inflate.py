@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import time
 import zlib
 from collections.abc import Callable
 
@@ -119,6 +120,46 @@ def test_garbage_is_an_error_of_ours_and_never_another(data: bytes, encoding: by
         status = error.status
 
     assert status in {200, 400, 413}
+
+
+def longest_step_s(encoding: bytes, data: bytes) -> float:
+    """Return how long the longest step took, garbage collector and all."""
+    steps = Inflater(encoding, ratio_cap=10, bytes_max=MIB).feed(data)
+    longest, began = 0.0, time.perf_counter()
+    for _step in steps:
+        longest = max(longest, time.perf_counter() - began)
+        began = time.perf_counter()
+    return longest
+
+
+EMPTY_BLOCKS = {
+    b"zstd": b"\x28\xb5\x2f\xfd\x00\x58" + b"\0\0\0" * 349_000 + b"\1\0\0",
+    b"deflate": b"\x78\x01" + b"\x00\x00\x00\xff\xff" * 200_000 + b"\x01\x00\x00\xff\xff\x00\x00\x00\x01",
+}
+
+
+@pytest.mark.parametrize("encoding", EMPTY_BLOCKS)
+def test_a_body_of_empty_blocks_is_many_small_steps_of_work(encoding: bytes) -> None:
+    """A mebibyte that gives nothing: whoever takes the steps can stop between any two of them."""
+    data = EMPTY_BLOCKS[encoding]
+    steps = list(Inflater(encoding, ratio_cap=10, bytes_max=MIB).feed(data))
+
+    assert b"".join(steps) == b""
+    assert len(steps) >= len(data) / STEP_BYTES
+    # The best of three: a slice of somebody else's in the middle of a step is no fault of the step.
+    assert min(longest_step_s(encoding, data) for _ in range(3)) < 0.05
+
+
+def test_zstd_work_is_linear_in_the_number_of_blocks() -> None:
+    """Counts steps: so many blocks give so many of them, and small blocks share one."""
+    compressor = zstandard.ZstdCompressor().compressobj()
+    words = [os.urandom(3).hex().encode() for _ in range(1500)]
+    packed = b"".join(compressor.compress(word) + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for word in words)
+    packed += compressor.flush()
+    steps = list(Inflater(b"zstd", ratio_cap=10, bytes_max=MIB).feed(packed))
+
+    assert b"".join(steps) == b"".join(words)
+    assert 1500 / 64 <= len(steps) <= 1500 / 16
 
 
 def test_a_guard_that_measures_only_at_the_end_would_be_caught() -> None:

@@ -24,6 +24,14 @@ def test_a_target_two_readers_could_take_differently_is_refused(raw: bytes) -> N
         parse_target(raw, "GET")
 
 
+@pytest.mark.parametrize("tail", [b"[", b"%", b"%2", b" "])
+def test_a_long_target_is_judged_in_linear_time(tail: bytes) -> None:
+    """A pattern that tries every way to cut the query would not come back from this in a lifetime."""
+    for raw in (b"/?" + b"a" * 8000 + tail, b"/" + b"a" * 8000 + tail, b"/?" + b"?a" * 4000 + tail):
+        with pytest.raises(Malformed):
+            parse_target(raw, "GET")
+
+
 def test_an_encoded_slash_stays_inside_its_segment() -> None:
     target = parse_target(b"/v1/topics/orders%2Feu/peek?n=1", "GET")
 

@@ -147,7 +147,8 @@ class Child:
         scopes = list(self._scopes)
         # All at once and before the first wait: an abort that arrives while waiting leaves none behind.
         for scope in scopes:
-            if self.shutdown.draining:
+            # The tasks of whoever takes work in are admitted work; a background agent's own are only its hands.
+            if self.shutdown.draining and self.spec.drain is Drain.STOP_INTAKE:
                 self.cut += [scope.kind] * len(scope)
             scope.cancel()
         for scope in scopes:

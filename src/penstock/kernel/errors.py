@@ -232,6 +232,17 @@ class Internal(PenstockError):
     status = 500
 
 
+def forget_where(error: PenstockError) -> PenstockError:
+    """Drop the stack of a condition that is kept as a value; returns it.
+
+    A traceback holds the frames it passed through, a frame holds its locals, and one of those is often the error:
+    a cycle that keeps the whole request alive until the collector comes by. Bugs keep their stack; conditions,
+    whose place nobody asks for, do not.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
 def taxonomy() -> list[type[PenstockError]]:
     """List every error class in the order of this file, for the generated table."""
     return [value for value in globals().values() if isinstance(value, type) and issubclass(value, PenstockError)]

@@ -158,9 +158,9 @@ class Inventory:
         """Declare a limit that somebody else enforces (connections, bytes, sizes), so that it is listed."""
         self._declare("limits", name, {"kind": "limit", "capacity": value, "policy": policy}, live or dict)
 
-    def timeout(self, op: str, seconds: float, effect: str) -> float:
+    def timeout(self, op: str, seconds: float, effect: str, live: Callable[[], Row] | None = None) -> float:
         """Declare how long an operation may take and what follows; returns the seconds for the caller to use."""
-        self._declare("timeouts", op, {"seconds": seconds, "effect": effect}, dict)
+        self._declare("timeouts", op, {"seconds": seconds, "effect": effect}, live or dict)
         return seconds
 
     def _count_quota(self, name: str, read: Callable[[], int]) -> None:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from penstock.kernel.deadline import Deadline, use_deadline
-from penstock.kernel.errors import Canceled, Closed, Internal, PenstockError, Timeout
+from penstock.kernel.errors import Canceled, Closed, Internal, PenstockError, Timeout, forget_where
 from penstock.kernel.log import Log
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Job(Generic[V, R]):
     def fail(self, error: PenstockError) -> None:
         """Answer with an error; it is marked as seen, because a sender that left will never look."""
         if not self.reply.done():
-            self.reply.set_exception(error)
+            self.reply.set_exception(forget_where(error))
             self.reply.exception()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import msgspec
 
 from penstock.kernel.deadline import timeout, use_deadline
-from penstock.kernel.errors import Malformed, PenstockError
+from penstock.kernel.errors import Malformed, PenstockError, forget_where
 from penstock.net import answer
 from penstock.net.admission import Refusal, labels_of
 from penstock.net.body import gone
@@ -69,12 +69,12 @@ class Answers:
             else:
                 try:
                     value = decode(request.body)
-                except msgspec.DecodeError as exc:
+                except (msgspec.DecodeError, UnicodeDecodeError) as exc:
                     raise Malformed(str(exc)) from exc
                 result = endpoint.handler(request, value)
             result = encode_json(result) if isinstance(result, _JSON) else self._ready_or_pending(result)
         except PenstockError as error:
-            result = error
+            result = forget_where(error)
         except Exception as error:  # noqa: BLE001 - the request's boundary: a bug is one 500, not a dead connection
             result = core.failed(error, request.corr)
         head = request.head
@@ -129,7 +129,7 @@ class Answers:
             with use_deadline(request.deadline):
                 return await work
         except PenstockError as error:
-            return error
+            return forget_where(error)
         except Exception as error:  # noqa: BLE001 - the request's boundary
             return self._core.failed(error, request.corr)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from penstock.kernel.errors import Timeout
 from penstock.net.connection import Connection
 from penstock.net.tls import server_context
+from penstock.net.tls_accept import SecureServer, listen_tcp
 from penstock.net.unix_socket import listen_unix
 
 if TYPE_CHECKING:
@@ -48,15 +50,18 @@ async def bind(core: Core, options: ListenerOptions) -> list[asyncio.Server]:
 async def _bind_tcp(core: Core, options: ListenerOptions, host: str) -> asyncio.Server:
     context = _tls(options)
     try:
+        if context is not None:
+            # Not the loop's server, which tells of a client only after its handshake; to its owner it looks alike.
+            return cast("asyncio.Server", SecureServer(core, context, await listen_tcp(core.loop, options, host)))
         return await core.loop.create_server(
             partial(Connection, core),
             host,
             options.port,
             backlog=options.backlog,
             reuse_port=options.reuse_port or None,
-            ssl=context,
-            ssl_handshake_timeout=options.read_timeout_s if context is not None else None,
         )
+    except Timeout as exc:
+        raise CannotBind(f"cannot listen on {host}:{options.port}: {exc.detail}") from exc
     except OSError as exc:
         # The loop wraps the system's words in its own; the system's are the clear ones.
         why = os.strerror(exc.errno) if exc.errno else str(exc)

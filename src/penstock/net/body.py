@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
-from penstock.kernel.errors import Canceled, OverLimit, PenstockError
+from penstock.kernel.errors import Canceled, OverLimit, PenstockError, forget_where
+from penstock.net.wheel import NEVER
 from penstock.wire.http1_head import CHUNKED
-from penstock.wire.inflate import STEP_BYTES, Inflater
+from penstock.wire.inflate import Inflater
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 64 * 1024
 HELD_BYTES_MAX: Final = 2 * PIECE_BYTES
 DISCARD_BYTES_MAX: Final = 64 * 1024
-INFLATE_STEPS_A_TURN: Final = 4
+INFLATE_STEPS_A_TURN: Final = 3
+# A body slower than this over all its length is not waited for.
+BODY_BYTES_A_SECOND_MIN: Final = 16 * 1024
 
 
 class Intake(Protocol):
@@ -29,6 +32,8 @@ class Intake(Protocol):
     blocked: bool
     # The client waits for 100 Continue.
     awaits_continue: bool
+    # When the body has to be whole, however steadily it arrives.
+    due: float
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece."""
@@ -38,41 +43,59 @@ class Intake(Protocol):
 class Collected:
     """A body gathered whole; the cap holds while it arrives, whatever Content-Length said."""
 
-    __slots__ = ("_pieces", "awaits_continue", "blocked", "core", "endpoint", "request", "wire_bytes")
+    __slots__ = ("_data", "awaits_continue", "began", "blocked", "core", "due", "endpoint", "request")
 
     def __init__(self, request: Request, endpoint: Endpoint, core: Core) -> None:
-        """Take the budget for a known length now; a chunked body takes it in steps."""
+        """Take nothing of the budget yet: a body that was only announced keeps no room from others."""
         self.request = request
         self.endpoint = endpoint
         self.core = core
         self.blocked = False
         self.awaits_continue = request.head.expects_continue
-        self._pieces: list[bytes] = []
-        self.wire_bytes = 0
+        # One buffer: pieces of a byte or two each would weigh many times what the budget knows of.
+        self._data = bytearray()
+        self.begin(request.received_at)
+
+    def begin(self, now: float) -> None:
+        """Start the time for the whole body; a chunked one, whose length nobody knows, earns it as it arrives."""
+        self.began = now
+        self._earn(max(0, self.request.head.length))
+
+    def _earn(self, body_bytes: int) -> None:
+        self.due = self.began + self.core.options.read_timeout_s + body_bytes / BODY_BYTES_A_SECOND_MIN
+
+    @property
+    def wire_bytes(self) -> int:
+        """Return how much of the body arrived."""
+        return len(self._data)
 
     def feed(self, piece: bytes) -> None:
-        """Keep a piece."""
-        self.wire_bytes += len(piece)
-        if self.wire_bytes > self.endpoint.body_bytes_max:
+        """Keep a piece, and take what it weighs from the budget."""
+        total = len(self._data) + len(piece)
+        if total > self.endpoint.body_bytes_max:
             raise OverLimit("The body is too large.", limit="body")
+        self.core.hold(self.request, total)
+        self._data += piece
         if self.request.head.length == CHUNKED:
-            self.core.hold(self.request, -(-self.wire_bytes // PIECE_BYTES) * PIECE_BYTES)
-        self._pieces.append(piece)
+            self._earn(total)
 
     def whole(self) -> bytes:
         """Return the body."""
-        pieces = self._pieces
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return bytes(self._data)
 
 
 class Inflating:
     """A collected body being inflated, a few steps a turn, so that a large one does not hold the loop."""
 
-    __slots__ = ("_collected", "_inflater", "_pieces", "_steps", "awaits_continue", "blocked", "endpoint", "request")
+    __slots__ = (
+        "_core", "_held_bytes", "_inflater", "_pieces", "_steps", "awaits_continue", "blocked", "due", "endpoint", "request",
+    )  # fmt: skip
 
     def __init__(self, collected: Collected, encoding: bytes, ratio_cap: int) -> None:
         """Refuse unknown encodings at once."""
-        self._collected = collected
+        self._core = collected.core
+        self._held_bytes = collected.wire_bytes
+        self.due = NEVER
         self.request = collected.request
         self.endpoint = collected.endpoint
         self.blocked = True
@@ -93,9 +116,10 @@ class Inflating:
             if step is None:
                 self._inflater.finish()
                 return True
-            collected = self._collected
-            collected.core.hold(collected.request, collected.wire_bytes + (len(self._pieces) + 1) * STEP_BYTES)
-            self._pieces.append(step)
+            if step:
+                self._held_bytes += len(step)
+                self._core.hold(self.request, self._held_bytes)
+                self._pieces.append(step)
         return False
 
     def whole(self) -> bytes:
@@ -106,10 +130,11 @@ class Inflating:
 class Discarded:
     """The body of a request that was answered already."""
 
-    __slots__ = ("awaits_continue", "blocked")
+    __slots__ = ("awaits_continue", "blocked", "due")
 
     def __init__(self) -> None:
-        """Nothing is kept."""
+        """Nothing is kept; one read deadline covers all of it."""
+        self.due = NEVER
         self.blocked = False
         self.awaits_continue = False
 
@@ -122,7 +147,7 @@ class BodyStream:
 
     __slots__ = (
         "_bytes_max", "_ended", "_error", "_held", "_held_bytes", "_inflater", "_on_room", "_seen_bytes", "_waiter",
-        "awaits_continue", "blocked", "request",
+        "awaits_continue", "blocked", "due", "request",
     )  # fmt: skip
 
     def __init__(self, request: Request, bytes_max: int, on_room: Callable[[], None]) -> None:
@@ -138,6 +163,8 @@ class BodyStream:
         self._waiter: asyncio.Future[None] | None = None
         self._inflater: Inflater | None = None
         self.blocked = False
+        # Its pace is the handler's too: the request's deadline bounds both.
+        self.due = NEVER
         self.awaits_continue = request.head.expects_continue
 
     def inflate(self, inflater: Inflater) -> None:
@@ -157,7 +184,7 @@ class BodyStream:
     def end(self, error: PenstockError | None = None) -> None:
         """Say that the body is whole, or why it never will be."""
         if not self._ended:
-            self._ended, self._error = True, error
+            self._ended, self._error = True, None if error is None else forget_where(error)
             self._wake()
 
     def _wake(self) -> None:
@@ -170,8 +197,12 @@ class BodyStream:
             if self._inflater is None:
                 yield piece
                 continue
-            for step in self._inflater.feed(piece):
-                yield step
+            for number, step in enumerate(self._inflater.feed(piece), 1):
+                if step:
+                    yield step
+                if not number % INFLATE_STEPS_A_TURN:
+                    # Steps that give nothing, or a handler that waits for nothing, must not hold the loop.
+                    await asyncio.sleep(0)
         if self._inflater is not None:
             self._inflater.finish()
 

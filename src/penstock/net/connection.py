@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from penstock.kernel.errors import PenstockError, Timeout
+from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_where
 from penstock.net import answer
 from penstock.net.admission import Refusal
 from penstock.net.answers import UNANSWERED_MAX
@@ -15,9 +15,12 @@ from penstock.net.requests import Requests
 from penstock.net.wheel import NEVER, TICK_S
 
 if TYPE_CHECKING:
+    from penstock.net.caps import Held
     from penstock.net.core import Core
 
 REQUESTS_A_TURN: Final = 32
+# However few they were: handlers and answers cost what they cost.
+TURN_S: Final = 0.001
 LINGER_S: Final = 1.0
 # Measured with clients that send 8 MB before they read: at 1 MiB they lose the answer, at 16 MiB none does.
 LINGER_BYTES_MAX: Final = 16 << 20
@@ -27,12 +30,13 @@ class Connection(Requests, asyncio.BufferedProtocol):
     """One client. Everything happens in loop callbacks; a bug in one of them ends this connection only."""
 
     __slots__ = (
-        "_eof", "_linger_bytes", "_lingering", "_read_op", "_reading", "_unsent_bytes", "_write_due", "due", "idle_since", "slot",
+        "_eof", "_linger_bytes", "_lingering", "_read_op", "_reading", "_unsent_bytes", "_usher", "_write_due", "due", "idle_since", "slot",
     )  # fmt: skip
 
-    def __init__(self, core: Core) -> None:
-        """Belong to a listener; the transport comes with `connection_made`."""
+    def __init__(self, core: Core, usher: Held | None = None) -> None:
+        """Belong to a listener; the transport comes with `connection_made`, and so does the place `usher` kept."""
         super().__init__(core)
+        self._usher = usher
         self._reading = True
         self._eof = False
         self._lingering = False
@@ -52,6 +56,9 @@ class Connection(Requests, asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self.peer = peer_of(transport)
         now, caps = self._core.monotonic(), self._core.caps
+        if self._usher is not None:
+            caps.leave(self._usher)
+            self._usher = None
         refusal = caps.enter(self, now)
         if not caps.admits_uid(self.peer):
             self._transport.abort()
@@ -74,7 +81,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
         if isinstance(intake, BodyStream):
             intake.end(gone())
         elif isinstance(intake, Collected | Inflating):
-            self._core.let_go(intake.request)
+            self._core.release(intake.request)
         self.abandon_all()
         self._give_unsent()
         self._reader.drop_pending()
@@ -138,7 +145,9 @@ class Connection(Requests, asyncio.BufferedProtocol):
         """Handle what is there, then write, then decide what to wait for. Every event ends up here."""
         now = self._core.monotonic()
         try:
-            self._read_requests(now)
+            # With the next turn asked for already, answers that come meanwhile do not make this one longer.
+            if not self._again:
+                self._read_requests(now)
         except PenstockError as fault:
             self.fault(fault)
         except Exception as error:  # noqa: BLE001 - the connection's boundary: it dies, the listener does not
@@ -154,9 +163,12 @@ class Connection(Requests, asyncio.BufferedProtocol):
             if self._intake is not None:
                 if not self._read_body(self._intake, now):
                     return
+            elif self._last:
+                self._linger_bytes += reader.drop_pending()
+                return
             elif self._write_paused or len(self._waiting) >= UNANSWERED_MAX:
                 return
-            elif not left:
+            elif left < REQUESTS_A_TURN and (not left or self._core.monotonic() - now > TURN_S):
                 self._schedule()
                 return
             else:
@@ -207,16 +219,24 @@ class Connection(Requests, asyncio.BufferedProtocol):
             return
         intake = self._intake
         if intake is not None and intake.awaits_continue and not self._waiting_before(intake):
-            intake.awaits_continue = False
-            self._transport.write(answer.CONTINUE)
+            self._tell_continue(intake, now)
         blocked = self._blocked()
         self._read_on(on=not blocked)
-        if blocked or (intake is None and not self._reader.pending_bytes):
+        if blocked or (intake.awaits_continue if intake is not None else not self._reader.pending_bytes):
             self._read_due = NEVER
         elif self._read_op == "idle" or self._read_due == NEVER:
             self._read_op = "read"
-            self._read_due = now + self._core.options.read_timeout_s
+            due = now + self._core.options.read_timeout_s
+            self._read_due = due if intake is None else min(due, intake.due)
         self._watch()
+
+    def _tell_continue(self, intake: Intake, now: float) -> None:
+        """Ask for the body; its time starts now, because the client was kept waiting until now."""
+        intake.awaits_continue = False
+        self._transport.write(answer.CONTINUE)
+        self._read_due = NEVER
+        if isinstance(intake, Collected):
+            intake.begin(now)
 
     def _waiting_before(self, intake: Intake) -> bool:
         """Tell whether an answer has to leave before this request's 100 Continue."""
@@ -226,7 +246,9 @@ class Connection(Requests, asyncio.BufferedProtocol):
         """Tell whether reading on would only pile up bytes."""
         if self._intake is not None:
             return self._again or self._intake.blocked
-        return self._again or self._write_paused or self._closing or len(self._waiting) >= UNANSWERED_MAX
+        if self._again or self._write_paused or self._closing or len(self._waiting) >= UNANSWERED_MAX:
+            return True
+        return self._linger_bytes > LINGER_BYTES_MAX
 
     def _read_on(self, *, on: bool) -> None:
         if on is self._reading or self._transport.is_closing():
@@ -242,6 +264,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
     def fault(self, fault: PenstockError) -> None:
         """After a fault in the framing nothing more is read; its answer takes its turn behind earlier ones."""
         core = self._core
+        forget_where(fault)
         core.heads.tick(core.monotonic())
         intake, self._intake = self._intake, None
         self._reader.drop_pending()
@@ -252,7 +275,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._closing = True
         elif isinstance(intake, Collected | Inflating):
             request = intake.request
-            core.let_go(request)
+            core.release(request)
             self.refuse(request.head, request.corr, intake.endpoint, Refusal(fault), close=True)
         elif not self._closing:
             self.refuse(None, core.corr_ids.make(), core.unmatched, Refusal(fault), close=True)
@@ -284,7 +307,14 @@ class Connection(Requests, asyncio.BufferedProtocol):
         if self._read_op == "idle":
             self._transport.close()
         else:
-            self.fault(Timeout("read", budget_s=self._core.options.read_timeout_s, status=408))
+            self.fault(Timeout("read", budget_s=self._read_budget_s(now), status=408))
+
+    def _read_budget_s(self, now: float) -> float:
+        """Return the time there was: for one read, or for the whole of a body."""
+        intake = self._intake
+        if isinstance(intake, Collected) and intake.due <= now:
+            return intake.due - intake.began
+        return self._core.options.read_timeout_s
 
     def _watch(self) -> None:
         """Bring the next deadline to the wheel's notice if it comes before the slot we lie in."""
@@ -303,14 +333,33 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End now, whatever is owed."""
-        self._transport.abort()
+        """End now. Who is owed an answer hears that shutdown cut the work, if that takes no waiting."""
+        transport = self._transport
+        owing = self._waiting or isinstance(self._intake, Collected | Inflating)
+        if not owing or self._lingering or self._streams() or transport.get_write_buffer_size():
+            transport.abort()
+            return
+        self._cancel_owed()
+        self.flush()
+        transport.close()
+        self._core.loop.call_later(LINGER_S, transport.abort)
+
+    def _streams(self) -> bool:
+        """Tell whether an answer is being streamed, or will be: there is no other answer in its place then."""
+        return any(exchange.data is None and exchange.source is None for exchange in self._waiting)
+
+    def _cancel_owed(self) -> None:
+        for exchange in [exchange for exchange in self._waiting if exchange.data is None]:
+            exchange.abandon()
+            self._place(exchange, Canceled())
+        if isinstance(self._intake, Collected | Inflating):
+            self.fault(Canceled())
 
     def _linger(self, now: float) -> None:
         """Say that nothing follows, then read on for a while: close() with unread input destroys the answer."""
         self._lingering = True
         self._intake = None
-        self._linger_bytes = self._reader.drop_pending()
+        self._linger_bytes += self._reader.drop_pending()
         if self._transport.is_closing():
             return
         if self._eof:

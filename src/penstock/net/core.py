@@ -160,8 +160,14 @@ class Core:
         if self.budget is None or missing <= 0:
             return
         if not self.budget.try_take(missing):
-            raise Busy("The node holds as many bytes as it may.", limit="node_bytes")
+            raise _no_bytes()
         request.held_bytes += missing
+
+    def check_room(self, length: int) -> None:
+        """Raise `Busy` for an announced body that would not fit if it came now; nothing is taken for it yet."""
+        budget = self.budget
+        if budget is not None and length > budget.capacity - budget.in_use:
+            raise _no_bytes()
 
     def let_go(self, request: Request) -> None:
         """Give back what a request holds; harmless when that is nothing."""
@@ -173,9 +179,17 @@ class Core:
         """Note that an admitted request is answered or gone."""
         if request.held_bytes:
             self.let_go(request)
+        self.arrived()
+
+    def arrived(self) -> None:
+        """Note that an admitted request needs no more waiting for: its body is here and was handed on, or it is over."""
         self.inflight -= 1
         if not self.inflight and self.on_quiet is not None:
             self.on_quiet()
+
+
+def _no_bytes() -> Busy:
+    return Busy("The node holds as many bytes as it may.", limit="node_bytes")
 
 
 def _timeouts(metrics: Metrics) -> dict[str, Counter]:

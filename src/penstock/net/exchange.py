@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.errors import Canceled
+from penstock.kernel.errors import Canceled, PenstockError, forget_where
 from penstock.net.wheel import NEVER
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Exchange:
             result: Any = Canceled()
         else:
             result = source.exception() or source.result()
+        if isinstance(result, PenstockError):
+            forget_where(result)
         if connection is None or self.source is None:
             return
         self.source = None

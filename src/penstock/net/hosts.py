@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from penstock.kernel.errors import Forbidden, Malformed
 
@@ -58,7 +57,7 @@ class HostRules:
             return
         origin = head.headers.get(b"origin")
         if origin is None:
-            foreign = head.headers.get(b"sec-fetch-site") in _CROSS_SITE
+            foreign = head.headers.get(b"sec-fetch-site", b"").lower() in _CROSS_SITE
         else:
             foreign = not self._same_site(origin.lower(), host)
         if foreign:
@@ -66,7 +65,9 @@ class HostRules:
 
     def _same_site(self, origin: bytes, host: bytes) -> bool:
         """Compare the origin's authority with Host: a page that this listener served has them equal."""
-        return origin in self._origins or origin.partition(b"://")[2] == host.lower()
+        scheme, _, authority = origin.partition(b"://")
+        ours = scheme in {b"http", b"https"} and authority == host.lower()
+        return origin in self._origins or (bool(authority) and ours)
 
 
 def is_loopback(host: str | None) -> bool:
@@ -81,9 +82,16 @@ def is_loopback(host: str | None) -> bool:
 
 def _changes_something(head: Head) -> bool:
     """Tell whether a request changes state or opens an event stream."""
-    return head.method not in _SAFE or b"text/event-stream" in head.headers.get(b"accept", b"")
+    return head.method not in _SAFE or b"text/event-stream" in head.headers.get(b"accept", b"").lower()
 
 
 def _name_of(host: bytes) -> str:
-    """Return the name without port and brackets."""
-    return (urlsplit("//" + host.decode("ascii")).hostname or "").rstrip(".")
+    """Return the name without port and brackets; what is in brackets must be an IPv6 address."""
+    text = host.decode("ascii").lower()
+    if not text.startswith("["):
+        return text.partition(":")[0].rstrip(".")
+    name = text[1:].partition("]")[0]
+    try:
+        return str(ipaddress.IPv6Address(name))
+    except ValueError as exc:
+        raise Malformed("The Host field is not a host and port.") from exc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
     from penstock.net.route import Route
+
+_DEADLINES = (
+    ("read", "read_timeout_s", "408, then close"),
+    ("write", "write_timeout_s", "connection is cut"),
+    ("idle", "idle_timeout_s", "close"),
+    ("request", "request_deadline_s", "504"),
+)
 
 __all__ = ["CannotBind", "Listener", "ListenerOptions"]
 
@@ -54,6 +62,7 @@ class Listener:
         self._draining_error = draining_error
         self._servers: list[asyncio.Server] = []
         self._core: Core | None = None
+        self._bound_port = 0
         version = options.server_version or default_version()
         # What the listener answers itself: health, version, description.
         self.own_routes = OwnPages(self._health, version, lambda: self.phase, self._routes).routes
@@ -63,23 +72,32 @@ class Listener:
         """List limits and deadlines in the inventory: nothing that can refuse or cut is anonymous."""
         options, inventory, name = self.options, self._inventory, self.options.name
         inventory.limit(f"{name}.max_conns", options.max_conns, "full: idle longest is closed, else 429", self._live)
-        inventory.limit(f"{name}.max_conns_per_ip", options.per_ip, "full: 429 busy")
-        inventory.limit(f"{name}.body_bytes", options.body_bytes_max, "more: 413 over_limit")
+        inventory.limit(
+            f"{name}.max_conns_per_ip", options.per_ip, "full: 429 busy", lambda: {"capacity": self.options.per_ip}
+        )
+        inventory.limit(
+            f"{name}.body_bytes",
+            options.body_bytes_max,
+            "more: 413 over_limit",
+            lambda: {"capacity": self.options.body_bytes_max},
+        )
         inventory.limit(f"{name}.unanswered", UNANSWERED_MAX, "a connection; more: reading pauses")
-        inventory.timeout(f"{name}.read", options.read_timeout_s, "408, then close")
-        inventory.timeout(f"{name}.write", options.write_timeout_s, "connection is cut")
-        inventory.timeout(f"{name}.idle", options.idle_timeout_s, "close")
-        inventory.timeout(f"{name}.request", options.request_deadline_s, "504")
+        for op, field, effect in _DEADLINES:
+            live = partial(self._seconds, field)
+            inventory.timeout(f"{name}.{op}", getattr(options, field), effect, live)
         declare_metrics(inventory.metrics, (*self._routes, *self.own_routes))
         inventory.metrics.gauge("inflight_requests", "Admitted and not answered.", read=lambda: self.inflight)
         inventory.metrics.gauge("open_connections", "Connections that hold a place.", read=self._connections)
+
+    def _seconds(self, field: str) -> dict[str, object]:
+        return {"seconds": getattr(self.options, field)}
 
     def _connections(self) -> int:
         return 0 if self._core is None else len(self._core.caps.held)
 
     def _live(self) -> dict[str, object]:
         held = 0 if self._core is None else len(self._core.caps.held)
-        return {"in_use": held, "inflight": self.inflight}
+        return {"capacity": self.options.max_conns, "in_use": held, "inflight": self.inflight}
 
     # --- start -----------------------------------------------------------------------------------------
 
@@ -89,10 +107,15 @@ class Listener:
         if child is not None:
             core.scope = child.scope("request", self.options.tasks_max)
         try:
-            self._servers = await bind(core, self.options)
+            self._servers = await bind(core, self._as_before(self.options))
         except BaseException:
             await self.close()
             raise
+        self._bound_port = next((place[1] for place in self.addresses if isinstance(place, tuple)), 0)
+
+    def _as_before(self, options: ListenerOptions) -> ListenerOptions:
+        """Come back, after a crash, on the port the system chose the first time: clients know no other."""
+        return replace(options, port=self._bound_port) if options.port == 0 and self._bound_port else options
 
     async def reconfigure(self, options: ListenerOptions) -> None:
         """Take new options while running. A changed address is bound before the old one is let go.

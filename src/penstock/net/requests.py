@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.kernel.errors import Canceled, OverLimit, PenstockError
+from penstock.kernel.errors import Canceled, OverLimit, PenstockError, forget_where
 from penstock.net.admission import Refusal
 from penstock.net.answers import Answers
 from penstock.net.body import DISCARD_BYTES_MAX, HELD_BYTES_MAX, BodyStream, Collected, Discarded, Inflating, Intake
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Requests(Answers):
     """The requests of a connection, one after the other."""
 
-    __slots__ = ("_again", "_intake", "_read_due", "_reader")
+    __slots__ = ("_again", "_intake", "_last", "_read_due", "_reader")
 
     def __init__(self, core: Core) -> None:
         """Start before the first request."""
@@ -33,6 +33,8 @@ class Requests(Answers):
         self._intake: Intake | None = None
         # True while the next turn is already asked for.
         self._again = False
+        # True after a head that ends the connection: what follows it is no request, whatever it looks like.
+        self._last = False
         self._read_due = NEVER
 
     def _schedule(self) -> None:
@@ -52,6 +54,8 @@ class Requests(Answers):
         self._read_due = NEVER
         if now >= core.heads.until:
             core.heads.tick(now)
+        if not head.keep_alive:
+            self._last = True
         given = head.corr_id
         corr = core.corr_ids.make() if given is None else core.corr_ids.pick(given)
         found = head.note
@@ -87,7 +91,7 @@ class Requests(Answers):
                     self._out.append(refusal.common(corr, core.heads.date_line))
                     return
         except PenstockError as error:
-            refusal = Refusal(error)
+            refusal = Refusal(forget_where(error))
         self._refuse_request(head, corr, endpoint, refusal)
 
     def _find(self, head: Head) -> Found:
@@ -122,6 +126,7 @@ class Requests(Answers):
         length = request.head.length
         if length > endpoint.body_bytes_max:
             raise OverLimit("The body is too large.", limit="body")
+        self._reader.bound_body(endpoint.body_bytes_max)
         encoding = request.headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
             # Unknown encodings are refused here, at the end of the headers.
@@ -129,8 +134,10 @@ class Requests(Answers):
         if endpoint.stream_body:
             self._open_stream(request, endpoint, encoding)
         else:
-            self._core.hold(request, length)
+            self._core.check_room(length)
             self._intake = Collected(request, endpoint, self._core)
+            # Admitted: a drain waits for it from here on. `serve` counts again, until the answer is there.
+            self._core.inflight += 1
 
     def _open_stream(self, request: Request, endpoint: Endpoint, encoding: bytes) -> None:
         ratio_cap = self._core.options.decompress_ratio_cap
@@ -154,6 +161,7 @@ class Requests(Answers):
                 self._read_due = now + self._core.options.read_timeout_s
             if piece:
                 intake.feed(piece)
+            self._read_due = min(self._read_due, intake.due)
         if not reader.body_done:
             if reader.pending_bytes and reader.pending_bytes != had:
                 self._schedule()
@@ -168,8 +176,7 @@ class Requests(Answers):
         elif isinstance(intake, Collected):
             encoding = intake.request.headers.get(b"content-encoding", b"identity")
             if encoding == b"identity":
-                intake.request.body = intake.whole()
-                self.serve(intake.request, intake.endpoint)
+                self._serve_whole(intake)
                 return
             self._intake = Inflating(intake, encoding, self._core.options.decompress_ratio_cap)
             self._inflate(self._intake)
@@ -180,8 +187,15 @@ class Requests(Answers):
             self._core.loop.call_soon(self._inflate_on, inflating)
             return
         self._intake = None
-        inflating.request.body = inflating.whole()
-        self.serve(inflating.request, inflating.endpoint)
+        self._serve_whole(inflating)
+
+    def _serve_whole(self, intake: Collected | Inflating) -> None:
+        """Call the handler of a request whose body had to be waited for."""
+        try:
+            intake.request.body = intake.whole()
+            self.serve(intake.request, intake.endpoint)
+        finally:
+            self._core.arrived()
 
     def _inflate_on(self, inflating: Inflating) -> None:
         if self._intake is not inflating:

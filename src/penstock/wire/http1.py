@@ -13,9 +13,10 @@ import httptools
 from penstock.kernel.errors import Malformed, PenstockError
 from penstock.wire import http1_head
 from penstock.wire.http1_chunked import ChunkedBody
-from penstock.wire.http1_head import CHUNKED, Head, StartLine
+from penstock.wire.http1_head import CHUNKED, Head, HeadScan, StartLine
 
 _BLANK: Final = b"\r\n\r\n"
+_CR: Final = 13
 _LINES_KEPT: Final = 1024
 _LINE_BYTES_KEPT: Final = 256
 _MEMO_BYTES_MAX: Final = 1024
@@ -59,7 +60,7 @@ class RequestReader:
     """One connection's requests, in order: `receive`, then `next_head`, then `read_body` until `body_done`."""
 
     __slots__ = (
-        "_chunked", "_fields", "_left", "_memo", "_memo_head", "_parser", "_synced", "body_done", "data", "pos",
+        "_chunked", "_fields", "_left", "_memo", "_memo_head", "_parser", "_scan", "_synced", "body_done", "data", "pos",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -69,6 +70,7 @@ class RequestReader:
         self.pos = 0
         self._fields = _Fields()
         self._parser = httptools.HttpRequestParser(self._fields)
+        self._scan = HeadScan()
         self._left = 0
         self._chunked: ChunkedBody | None = None
         # The last head and what it meant: a keep-alive client mostly sends the same one again.
@@ -99,6 +101,7 @@ class RequestReader:
         """Forget what was received and not read; return how much it was."""
         dropped = self.pending_bytes
         self.data, self.pos = b"", 0
+        self._scan.restart()
         return dropped
 
     def next_head(self) -> Head | None:
@@ -108,12 +111,17 @@ class RequestReader:
             return None
         # One CRLF before a request line is ignored (RFC 9112, 2.2), a second one is a fault.
         start = pos + 2 if data.startswith(b"\r\n", pos) else pos
-        end = data.find(_BLANK, start)
+        end = data.find(_BLANK, start + self._scan.seen_bytes)
         if end < 0:
-            self._check_prefix(data[start:])
+            # A lone CR may become the one CRLF that is ignored.
+            if data[pos] != _CR or pos + 1 < len(data):
+                self._scan.check(data, start)
             return None
         raw = data[start : end + 4]
         self.pos = end + 4
+        # Three bytes leave no mark here, and a line that ends within them is a fault already.
+        if self._scan.seen_bytes:
+            self._scan.restart()
         head = self._memo_head
         if head is not None and raw == self._memo:
             self._synced = False
@@ -124,17 +132,10 @@ class RequestReader:
             self._open_body(raw, length)
         return head
 
-    def _check_prefix(self, prefix: bytes) -> None:
-        if prefix == b"\r" and self.pos + 1 == len(self.data):
-            return  # it may become the one CRLF that is ignored
-        fault = http1_head.prefix_fault(prefix)
-        if fault is not None:
-            raise fault
-
     def _read_head(self, raw: bytes) -> Head:
         lines = raw.count(b"\n")
         if len(raw) > http1_head.REQUEST_LINE_BYTES_MAX or lines > http1_head.FIELDS_MAX + 2:
-            self._check_prefix(raw)
+            HeadScan().check(raw, 0)
         line = raw[: raw.find(b"\r\n")]
         start = _start_lines.get(line) or self._read_start_line(line, raw)
         head = Head(start, self._read_fields(raw, lines - 2))
@@ -148,7 +149,7 @@ class RequestReader:
         try:
             return _start_line(line)
         except PenstockError:
-            self._check_prefix(raw)
+            HeadScan().check(raw, 0)
             raise
 
     def _read_fields(self, raw: bytes, count: int) -> dict[bytes, bytes]:
@@ -189,6 +190,11 @@ class RequestReader:
             self._parser = httptools.HttpRequestParser(self._fields)
         else:
             self._left = length
+
+    def bound_body(self, bytes_max: int) -> None:
+        """Refuse a chunk that would make the body longer than this as soon as it is announced."""
+        if self._chunked is not None:
+            self._chunked.bytes_max = bytes_max
 
     def take_body(self) -> bytes:
         """Return a body of known length that is here as a whole."""

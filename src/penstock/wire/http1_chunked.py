@@ -7,13 +7,15 @@ from typing import Final
 
 import httptools
 
-from penstock.kernel.errors import Malformed, OverLimit
+from penstock.kernel.errors import Malformed, OverLimit, PenstockError, forget_where
 
 CHUNK_OVERHEAD_BYTES_MAX: Final = 16 * 1024
 TRAILER_BYTES_MAX: Final = 4 * 1024
 TRAILERS_MAX: Final = 16
 STEPS_A_CALL: Final = 512
 _SIZE_LINE_BYTES_MAX: Final = 4 * 1024
+# Without a bound of the owner's: nothing that could be waited for.
+_BODY_BYTES_MAX: Final = 1 << 62
 # Sixteen digits are 2^64 - 1 already; extensions are counted, never read.
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\r\n]*)?")
 
@@ -39,7 +41,9 @@ class _Witness:
 class ChunkedBody:
     """Take a chunked body apart as its bytes arrive."""
 
-    __slots__ = ("_data_bytes", "_left", "_overhead_bytes", "_parser", "_state", "_trailers", "_witness", "done")
+    __slots__ = (
+        "_data_bytes", "_fault", "_left", "_overhead_bytes", "_parser", "_state", "_trailers", "_witness", "bytes_max", "done",
+    )  # fmt: skip
 
     def __init__(self, head: bytes) -> None:
         """Give the parser the head again: it then frames the body by the same fields."""
@@ -51,23 +55,35 @@ class ChunkedBody:
         self._data_bytes = 0
         self._overhead_bytes = 0
         self._trailers = 0
+        self._fault: PenstockError | None = None
+        self.bytes_max = _BODY_BYTES_MAX
         self.done = False
 
     def feed(self, data: bytes, pos: int, pieces: list[bytes]) -> int:
         """Append the data that came to `pieces`; return where the unread bytes start.
 
-        A call takes a bounded number of steps: tiny chunks cost more than their bytes tell.
+        A call takes a bounded number of steps: tiny chunks cost more than their bytes tell. A fault behind data waits
+        for the next call: what came before it is judged first, however the bytes were split.
         """
+        if self._fault is not None:
+            raise self._fault
         start = pos
-        for _ in range(STEPS_A_CALL):
-            if self.done:
-                break
-            next_pos = self._step(data, pos, pieces)
-            if next_pos == pos:
-                break
-            pos = next_pos
-        self._confirm(data[start:pos])
+        try:
+            for _ in range(STEPS_A_CALL):
+                if self.done or pos == (next_pos := self._confirmed_step(data, pos, pieces)):
+                    break
+                pos = next_pos
+        except PenstockError as fault:
+            if pos == start:
+                raise
+            self._fault = forget_where(fault)
         return pos
+
+    def _confirmed_step(self, data: bytes, pos: int, pieces: list[bytes]) -> int:
+        next_pos = self._step(data, pos, pieces)
+        if next_pos != pos:
+            self._confirm(data[pos:next_pos])
+        return next_pos
 
     def _step(self, data: bytes, pos: int, pieces: list[bytes]) -> int:
         if self._state == _DATA:
@@ -75,10 +91,10 @@ class ChunkedBody:
         if self._state == _DATA_END:
             return self._take_data_end(data, pos)
         end = data.find(b"\n", pos) + 1
+        self._check_bytes((end or len(data)) - pos)
         if not end:
-            self._count(0, len(data) - pos)
             return pos
-        self._count(end - pos, 0)
+        self._overhead_bytes += end - pos
         line = data[pos:end]
         if not line.endswith(b"\r\n") or line.count(b"\r") != 1:
             raise Malformed("A chunk line does not end in CRLF.")
@@ -101,7 +117,8 @@ class ChunkedBody:
             raise Malformed("Chunk data is not followed by CRLF.")
         if len(ending) < 2:
             return pos
-        self._count(2, 0)
+        self._check_bytes(2)
+        self._overhead_bytes += 2
         self._state = _SIZE
         return pos + 2
 
@@ -113,6 +130,8 @@ class ChunkedBody:
         if match is None:
             raise Malformed("A chunk size is not a hexadecimal number.")
         self._left = int(match[1], 16)
+        if self._data_bytes + self._left > self.bytes_max:
+            raise OverLimit("The body is too large.", limit="body")
         self._state = _DATA if self._left else _TRAILERS
         if not self._left:
             self._overhead_bytes = 0
@@ -126,15 +145,13 @@ class ChunkedBody:
         if self._trailers > TRAILERS_MAX:
             raise OverLimit("The body has too many trailers.", limit="trailers", status=431)
 
-    def _count(self, whole: int, pending: int) -> None:
-        """Bound what is not data. Honest chunking pays for itself: an eighth of the data is free."""
-        self._overhead_bytes += whole
+    def _check_bytes(self, line_bytes: int) -> None:
+        """Bound what is not data, whole line or not. Honest chunking pays for itself: an eighth of the data is free."""
+        overhead_bytes = self._overhead_bytes + line_bytes
         if self._state == _TRAILERS:
-            if self._overhead_bytes + pending > TRAILER_BYTES_MAX:
+            if overhead_bytes > TRAILER_BYTES_MAX:
                 raise OverLimit("The trailers are too large.", limit="trailers", status=431)
-        elif pending > _SIZE_LINE_BYTES_MAX or (
-            self._overhead_bytes + pending > CHUNK_OVERHEAD_BYTES_MAX + (self._data_bytes >> 3)
-        ):
+        elif line_bytes > _SIZE_LINE_BYTES_MAX or (overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX + (self._data_bytes >> 3)):
             raise OverLimit("The chunk framing is out of proportion to the data.", limit="chunk_overhead")
 
     def _confirm(self, raw: bytes) -> None:

@@ -7,13 +7,10 @@ splitting the input differently never changes the answer.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.kernel.errors import Malformed, OverLimit, PenstockError, Unsupported
 from penstock.wire.target import Target, parse_target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REQUEST_LINE_BYTES_MAX: Final = 8 * 1024
 FIELD_BYTES_MAX: Final = 12 * 1024
@@ -25,7 +22,6 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 _MINOR: Final = {b"HTTP/1.1": 1, b"HTTP/1.0": 0}
 _VERSION: Final = re.compile(rb"HTTP/[0-9]\.[0-9]")
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_BARE: Final = re.compile(rb"\r(?!\n)|(?<!\r)\n")
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9\-._~!$&'()*+,;=]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _CONTENT_LENGTH_DIGITS_MAX: Final = 20
 # Repeats of these are never a list: two of them mean that two readers could disagree.
@@ -92,40 +88,50 @@ class Head:
             check_host(headers, start)
 
 
-def prefix_fault(data: bytes) -> PenstockError | None:
-    """Name the first place where these bytes cannot become a head; later bytes never change the verdict."""
-    if data and not 65 <= data[0] <= 90:
-        return Malformed("A request starts with a method in capitals.")
-    for number, start, stop in _lines(data):
-        fault = _line_fault(data, number, start, stop)
-        if fault is not None:
-            return fault
-    return None
+class HeadScan:
+    """How far a head that is still arriving was looked at: a byte that comes alone costs no second look at the rest."""
+
+    __slots__ = ("_number", "_start", "seen_bytes")
+
+    def __init__(self) -> None:
+        """Start before the request line."""
+        # How much of the head holds no end of it for certain.
+        self.seen_bytes = 0
+        self._number = 0
+        self._start = 0
+
+    def check(self, data: bytes, at: int) -> None:
+        """Raise at the first place where the bytes from `at` cannot become a head; later bytes never change that."""
+        if at < len(data) and not 65 <= data[at] <= 90:
+            raise Malformed("A request starts with a method in capitals.")
+        while (end := data.find(b"\r\n", at + self._start)) >= 0:
+            _check_line(data, at, self._number, (at + self._start, end))
+            self._start, self._number = end + 2 - at, self._number + 1
+        # A final CR may yet be followed by its LF.
+        _check_line(data, at, self._number, (at + self._start, len(data) - data.endswith(b"\r")))
+        self.seen_bytes = max(0, len(data) - at - 3)
+
+    def restart(self) -> None:
+        """Start over with the next head."""
+        self.seen_bytes = self._number = self._start = 0
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, int, int]]:
-    start = number = 0
-    while (end := data.find(b"\r\n", start)) >= 0:
-        yield number, start, end
-        start, number = end + 2, number + 1
-    # A final CR may yet be followed by its LF.
-    yield number, start, len(data) - data.endswith(b"\r")
-
-
-def _line_fault(data: bytes, number: int, start: int, stop: int) -> PenstockError | None:
-    """Find the fault of one line that comes first by position."""
-    found: list[tuple[int, PenstockError]] = []
-    bare = _BARE.search(data, start, stop)
-    if bare is not None:
-        found.append((bare.start(), Malformed("The head has a CR or LF that is not part of a CRLF.")))
+def _check_line(data: bytes, at: int, number: int, line: tuple[int, int]) -> None:
+    """Raise the fault of one line that comes first by position, in a head that starts at `at`."""
+    start, stop = line
+    cr, lf = data.find(b"\r", start, stop), data.find(b"\n", start, stop)
     line_bytes_max, name = (FIELD_BYTES_MAX, "field") if number else (REQUEST_LINE_BYTES_MAX, "request_line")
+    found: list[tuple[int, PenstockError]] = [
+        (bare, Malformed("The head has a CR or LF that is not part of a CRLF.")) for bare in (cr, lf) if bare >= 0
+    ]
     if stop - start > line_bytes_max:
         found.append((start + line_bytes_max, _too_large(name)))
-    if stop > HEAD_BYTES_MAX:
-        found.append((HEAD_BYTES_MAX, _too_large("head")))
+    if stop - at > HEAD_BYTES_MAX:
+        found.append((at + HEAD_BYTES_MAX, _too_large("head")))
     if number > FIELDS_MAX and stop > start:
         found.append((start, _too_large("fields")))
-    return min(found, key=lambda item: item[0])[1] if found else None
+    if found:
+        raise min(found, key=lambda item: item[0])[1]
 
 
 def _too_large(what: str) -> OverLimit:

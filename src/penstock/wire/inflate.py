@@ -1,6 +1,7 @@
 """Bounded decompression: output comes in steps of at most 64 KiB, and every step is measured before the next.
 
-A bomb is refused at the first step that passes the ratio or the absolute cap, whichever comes first.
+A bomb is refused at the first step that passes the ratio or the absolute cap, whichever comes first. A step is also
+a bounded piece of work: input that gives nothing still comes out as empty steps, so that whoever takes them can stop.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 STEP_BYTES: Final = 64 * 1024
 _ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
 _ZSTD_BLOCK_BYTES_MAX: Final = 128 * 1024
+# The costliest small blocks take a few microseconds each.
+_ZSTD_BLOCKS_A_STEP: Final = 32
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _HEADER: Final = 0
 _BLOCKS: Final = 1
@@ -34,7 +37,7 @@ class _Decoder(Protocol):
     done: bool
 
     def steps(self, data: bytes) -> Iterator[bytes]:
-        """Yield the output of `data` in steps."""
+        """Yield the output of `data` in steps, empty ones among them."""
         ...
 
 
@@ -48,24 +51,23 @@ class _Zlib:
         self.done = False
 
     def steps(self, data: bytes) -> Iterator[bytes]:
-        while data and not self.done:
-            try:
-                step = self._stream.decompress(data, STEP_BYTES)
-            except zlib.error as exc:
-                raise Malformed("The compressed body is damaged.") from exc
-            data = self._stream.unconsumed_tail
-            self.done = self._stream.eof
-            if step:
-                yield step
+        # Input is bounded like output: a megabyte of empty blocks is one call's work otherwise.
+        for at in range(0, len(data), STEP_BYTES):
+            part = data[at : at + STEP_BYTES]
+            while part and not self.done:
+                yield self._decompress(part)
+                part = self._stream.unconsumed_tail
+            if self.done and (part or self._stream.unused_data or at + STEP_BYTES < len(data)):
+                raise Malformed("Bytes follow the end of the compressed body.")
         # What the window still holds comes out only when it is asked for.
-        while not self.done and (step := self._flush()):
+        while not self.done and (step := self._decompress(b"")):
             yield step
-        if self.done and (data or self._stream.unused_data):
+        if self.done and self._stream.unused_data:
             raise Malformed("Bytes follow the end of the compressed body.")
 
-    def _flush(self) -> bytes:
+    def _decompress(self, part: bytes) -> bytes:
         try:
-            step = self._stream.decompress(b"", STEP_BYTES)
+            step = self._stream.decompress(part, STEP_BYTES)
         except zlib.error as exc:
             raise Malformed("The compressed body is damaged.") from exc
         self.done = self._stream.eof
@@ -88,13 +90,23 @@ class _Zstd:
         self.done = False
 
     def steps(self, data: bytes) -> Iterator[bytes]:
-        self._pending += data
-        while not self.done and (size := self._unit_bytes()) <= len(self._pending):
-            unit, self._pending = self._pending[:size], self._pending[size:]
+        data, at = self._pending + data, 0
+        made: list[bytes] = []
+        made_bytes = units = 0
+        while not self.done and at + (size := self._unit_bytes(data, at)) <= len(data):
+            unit = data[at : at + size]
             block = self._decompress(unit)
+            at += size
+            units += 1
             self._enter_next(unit)
-            for at in range(0, len(block), STEP_BYTES):
-                yield block[at : at + STEP_BYTES]
+            if block:
+                made.append(block)
+                made_bytes += len(block)
+            if made_bytes >= STEP_BYTES or units == _ZSTD_BLOCKS_A_STEP:
+                yield from _cut(b"".join(made))
+                made, made_bytes, units = [], 0, 0
+        self._pending = data[at:]
+        yield from _cut(b"".join(made))
         if self.done and self._pending:
             raise Malformed("Bytes follow the end of the compressed body.")
 
@@ -104,16 +116,15 @@ class _Zstd:
         except zstandard.ZstdError as exc:
             raise Malformed("The compressed body is damaged.") from exc
 
-    def _unit_bytes(self) -> int:
-        """Return how many bytes the next unit of the frame has, as far as the bytes here tell."""
-        pending = self._pending
+    def _unit_bytes(self, data: bytes, at: int) -> int:
+        """Return how many bytes the unit of the frame at `at` has, as far as the bytes here tell."""
         if self._state == _HEADER:
-            return 5 if len(pending) < 5 else _frame_header_bytes(pending)
+            return 5 if len(data) < 5 else _frame_header_bytes(data)
         if self._state == _CHECKSUM:
             return 4
-        if len(pending) < 3:
+        if len(data) < at + 3:
             return 3
-        kind, size = _block(pending)
+        kind, size = _block(data[at : at + 3])
         if kind == _RESERVED or size > _ZSTD_BLOCK_BYTES_MAX:
             raise Malformed("The compressed body is damaged.")
         return 3 + (1 if kind == _RLE else size)
@@ -128,6 +139,13 @@ class _Zstd:
             self._state = _CHECKSUM
 
 
+def _cut(made: bytes) -> Iterator[bytes]:
+    """Hand over what a few units gave in steps; nothing is one empty step."""
+    yield made[:STEP_BYTES]
+    for at in range(STEP_BYTES, len(made), STEP_BYTES):
+        yield made[at : at + STEP_BYTES]
+
+
 def _frame_header_bytes(header: bytes) -> int:
     """Read the length of a frame header off its descriptor (RFC 8878, 3.1.1.1)."""
     if not header.startswith(_ZSTD_MAGIC):
@@ -140,7 +158,7 @@ def _frame_header_bytes(header: bytes) -> int:
 
 def _block(header: bytes) -> tuple[int, int]:
     """Return the kind and size a block header names (RFC 8878, 3.1.1.2)."""
-    value = int.from_bytes(header[:3], "little")
+    value = int.from_bytes(header, "little")
     return value >> 1 & 3, value >> 3
 
 
@@ -169,7 +187,7 @@ class Inflater:
         self._bytes_out = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` inflates to, in steps of at most 64 KiB."""
+        """Yield what `data` inflates to, in steps of at most 64 KiB; an empty step is work that gave nothing yet."""
         if not data:
             return
         self._bytes_in += len(data)

@@ -11,8 +11,10 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.kernel.errors import Malformed
 
-_PATH_CHARS: Final = rb"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})*"
-_ORIGIN_FORM: Final = re.compile(rb"(/%s)(?:\?((?:\?|%s)*))?" % (_PATH_CHARS, _PATH_CHARS.replace(b")*", b")+")))
+# One character class each and no repetition inside a repetition: the time is linear in the target's length.
+_PATH_CHARS: Final = rb"A-Za-z0-9\-._~!$&'()*+,;=:@/%"
+_ORIGIN_FORM: Final = re.compile(rb"(/[%b]*)(?:\?([%b?]*))?" % (_PATH_CHARS, _PATH_CHARS))
+_BAD_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ABSOLUTE_FORM: Final = re.compile(rb"(?i:https?)://([^/?#@]+)([/?].*)?")
 _DOTS: Final = frozenset({"", ".", ".."})
 
@@ -38,7 +40,7 @@ def parse_target(raw: bytes, method: str) -> Target:
         return Target(raw, "*", (), b"")
     authority, origin = _split_authority(raw)
     match = _ORIGIN_FORM.fullmatch(origin)
-    if match is None:
+    if match is None or _BAD_PERCENT.search(origin) is not None:
         raise Malformed("The request target is not a path and query as RFC 3986 writes them.")
     path = match[1].decode("ascii")
     target = Target(raw, path, split_path(path), match[2] or b"")
