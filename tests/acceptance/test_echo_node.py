@@ -156,6 +156,33 @@ def test_the_admin_listener_needs_the_operator_token(echo_node: NodeProcess) -> 
     assert with_token.json()["svc-echo"]["channels"][0]["capacity"] == 512
 
 
+def test_a_listener_that_crashed_comes_back_on_the_same_port() -> None:
+    with NodeProcess(*CHAOS) as node:
+        assert node.kill_task("svc-echo:listener").status == 200
+
+        def back() -> bool:
+            try:
+                return node.echo(text="back").status == 200
+            except OSError:
+                return False
+
+        until(back)
+        assert node.metric('service_restarts_total{service="svc-echo",task="listener"}') == 1
+
+
+def test_bodies_of_every_listener_count_against_the_nodes_bytes() -> None:
+    with NodeProcess("--set", "node.echo=true", "--set", "node.body_bytes=1MiB") as node:
+        held = node.connect("echo")
+        held.putrequest("POST", "/v1/echo")
+        held.putheader("Content-Length", "400000")
+        held.endheaders(b'{"text":"' + b"x" * 390_000)
+        until(lambda: node.metric('node_bytes_in_use{service="node"}') > 300_000)
+        refused = node.ask("echo", "POST", "/v1/echo", {"text": "y" * 60_000, "pad": "z" * 300_000})
+        held.close()
+
+        assert (refused.status, refused.json().get("limit")) == (429, "node_bytes")
+
+
 def test_faults_and_kills_are_refused_without_chaos(echo_node: NodeProcess) -> None:
     assert echo_node.echo(text="x", fault="raise").json()["code"] == "policy_blocked"
     assert echo_node.kill_task("worker").json()["code"] == "policy_blocked"

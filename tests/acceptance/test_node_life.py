@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.node_process import NodeProcess, ask, penstock
+from tests.net.certificates import make_certificate
 
 ECHO = ("--set", "node.echo=true")
+SERVICES = ("svc-echo", "svc-passport", "node")
 
 
 class Load:
@@ -78,10 +80,12 @@ def test_sigterm_under_load_answers_everything_admitted_and_exits_0() -> None:
         assert code == 0, err
         assert phases[-1] == {"event": "stopped", "aborted": []}
         assert load.cut == []
-        assert [event["unanswered"] for event in closed] == [0, 0]
+        assert {event["service"]: event["unanswered"] for event in closed} == dict.fromkeys(SERVICES, 0)
         assert set(load.answers) <= {200, 503}
         assert load.answers.count(200) >= 20
-        assert [line["service"] for line in phases if line.get("phase") == "stopped"] == ["svc-echo", "node"]
+        stopped = [line["service"] for line in phases if line.get("phase") == "stopped"]
+        assert sorted(stopped) == sorted(SERVICES)
+        assert stopped[-1] == "node"
 
 
 def test_work_beyond_the_drain_deadline_is_aborted_counted_and_exits_1() -> None:
@@ -96,6 +100,25 @@ def test_work_beyond_the_drain_deadline_is_aborted_counted_and_exits_1() -> None
 
         assert code == 1
         assert json.loads(out.splitlines()[-1])["aborted"] != []
+
+
+def test_a_reader_that_left_does_not_disturb_the_drain() -> None:
+    """`penstock up --json | head -1` closes our standard output; the admitted job is answered all the same."""
+    with NodeProcess(*ECHO, "--set", "echo.workers=1") as node:
+        connection = node.connect("echo")
+        connection.request("POST", "/v1/echo", json.dumps({"text": "admitted", "delay_ms": 400}))
+        while node.metric('inflight_requests{service="svc-echo"}') < 1:
+            pass
+        assert node.process.stdout is not None
+        node.process.stdout.close()
+        node.process.stdout = None
+        node.signal(signal.SIGTERM)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+
+        assert (answer.status, json.loads(body)["text"]) == (200, "admitted")
+        assert node.process.wait(15) == 0
 
 
 def test_a_second_stop_signal_changes_nothing() -> None:
@@ -233,3 +256,31 @@ def test_status_tells_the_verdict_and_exits_by_it(tmp_path: Path) -> None:
     gone = penstock("status", "--data-dir", str(tmp_path))
     assert gone.returncode == 1
     assert "no node is running here" in gone.stderr
+
+
+def test_status_reaches_a_node_whose_admin_listener_speaks_tls_on_ipv6(tmp_path: Path) -> None:
+    pair = make_certificate(tmp_path)
+    sets = [f"admin.tls.cert_path={pair['tls_cert_path']}", f"admin.tls.key_path={pair['tls_key_path']}"]
+    options = [word for each in (*sets, "admin.bind_addr=[::1]:0") for word in ("--set", each)]
+    with NodeProcess(*options, data_dir=tmp_path / "data"):
+        shown = penstock("status", "--json", "--data-dir", str(tmp_path / "data"))
+
+        assert shown.returncode == 0, shown.stderr
+        assert json.loads(shown.stdout)["ready"] is True
+
+
+@pytest.mark.parametrize("harm", ["missing", "readable", "garbage"])
+def test_bad_tls_files_are_one_sentence_and_exit_2(tmp_path: Path, harm: str) -> None:
+    pair = make_certificate(tmp_path)
+    if harm == "missing":
+        pair["tls_cert_path"].unlink()
+    elif harm == "readable":
+        pair["tls_key_path"].chmod(0o644)
+    else:
+        pair["tls_cert_path"].write_text("no certificate")
+    sets = [f"admin.tls.cert_path={pair['tls_cert_path']}", f"admin.tls.key_path={pair['tls_key_path']}"]
+    failed = penstock("up", "--amnesia", "--ephemeral-ports", *(word for each in sets for word in ("--set", each)))
+
+    assert failed.returncode == 2
+    assert str(tmp_path) in failed.stderr.splitlines()[-1]
+    assert "Traceback" not in failed.stderr

@@ -34,12 +34,12 @@ class Reloading:
         self.file.write_text(text)
         self.node = NodeProcess("--set", "node.echo=true", "--config", str(self.file), data_dir=self.data_dir)
 
-    def change(self, text: str) -> str:
+    def change(self, text: str, code: int = 0) -> str:
         """Rewrite the file and have the node read it; returns what the command printed."""
         self.file.write_text(text)
         done = penstock("config", "reload", "--data-dir", str(self.data_dir))
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
 
     def ports(self) -> dict[str, int]:
         """Read where the services say they are."""
@@ -81,13 +81,32 @@ def test_a_changed_address_is_moved_to_and_open_connections_go_on(tmp_path: Path
         raise AssertionError("the old address still answers")
 
 
-def test_an_address_that_cannot_be_bound_leaves_the_old_one_in_use(tmp_path: Path) -> None:
+def test_an_address_that_cannot_be_bound_leaves_the_old_one_and_the_next_reload_tries_again(tmp_path: Path) -> None:
     reloading = Reloading(tmp_path, "")
-    with reloading.node as node, socket.create_server(("127.0.0.1", 0)) as taken:
-        reloading.change(f'[echo]\nbind_addr = "127.0.0.1:{taken.getsockname()[1]}"\n')
+    with reloading.node as node:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            wanted = f'[echo]\nbind_addr = "127.0.0.1:{port}"\n'
+            told = reloading.change(wanted, code=1)
+            assert "the old stays: echo: cannot listen" in told
+            assert node.echo(text="still here").status == 200
+            assert reloading.ports()["echo"] == node.port("echo")
+            assert node.metric("config_reload_errors_total") == 1
 
-        assert node.echo(text="still here").status == 200
-        assert reloading.ports()["echo"] == node.port("echo")
+        reloading.change(wanted)
+        assert reloading.ports()["echo"] == port
+
+
+def test_the_live_inventory_shows_what_is_in_force(tmp_path: Path) -> None:
+    reloading = Reloading(tmp_path, "")
+    with reloading.node as node:
+        reloading.change('[echo]\nmax_conns = 50\nread_timeout = "1s"\n')
+        tables = node.ask("admin", "GET", "/inventory", token=True).json()["svc-echo"]
+        limits = {row["name"]: row["capacity"] for row in tables["limits"]}
+        seconds = {row["name"]: row["seconds"] for row in tables["timeouts"]}
+
+        assert limits["listener.max_conns"] == 50
+        assert seconds["listener.read"] == 1.0
 
 
 def test_a_key_that_needs_a_restart_is_told_and_keeps_its_value(tmp_path: Path) -> None:

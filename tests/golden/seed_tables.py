@@ -42,6 +42,9 @@ SEED_CHANNELS = (
     SeedChannel("svc-passport", "ready_gauge", "gauge", None, "none"),
 )
 
+# Services that are not built yet: 18 of the 23 rows above are owed.
+OWED = ("omnigate", "svc-dht", "svc-interop", "svc-mailbox")
+
 SEED_LOCKS: dict[str, tuple[str, str, str]] = {
     "svc-interop": ("policy_meta", "routing_table", "counters"),
     "omnigate": ("state_meta", "routing_table", "counters"),

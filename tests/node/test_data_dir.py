@@ -34,7 +34,7 @@ def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
 
 
 def test_an_empty_token_file_left_by_a_crash_is_filled(tmp_path: Path) -> None:
-    (tmp_path / "operator.token").write_text("")
+    (tmp_path / "operator.token").touch(0o600)
     directory = DataDir(tmp_path)
     directory.open()
 
@@ -46,8 +46,41 @@ def test_an_empty_token_file_left_by_a_crash_is_filled(tmp_path: Path) -> None:
 def test_closing_twice_changes_nothing(tmp_path: Path) -> None:
     directory = DataDir(tmp_path)
     directory.open()
-    directory.write_ports({"admin": 5300})
+    directory.write_ports({"admin": 5300}, {"url": None, "certificate": None})
     directory.close()
     directory.close()
 
     assert not (tmp_path / "run" / "ports.json").exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"weak", b"psp1_short"])
+def test_a_token_file_that_holds_no_token_is_refused_in_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "operator.token").touch(0o600)
+    (tmp_path / "operator.token").write_bytes(content)
+    directory = DataDir(tmp_path)
+    directory.open()
+
+    with pytest.raises(DataDirRefused, match="operator token"):
+        directory.operator_token()
+    directory.close()
+
+
+def test_a_token_file_others_can_read_is_refused(tmp_path: Path) -> None:
+    directory = DataDir(tmp_path)
+    directory.open()
+    directory.operator_token()
+    (tmp_path / "operator.token").chmod(0o644)
+
+    with pytest.raises(DataDirRefused, match="0644"):
+        directory.operator_token()
+    directory.close()
+
+
+def test_a_directory_in_the_tokens_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "operator.token").mkdir()
+    directory = DataDir(tmp_path)
+    directory.open()
+
+    with pytest.raises(DataDirRefused, match="cannot be used"):
+        directory.operator_token()
+    directory.close()

@@ -22,9 +22,9 @@ _WRONG = Refusal(Unauthenticated("This is not the operator token.", reason="bad_
 class OperatorOnly:
     """Admission for the admin listener: open routes pass, all others need the operator token."""
 
-    def __init__(self, token: str, *, open_metrics: Callable[[], bool], anyone: bool = False) -> None:
-        """Keep a digest, so that comparing takes the same time whatever comes; `anyone` turns all checks off."""
-        self._digest = hashlib.sha256(token.encode("ascii")).digest()
+    def __init__(self, token: Callable[[], str], *, open_metrics: Callable[[], bool], anyone: bool = False) -> None:
+        """Ask for the token each time, because a revocation replaces it; `anyone` turns all checks off."""
+        self._token = token
         self._open_metrics = open_metrics
         self._anyone = anyone
 
@@ -35,5 +35,8 @@ class OperatorOnly:
         given = request.headers.get(b"authorization", b"")
         if given[: len(_BEARER)].lower() != _BEARER:
             return _MISSING
+        # Digests are compared, so that it takes the same time whatever comes; no token yet admits nobody.
+        token = self._token().encode("ascii")
         digest = hashlib.sha256(given[len(_BEARER) :].strip()).digest()
-        return None if hmac.compare_digest(digest, self._digest) else _WRONG
+        right = bool(token) and hmac.compare_digest(digest, hashlib.sha256(token).digest())
+        return None if right else _WRONG

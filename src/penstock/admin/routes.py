@@ -34,10 +34,11 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ReloadReport(msgspec.Struct, frozen=True):
-    """What a reload did; `held` waits for a restart."""
+    """What a reload did; `held` waits for a restart, `failed` could not be applied and is tried at the next reload."""
 
     changed: list[Change]
     held: list[Change]
+    failed: list[str]
 
 
 class AdminRoutes:
@@ -91,9 +92,11 @@ class AdminRoutes:
             raise NotFound(f"No task {name} is running.")
         return Killed(name)
 
-    def _reload(self, _request: Request) -> ReloadReport:
-        done = self._view.reload()
-        return ReloadReport(_changes(done.changed), _changes(done.held))
+    async def _reload(self, _request: Request) -> ReloadReport:
+        # Bounded by the request's own deadline.
+        outcome = await self._view.reload()
+        done = outcome.reloaded
+        return ReloadReport(_changes(done.changed), _changes(done.held), list(outcome.failed))
 
 
 def _changes(changes: Iterable[config.Change]) -> list[Change]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.admin.view import NodeHealth, NodeView
     from penstock.config import ListenerSettings
     from penstock.kernel.inventory import Inventory
+    from penstock.kernel.limiter import ByteBudget
     from penstock.net.route import Route
 
 SERVICE = "node"
@@ -32,7 +33,9 @@ class AdminService:
         self.listener: Listener | None = None
         self.routes: list[Route] = []
 
-    def listen(self, settings: ListenerSettings, view: NodeView, authority: OperatorOnly) -> None:
+    def listen(
+        self, settings: ListenerSettings, view: NodeView, authority: OperatorOnly, budget: ByteBudget | None = None
+    ) -> None:
         """Make the listener over the whole node."""
         self.routes = AdminRoutes(view).routes()
         self.listener = Listener(
@@ -40,6 +43,7 @@ class AdminService:
             listener_options(settings),
             self.routes,
             admission=authority,
+            budget=budget,
             health=self._health,
         )
 

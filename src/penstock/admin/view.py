@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.health import Verdict
 
 if TYPE_CHECKING:
-    from penstock.config import Reloaded, Settings
+    import asyncio
+
+    from penstock.config import Settings
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.metrics import Metrics
     from penstock.kernel.root import Root
@@ -51,7 +53,7 @@ class NodeView:
     """What the admin routes may ask of the node."""
 
     def __init__(
-        self, root: Root, settings: Snapshot[Settings], health: NodeHealth, reload: Callable[[], Reloaded]
+        self, root: Root, settings: Snapshot[Settings], health: NodeHealth, reload: Callable[[], asyncio.Future[Any]]
     ) -> None:
         """Look at the root; `reload` is the one way to change the settings."""
         self._root = root
@@ -93,8 +95,8 @@ class NodeView:
             supervisor.kill(task) for supervisor in self._supervisors() if not colon or supervisor.service == service
         )
 
-    def reload(self) -> Reloaded:
-        """Read the configuration again; raises what is wrong with it and changes nothing then."""
+    def reload(self) -> asyncio.Future[Any]:
+        """Ask for the configuration to be read again; the future holds the outcome or its faults."""
         return self._reload()
 
 

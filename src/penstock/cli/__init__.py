@@ -16,6 +16,8 @@ COMMANDS: dict[str, str] = {
     "up": "run the whole node",
     "serve": "run one service alone",
     "status": "show services, readiness, queues and restarts of a running node",
+    "token": "issue, narrow, seal, look into, verify and revoke capabilities",
+    "audit": "walk the hash-chained audit",
     "config": "show, check or reload the configuration",
     "inventory": "list every channel, task, lock and limit; write the generated tables",
     "lint": "check code against the concurrency rules",

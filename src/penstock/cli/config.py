@@ -44,8 +44,10 @@ def _show(args: argparse.Namespace) -> int:
         shown = [{"key": row.key, "value": row.value, "origin": row.origin, "default": row.default} for row in rows]
         sys.stdout.write(json.dumps(shown) + "\n")
     else:
+        width = max(len(row.key) for row in rows)
         for row in rows:
-            sys.stdout.write(f"{row}\n")
+            value = "-" if row.value is None else row.value if isinstance(row.value, str) else json.dumps(row.value)
+            sys.stdout.write(f"{row.key:<{width}} = {value}  ({row.origin})\n")
     return 0
 
 
@@ -70,5 +72,7 @@ def _reload(args: argparse.Namespace) -> int:
         sys.stdout.write(f"{change['key']}: {change['old']} -> {change['new']}\n")
     for change in done["held"]:
         sys.stdout.write(f"{change['key']}: waits for a restart\n")
-    sys.stdout.write("" if done["changed"] or done["held"] else "nothing changed\n")
-    return 0
+    for reason in done["failed"]:
+        sys.stderr.write(f"penstock: not applied, the old stays: {reason}\n")
+    sys.stdout.write("" if done["changed"] or done["held"] or done["failed"] else "nothing changed\n")
+    return 1 if done["failed"] else 0

@@ -56,7 +56,7 @@ def _docs(args: argparse.Namespace) -> int:
     from penstock.node.tables import pages
 
     # Fixed where a default depends on the machine: the tables must not.
-    sources = Sources(sets=("node.echo=true", "node.body_bytes=128MiB"))
+    sources = Sources(sets=("node.echo=true", "node.body_bytes=128MiB", "passport.workers=2"))
     reviews = _reviews(args.dir / "reviews.toml")
     wanted = pages(load(schema(), sources), sources, reviews)
     if args.reviewed:

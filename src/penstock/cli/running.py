@@ -6,9 +6,11 @@ import argparse
 import http.client
 import json
 import os
+import ssl
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 _TIMEOUT_S = 5.0
 
@@ -20,21 +22,30 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def fetch(args: argparse.Namespace, method: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON came back
     """Ask the admin listener; on failure say why in one sentence and return None."""
-    port = _admin_port(args.data_dir)
+    door = _door(args.data_dir)
     try:
-        if port is None:
+        if door is None:
             raise ConnectionRefusedError
-        return _ask(port, _token(args.data_dir), method, path)
+        return _ask(_connect(door), _token(args.data_dir), method, path)
     except ConnectionRefusedError:
         sys.stderr.write("penstock: no node is running here: start one with penstock up (or name its --data-dir)\n")
         return None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        sys.stderr.write(f"penstock: the node on port {port} did not answer: {error}\n")
+        sys.stderr.write(f"penstock: the node at {door['url'] if door else '?'} did not answer: {error}\n")
         return None
 
 
-def _ask(port: int, token: str, method: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON came back
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
+def _connect(door: dict[str, Any]) -> http.client.HTTPConnection:
+    url = urlsplit(door["url"])
+    if url.scheme == "http":
+        return http.client.HTTPConnection(url.hostname or "", url.port, timeout=_TIMEOUT_S)
+    # The node's own certificate and no other: its name need not be that of a loopback address.
+    context = ssl.create_default_context(cafile=door["certificate"])
+    context.check_hostname = False
+    return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=_TIMEOUT_S, context=context)
+
+
+def _ask(connection: http.client.HTTPConnection, token: str, method: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON came back
     try:
         connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
@@ -46,11 +57,12 @@ def _ask(port: int, token: str, method: str, path: str) -> Any:  # noqa: ANN401 
     return body
 
 
-def _admin_port(data_dir: Path) -> int | None:
+def _door(data_dir: Path) -> dict[str, Any] | None:
     try:
-        return int(json.loads((data_dir / "run" / "ports.json").read_text(encoding="ascii"))["admin"])
-    except (OSError, ValueError, KeyError):
+        door = json.loads((data_dir / "run" / "admin.json").read_text(encoding="ascii"))
+    except (OSError, ValueError):
         return None
+    return door if isinstance(door, dict) and door.get("url") else None
 
 
 def _token(data_dir: Path) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from penstock.cli import settings as options
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.log import configure
 from penstock.net.listener import CannotBind
+from penstock.net.tls import CertificateRefused
 from penstock.node import process
 from penstock.node.build import Node, fit_connections, schema
 from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
@@ -46,12 +49,14 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     try:
         if data_dir is not None:
             data_dir.open()
-        token = new_token() if data_dir is None else data_dir.operator_token()
-        talk = _Talk(data_dir, token, as_json=as_json)
+        token = _own_token(settings, data_dir, only)
+        talk = _Talk(data_dir, as_json=as_json)
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
         return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
     except DataDirRefused as refused:
         return _fail(str(refused), process.FAILED)
+    except CertificateRefused as refused:
+        return _fail(str(refused), process.BAD_CONFIG)
     except CannotBind as failed:
         return _fail(str(failed), process.CANNOT_BIND)
     except Timeout as late:
@@ -61,6 +66,13 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     finally:
         if data_dir is not None:
             data_dir.close()
+
+
+def _own_token(settings: Settings, data_dir: DataDir | None, only: str | None) -> str:
+    """Make an operator token of the node's own, where no svc-passport runs to mint a real one."""
+    if only is not None or settings.flag("node.passport"):
+        return ""
+    return new_token() if data_dir is None else data_dir.operator_token()
 
 
 def _path(settings: Settings) -> Path:
@@ -74,12 +86,18 @@ def _fail(sentence: str, code: int) -> int:
     return code
 
 
+def _say(text: str) -> None:
+    """Write for whoever reads; a reader that has left must not disturb the node, least of all its drain."""
+    with suppress(OSError, ValueError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
 class _Talk:
     """What the node says of itself on standard output."""
 
-    def __init__(self, data_dir: DataDir | None, token: str, *, as_json: bool) -> None:
+    def __init__(self, data_dir: DataDir | None, *, as_json: bool) -> None:
         self._data_dir = data_dir
-        self._token = token
         self._json = as_json
 
     def ready(self, node: Node) -> None:
@@ -87,32 +105,30 @@ class _Talk:
         self._write_ports(node)
         if self._json:
             where = None if self._data_dir is None else str(self._data_dir.path)
-            token = None if node.serves_alone else self._token
+            token = None if node.serves_alone else node.operator_token()
             self._line({"event": "ready", "ports": node.ports(), "token": token, "data_dir": where})
         else:
             self._table(node)
 
     def _write_ports(self, node: Node) -> None:
         if self._data_dir is not None:
-            self._data_dir.write_ports(node.ports())
+            self._data_dir.write_ports(node.ports(), node.admin_door())
 
     def phase(self, service: str, phase: str) -> None:
         if self._json:
             self._line({"event": "phase", "service": service, "phase": phase})
         else:
-            sys.stdout.write(f"{service}: {phase}\n")
-            sys.stdout.flush()
+            _say(f"{service}: {phase}\n")
 
     def stopped(self, reports: list[DrainReport]) -> None:
         aborted = [f"{report.service}/{name}" for report in reports for name in report.aborted]
         if self._json:
             self._line({"event": "stopped", "aborted": aborted})
         else:
-            sys.stdout.write(f"stopped; cut off: {', '.join(aborted)}\n" if aborted else "stopped, drained cleanly\n")
+            _say(f"stopped; cut off: {', '.join(aborted)}\n" if aborted else "stopped, drained cleanly\n")
 
     def _line(self, fields: dict[str, object]) -> None:
-        sys.stdout.write(json.dumps(fields) + "\n")
-        sys.stdout.flush()
+        _say(json.dumps(fields) + "\n")
 
     def _table(self, node: Node) -> None:
         from rich.console import Console
@@ -124,11 +140,12 @@ class _Talk:
         for part in node.parts:
             if part.listener is not None:
                 table.add_row(part.name, ", ".join(part.urls()))
-        console = Console()
+        console = Console(file=io.StringIO() if sys.stdout.closed else None)
         console.print(table)
         if node.serves_alone:
             return
         if self._data_dir is None:
-            console.print(f"operator token (kept nowhere else): {self._token}", soft_wrap=True, highlight=False)
+            told = f"operator token (kept nowhere else): {node.operator_token()}"
+            console.print(told, soft_wrap=True, highlight=False)
         else:
             console.print(f"operator token: {self._data_dir.path / TOKEN_FILE}", soft_wrap=True, highlight=False)

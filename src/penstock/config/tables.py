@@ -56,6 +56,13 @@ NODE = Table(
             "echo", Kind.BOOL, default=False, apply=Apply.RESTART, help="Run the echo service, a small living example."
         ),
         Key(
+            "passport",
+            Kind.BOOL,
+            default=True,
+            apply=Apply.RESTART,
+            help="Run svc-passport, the issuer of capability tokens.",
+        ),
+        Key(
             "chaos",
             Kind.BOOL,
             default=False,

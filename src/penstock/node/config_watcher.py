@@ -1,48 +1,94 @@
-"""The Config Watcher: brings a reloaded snapshot to everyone it concerns."""
+"""The Config Watcher: the one place that reloads. It reads, swaps, and brings the new snapshot to whom it concerns."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.config import ConfigFaults
+from penstock.kernel.bus import ConfigUpdated
+from penstock.kernel.channel import Full
+from penstock.kernel.errors import Busy, Closed
 from penstock.kernel.log import Log
-from penstock.net.listener import CannotBind
+from penstock.kernel.worker import Job, JobLoop
 
 if TYPE_CHECKING:
-    from penstock.config import Settings
+    from penstock.config import Reloaded, Reloader, Settings
+    from penstock.kernel.broadcast import Broadcast
+    from penstock.kernel.bus import KernelEvent
+    from penstock.kernel.channel import Channel
     from penstock.kernel.child import Child
-    from penstock.kernel.watch import Watch
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.snapshot import Snapshot
 
 _log = Log("node")
 
 
-class ConfigWatcher:
-    """Waits for a new snapshot and applies it; what cannot be applied is logged, and the old stays."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a reload did, and what of it could not be applied: there the old state stays and the next reload tries again."""
 
-    def __init__(self, watch: Watch[Settings], apply: Callable[[Settings], Awaitable[None]]) -> None:
-        """Follow `watch`; `apply` does the work."""
-        self._watch = watch
+    reloaded: Reloaded
+    failed: tuple[str, ...]
+
+
+class ConfigWatcher:
+    """Works off requests to reload, one after the other, whoever asks: a signal, the admin listener, the bus."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        reloader: Reloader,
+        settings: Snapshot[Settings],
+        bus: Broadcast[KernelEvent],
+        apply: Callable[[Settings], Awaitable[list[str]]],
+    ) -> None:
+        """Declare the channel; `apply` brings settings to the services and returns what it could not do."""
+        self.requests: Channel[Job[str, Outcome]] = inventory.channel(
+            "reload", Job, capacity=8, full=Full.REFUSE, producers="listener", consumers="config_watcher"
+        )
+        self._metrics = inventory.metrics
+        self._errors = inventory.metrics.counter("config_reload_errors_total")
+        self._reloader = reloader
+        self._settings = settings
+        self._bus = bus
         self._apply = apply
 
-    async def run(self, child: Child) -> None:
-        """Apply every change until shutdown."""
-        changes = self._watch.subscribe()
-        changed = asyncio.Event()
-        forget = self._watch.on_change(changed.set)
-        stop = child.shutdown.on_drain(changed.set)
-        try:
-            while not child.shutdown.draining:
-                await changed.wait()
-                changed.clear()
-                if not child.shutdown.draining:
-                    await self._follow(changes.value)
-        finally:
-            forget()
-            stop()
+    def request(self, cause: str) -> asyncio.Future[Outcome]:
+        """Ask for a reload; the future holds its outcome, or the faults of the configuration."""
+        job: Job[str, Outcome] = Job(cause)
+        self.requests.try_send(job)
+        return job.reply
 
-    async def _follow(self, settings: Settings) -> None:
+    def ask(self, cause: str) -> None:
+        """Ask for a reload and do not wait; one too many is dropped, because an earlier one will do."""
+        with suppress(Busy, Closed):
+            self.request(cause)
+
+    async def run(self, child: Child) -> None:
+        """Work until the channel is closed and empty."""
+        await JobLoop("config_watcher", self.requests, self._reload, self._metrics).run(child.clock.monotonic)
+
+    async def _reload(self, cause: str) -> Outcome:
         try:
-            await self._apply(settings)
-        except CannotBind as failed:
-            _log.error("config.not_applied", reason=str(failed))
+            done = self._reloader.reload()
+        except ConfigFaults as faults:
+            _log.error("config.refused", cause=cause, faults=str(faults))
+            raise
+        # Applied even when nothing changed: what failed last time may work now.
+        failed = await self._apply(self._settings.value)
+        self._errors.value += len(failed)
+        if done.changed:
+            self._bus.publish(ConfigUpdated(self._settings.version))
+        _report(cause, done, failed)
+        return Outcome(done, tuple(failed))
+
+
+def _report(cause: str, done: Reloaded, failed: list[str]) -> None:
+    changed = {change.key: f"{change.old} -> {change.new}" for change in done.changed}
+    _log.info("config.reloaded", cause=cause, changed=changed, waits_for_restart=[change.key for change in done.held])
+    for reason in failed:
+        _log.error("config.not_applied", reason=reason)

@@ -6,11 +6,14 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import IO, Final
 
 TOKEN_FILE: Final = "operator.token"  # noqa: S105 - the name of a file
 _TOKEN_BYTES: Final = 32
+_TOKEN_PREFIX: Final = "psp1_"  # noqa: S105 - what every token begins with
+_TOKEN_CHARS_MIN: Final = 40
 
 
 class DataDirRefused(Exception):
@@ -19,7 +22,7 @@ class DataDirRefused(Exception):
 
 def new_token() -> str:
     """Make an operator token."""
-    return "psp1_" + secrets.token_urlsafe(_TOKEN_BYTES)
+    return _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 class DataDir:
@@ -59,26 +62,48 @@ class DataDir:
         """Read the operator token, making it (0600) at the first start."""
         file = self.path / TOKEN_FILE
         try:
+            return self._read_token(file) or self._make_token(file)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise DataDirRefused(f"the operator token {file} cannot be used: {reason}") from error
+
+    @staticmethod
+    def _read_token(file: Path) -> str:
+        try:
             token = file.read_text(encoding="ascii").strip()
         except FileNotFoundError:
-            token = ""
-        if not token:
-            token = new_token()
-            _write_private(file, token + "\n")
+            return ""
+        mode = stat.S_IMODE(file.stat().st_mode)
+        if mode & 0o077:
+            raise DataDirRefused(f"the operator token {file} can be read by others (mode {mode:04o}); make it 0600")
+        if token and (not token.startswith(_TOKEN_PREFIX) or len(token) < _TOKEN_CHARS_MIN):
+            raise DataDirRefused(f"{file} holds no operator token; delete it and a new one is made")
         return token
 
-    def write_ports(self, ports: dict[str, int]) -> None:
-        """Say where the services listen, once all are bound; readers see the old file or the new one, never half."""
-        temporary = self.run / "ports.json.new"
-        temporary.write_text(json.dumps(ports) + "\n", encoding="ascii")
-        temporary.replace(self.run / "ports.json")
+    @staticmethod
+    def _make_token(file: Path) -> str:
+        token = new_token()
+        _write_private(file, token + "\n")
+        return token
+
+    def write_ports(self, ports: dict[str, int], admin: dict[str, str | None]) -> None:
+        """Say where the services listen, once all are bound, and how the command line gets in."""
+        self._replace("ports.json", ports)
+        self._replace("admin.json", admin)
+
+    def _replace(self, name: str, content: object) -> None:
+        """Write a file so that readers see the old one or the new one, never half."""
+        temporary = self.run / f"{name}.new"
+        temporary.write_text(json.dumps(content) + "\n", encoding="ascii")
+        temporary.replace(self.run / name)
 
     def close(self) -> None:
         """Remove what names a running node and give the lock back."""
         if self._pid_file is None:
             return
-        (self.run / "ports.json").unlink(missing_ok=True)
-        (self.run / "node.pid").unlink(missing_ok=True)
+        # The pid file stays: whoever is waiting for its lock must wait for this very file.
+        for name in ("ports.json", "admin.json"):
+            (self.run / name).unlink(missing_ok=True)
         self._pid_file.close()
         self._pid_file = None
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.config import ConfigFaults
 from penstock.kernel.bus import Shutdown
 from penstock.kernel.lifecycle import Phase, StopRequests
 from penstock.kernel.log import Log
@@ -59,18 +58,28 @@ async def _live(make: Callable[[], Node], hooks: Hooks) -> int:
     life.listen_to_signals()
     try:
         await node.root.start()
-        hooks.ready(node)
-        freeze_after_start()
-        await node.root.stop_requested.wait()
-        # However long the services may take one after the other, the node as a whole has its own limit.
-        limit_s = node.settings.value.seconds("node.drain_deadline")
-        asyncio.get_running_loop().call_later(limit_s, node.root.hurry)  # lint: allow PK006 ends with the process
-        reports = await node.root.drain()
+        try:
+            hooks.ready(node)
+            freeze_after_start()
+            await node.root.stop_requested.wait()
+        finally:
+            # Whatever ended the wait: what was admitted is finished.
+            reports = await _drain(node)
     finally:
         node.forget()
     hooks.stopped(reports)
     clean = all(report.clean for report in reports)
     return OK if clean and not node.root.fatal else FAILED
+
+
+async def _drain(node: Node) -> list[DrainReport]:
+    """Drain; however long the services may take one after the other, the node as a whole has its own limit."""
+    limit_s = node.settings.value.seconds("node.drain_deadline")
+    limit = asyncio.get_running_loop().call_later(limit_s, node.root.hurry)  # lint: allow PK006 cancelled below
+    try:
+        return await node.root.drain()
+    finally:
+        limit.cancel()
 
 
 class _Life:
@@ -97,10 +106,4 @@ class _Life:
             self._node.root.hurry()
 
     def _reload(self) -> None:
-        try:
-            done = self._node.reload()
-        except ConfigFaults as faults:
-            _log.error("config.refused", faults=str(faults))
-            return
-        changed = {change.key: f"{change.old} -> {change.new}" for change in done.changed}
-        _log.info("config.reloaded", changed=changed, waits_for_restart=[change.key for change in done.held])
+        self._node.watcher.ask("SIGHUP")

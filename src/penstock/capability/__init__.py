@@ -1,0 +1,19 @@
+"""Capabilities: tokens that anyone can verify, any holder can narrow offline, and one number can revoke.
+
+| module | what it holds |
+|---|---|
+| `families` | the closed set of caveats: names, types, written form |
+| `caveats` | one caveat as a value, read from text and from the token |
+| `judging` | caveats against a request, ready to run many times |
+| `covers` | may this token hand out that one: one pure function |
+| `ed25519` | libsodium's rules for keys and signatures; `hybrid` adds ML-DSA-65 |
+| `token` | the exact bytes: envelope, root, blocks, chain values, signing inputs |
+| `making` | mint, attenuate, seal |
+| `floors` | what was revoked: floors by level, and ids |
+| `trust` | the keys and floors a verifier believes, and until when |
+| `cache`, `metering` | bounded memories: proven tokens and prefixes, refused tokens, budgets and rates |
+| `verifier` | the one verifier of the code base |
+| `standing`, `proving` | a token judged before a request is looked at, and the signatures left to check |
+| `config` | the `[capability]` table |
+| `following` | keeps a verifier's trust fresh: a feed, or a file |
+"""

@@ -1,0 +1,122 @@
+"""Keeps a verifier's trust fresh: reads keys and revocations from the issuer, or from the file it publishes.
+
+What was revoked never comes back, whatever the source says later. When the source is silent for longer than its
+lease, the trust lapses by itself; nobody has to notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from penstock.capability.floors import Floors, merged
+from penstock.capability.trust import Trust, ring_of
+from penstock.contracts.passport import GetKeys, GetRevocations, KeySet, Passport, Revocations
+from penstock.kernel.child import Child
+from penstock.kernel.deadline import timeout
+from penstock.kernel.errors import Malformed, PenstockError
+from penstock.kernel.log import Log
+from penstock.kernel.metrics import Metrics
+from penstock.kernel.pool import Pool
+
+PERIOD_S: Final = 0.5
+FETCH_S: Final = 2.0
+
+
+class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All a verifier needs: the content of `public.json`."""
+
+    keys: KeySet
+    revocations: Revocations
+
+
+Fetch: TypeAlias = Callable[[int], Awaitable[Published]]
+"""Reads what is published; the argument is the number of the last revocation that is known."""
+
+
+def from_passport(passport: Passport) -> Fetch:
+    """Read from the issuer over its contract."""
+
+    async def fetch(since: int) -> Published:
+        keys = await passport.keys(GetKeys())
+        return Published(keys, await passport.revocations(GetRevocations(since)))
+
+    return fetch
+
+
+def from_file(path: Path, pool: Pool) -> Fetch:
+    """Read the file the issuer rewrites at each change; it always holds everything in force."""
+
+    async def fetch(_since: int) -> Published:
+        data = await pool.run("capability_file", FETCH_S, path.read_bytes)
+        return decode_published(data)
+
+    return fetch
+
+
+def decode_published(data: bytes) -> Published:
+    """Read `public.json`."""
+    try:
+        return msgspec.json.decode(data, type=Published)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise Malformed("The published keys cannot be read.", reason="bad_public_file") from exc
+
+
+class Follower:
+    """One source, one trust; the only writer of that trust."""
+
+    def __init__(self, trust: Trust, fetch: Fetch, metrics: Metrics, *, period_s: float = PERIOD_S) -> None:
+        """Begin without a lease: nothing is believed before the first answer."""
+        trust.lease_until = float("-inf")
+        self.trust = trust
+        self._fetch = fetch
+        self._period_s = period_s
+        self._log = Log(metrics.service)
+        self._failures = metrics.counter("revocation_feed_failures_total", "Reads of the revocation feed that failed.")
+
+    async def run(self, child: Child) -> None:
+        """Read again and again until the service drains."""
+        while True:
+            await self.step(child.clock.monotonic)
+            child.announce()
+            if await child.shutdown.sleep(self._period_s):
+                return
+
+    async def step(self, monotonic: Callable[[], float]) -> bool:
+        """Read once; False when nothing could be read, which the lease will tell if it lasts."""
+        asked_at = monotonic()
+        try:
+            async with timeout("revocations", FETCH_S):
+                published = await self._fetch(self.trust.floors.seq)
+                if _has_gap(published.revocations, self.trust.floors):
+                    published = await self._fetch(0)
+            self._adopt(published, asked_at)
+        except (PenstockError, OSError) as error:
+            self._failures.value += 1
+            self._log.warning("capability.feed_failed", reason=str(error))
+            return False
+        return True
+
+    def _adopt(self, published: Published, asked_at: float) -> None:
+        """Swap in what came; the lease counts from the asking, because the answer may have been on its way for long."""
+        trust, feed = self.trust, published.revocations
+        keys, floors = ring_of(published.keys), following(trust.floors, feed)
+        if keys != trust.keys or floors != trust.floors or asked_at >= trust.lease_until:
+            trust.swap(keys, floors)
+        trust.lease_until = asked_at + feed.lease_ms / 1000
+
+
+def following(known: Floors, feed: Revocations) -> Floors:
+    """Return the floors after a feed; a snapshot replaces the list, unless its issuer went back in time."""
+    if feed.snapshot and feed.seq >= known.seq:
+        known = Floors(known.current, known.issuer, feed.seq)
+    return merged(known, feed.entries, current=feed.current_epoch, issuer=feed.floor)
+
+
+def _has_gap(feed: Revocations, known: Floors) -> bool:
+    if feed.snapshot or not feed.entries:
+        return False
+    return min(entry.seq for entry in feed.entries) > known.seq + 1

@@ -1,0 +1,124 @@
+"""Caveats against a request: made ready once for a token, run at every request. Bounded by count, never by time."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from penstock.capability.caveats import Caveat, Network, network, parse
+from penstock.capability.families import Kind
+from penstock.contracts.capability import RequestContext
+from penstock.kernel.errors import Forbidden
+
+SEPARATORS: Final = ("/", ":", ".")
+SKEW_S: Final = 60
+
+
+class Check(NamedTuple):
+    """One question to a request: whether this attribute has a value that is allowed."""
+
+    name: str
+    attribute: str
+    allows: Callable[[str], bool]
+
+
+def is_under(value: str, prefix: str) -> bool:
+    """Match a prefix on a boundary: itself, what follows a separator, everything below a final one, or any after `*`."""
+    if prefix.endswith("*"):
+        return value.startswith(prefix[:-1])
+    if prefix.endswith(SEPARATORS):
+        return value.startswith(prefix)
+    return value == prefix or (value.startswith(prefix) and value[len(prefix)] in SEPARATORS)
+
+
+@lru_cache(maxsize=4096)
+def _address(text: str) -> tuple[int, int]:
+    """Read an address as version and number; an IPv4 one inside IPv6 is the IPv4 one, and no address has version 0."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return 0, 0
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    found = mapped or found
+    return found.version, int(found)
+
+
+def _in_any(networks: list[Network]) -> Callable[[str], bool]:
+    masks = [(each.version, int(each.netmask), int(each.network_address)) for each in networks]
+
+    def allows(value: str) -> bool:
+        version, number = _address(value)
+        return any(version == v and number & mask == start for v, mask, start in masks)
+
+    return allows
+
+
+def _under_any(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
+    """Do as `is_under` does for any of these, in two steps of the interpreter: the very words, or a beginning."""
+    words = frozenset(prefixes)
+    starts = tuple(start for prefix in prefixes for start in _starts(prefix))
+    return lambda value: value.startswith(starts) or value in words
+
+
+def _starts(prefix: str) -> tuple[str, ...]:
+    if prefix.endswith("*"):
+        return (prefix[:-1],)
+    return (prefix,) if prefix.endswith(SEPARATORS) else tuple(prefix + separator for separator in SEPARATORS)
+
+
+def _anything(_value: str) -> bool:
+    return True
+
+
+def _matcher(caveat: Caveat) -> Callable[[str], bool]:
+    words = caveat.words
+    if caveat.is_star:
+        return _anything
+    if caveat.family.kind is Kind.PREFIX:
+        return _under_any(words)
+    if caveat.family.kind is Kind.NETWORK:
+        return _in_any([network(word) for word in words])
+    return frozenset(words).__contains__
+
+
+@lru_cache(maxsize=2048)
+def _check_of(caveat: Caveat) -> Check:
+    return Check(caveat.name, caveat.family.attribute, _matcher(caveat))
+
+
+def make_ready(caveats: Iterable[Caveat]) -> tuple[Check, ...]:
+    """Turn the caveats that ask something of a request into checks."""
+    return tuple(_check_of(caveat) for caveat in caveats if caveat.family.attribute)
+
+
+@lru_cache(maxsize=4096)
+def make_ready_texts(caveats: tuple[str, ...]) -> tuple[Check, ...]:
+    """Do the same for a grant's written caveats; grants repeat, so the work is kept."""
+    return make_ready(map(parse, caveats))
+
+
+def judge(checks: tuple[Check, ...], context: RequestContext) -> None:
+    """Refuse a request that any check does not allow; an attribute it does not have satisfies none."""
+    for name, attribute, allows in checks:
+        value = getattr(context, attribute)
+        if value is None or not allows(value):
+            raise not_covered(name)
+
+
+def judge_given(checks: tuple[Check, ...], context: RequestContext) -> list[str]:
+    """Judge only the attributes the context has; name the caveats it says nothing about."""
+    unjudged = []
+    for name, attribute, allows in checks:
+        value = getattr(context, attribute)
+        if value is None:
+            unjudged.append(name)
+        elif not allows(value):
+            raise not_covered(name)
+    return unjudged
+
+
+def not_covered(name: str) -> Forbidden:
+    """Make the refusal of a caveat."""
+    return Forbidden(f"The capability's {name} does not cover this.", reason=f"caveat:{name}")

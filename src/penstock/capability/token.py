@@ -1,0 +1,355 @@
+"""The exact bytes of a token: text, envelope, root and blocks, chain values, and what is signed.
+
+A token is a root signed by the issuer and up to seven blocks, each signed by the key its predecessor committed to.
+It ends in exactly one proof: the last key's seed (bearer: can be narrowed further) or a seal over the whole chain.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+from blake3 import blake3
+
+from penstock.capability.caveats import CAVEATS_MAX, NUMBER_MAX, VALUE_CHARS_MAX, Caveat, from_wire
+from penstock.capability.ed25519 import PUBLIC_BYTES, SEED_BYTES, SIGNATURE_BYTES, read_public
+from penstock.capability.families import AUDIENCES, CLASSES
+from penstock.contracts.capability import TrafficClass
+from penstock.kernel.errors import Malformed, OverLimit
+from penstock.wire import cbor
+
+ED25519: Final = "ed25519"
+HYBRID: Final = "ed25519+ml-dsa-65"
+ALGORITHMS: Final = (ED25519, HYBRID)
+
+PREFIX: Final = "psp1_"
+VERSION: Final = 1
+BLOCKS_MAX: Final = 7
+VIA_LEVELS_MAX: Final = 4
+VIA_IDS_MAX: Final = 16
+ID_BYTES: Final = 16
+BYTES_MAX: Final = {ED25519: 4096, HYBRID: 8192}
+TEXT_CHARS_MAX: Final = len(PREFIX) + -(-BYTES_MAX[HYBRID] * 4 // 3)
+
+BEARER: Final = 0
+SEALED: Final = 1
+
+_DOMAIN: Final = b"penstock.psp1"
+_CHAIN: Final = blake3(derive_key_context="penstock.psp1.chain")
+_ROOT_KEYS: Final = frozenset(range(16))
+_KEYS: Final = tuple(bytes((key,)) for key in range(16))
+_OPTIONAL: Final = frozenset({7, 9})
+T = TypeVar("T")
+
+
+class Root(msgspec.Struct, frozen=True, kw_only=True):
+    """What the issuer says. Whatever gives something is here and nowhere else."""
+
+    alg: str
+    kid: str
+    epoch: int
+    iss: str
+    aud: tuple[str, ...]
+    sub: str
+    tenant: str | None
+    class_: TrafficClass
+    # The tokens it was issued with, one level each: tid, then the ids of its blocks. Revoking any revokes this.
+    via: tuple[tuple[bytes, ...], ...]
+    iat: int
+    nbf: int
+    exp: int
+    tid: bytes
+    caveats: tuple[Caveat, ...]
+    # The key that the first block must be signed with, or the proof made with.
+    epk: bytes
+
+    @property
+    def owner(self) -> str:
+        """Settle the tenant: the root's, else the subject in a name space of its own."""
+        return f"sub:{self.sub}" if self.tenant is None else self.tenant
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A narrowing: further caveats, and the key that comes next."""
+
+    data: bytes
+    signature: bytes
+    caveats: tuple[Caveat, ...]
+    epk: bytes
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A decoded token; nothing about it is proven yet."""
+
+    data: bytes
+    root: Root
+    signature: bytes
+    blocks: tuple[Block, ...]
+    # BEARER with a seed, or SEALED with a signature.
+    proof: tuple[int, bytes]
+
+    @property
+    def epk(self) -> bytes:
+        """Return the last committed key."""
+        return self.blocks[-1].epk if self.blocks else self.root.epk
+
+    @property
+    def caveats(self) -> tuple[Caveat, ...]:
+        """Return the caveats of the root and of every block: the grant is their conjunction."""
+        return (*self.root.caveats, *(caveat for block in self.blocks for caveat in block.caveats))
+
+    def chain(self) -> list[bytes]:
+        """Return the chain values T_0 .. T_n; the first 16 bytes of each are the id of its block."""
+        values = [chain_root(self.data, self.signature)]
+        for block in self.blocks:
+            values.append(chain_block(values[-1], block.data, block.signature))
+        return values
+
+
+# --- what is hashed and signed -----------------------------------------------------------------------------------------
+
+
+def prefixed(data: bytes) -> bytes:
+    """Put a length of 32 bits before the data, so that no two lists of fields look alike."""
+    return len(data).to_bytes(4, "big") + data
+
+
+def root_input(alg: str, kid: str, data: bytes) -> bytes:
+    """Return what the issuer signs: it names the algorithm, both halves of it if it is a pair, and the key."""
+    return _DOMAIN + b".root\0" + prefixed(alg.encode()) + prefixed(kid.encode()) + prefixed(data)
+
+
+def block_input(index: int, before: bytes, data: bytes) -> bytes:
+    """Return what the previous key signs; `before` ties the block to this one chain and place."""
+    return _DOMAIN + b".block\0" + bytes((index,)) + before + prefixed(data)
+
+
+def seal_input(last: bytes) -> bytes:
+    """Return what a seal signs."""
+    return _DOMAIN + b".seal\0" + last
+
+
+def _chained(data: bytes) -> bytes:
+    hasher = _CHAIN.copy()
+    hasher.update(data)
+    return hasher.digest()
+
+
+def chain_root(data: bytes, signature: bytes) -> bytes:
+    """Return T_0."""
+    return _chained(prefixed(data) + prefixed(signature))
+
+
+def chain_block(before: bytes, data: bytes, signature: bytes) -> bytes:
+    """Return T_i."""
+    return _chained(before + prefixed(data) + prefixed(signature))
+
+
+# --- writing -----------------------------------------------------------------------------------------------------------
+
+
+# Algorithm, key, issuer, audience, times and caveats repeat from token to token; what was encoded is kept.
+_kept: Final = lru_cache(maxsize=4096)(cbor.encode)
+
+
+def encode_root(root: Root) -> bytes:
+    """Write a root; as `cbor.encode` writes the map of its fields, put together from parts that are mostly kept."""
+    pairs = [
+        (1, _kept(root.alg)),
+        (2, _kept(root.kid)),
+        (3, _kept(root.epoch)),
+        (4, _kept(root.iss)),
+        (5, _kept(root.aud)),
+        (6, _kept(root.sub)),
+        (8, _kept(root.class_)),
+        (10, _kept(root.iat)),
+        (11, _kept(root.nbf)),
+        (12, _kept(root.exp)),
+        (13, cbor.encode(root.tid)),
+        (14, _kept(tuple(caveat.wire() for caveat in root.caveats))),
+        (15, cbor.encode(root.epk)),
+    ]
+    if root.via:
+        pairs.insert(7, (9, _kept(root.via)))
+    if root.tenant is not None:
+        pairs.insert(6, (7, _kept(root.tenant)))
+    parts = [bytes((0xA0 | len(pairs) + 1, 0, VERSION))]
+    for key, value in pairs:
+        parts += (_KEYS[key], value)
+    return b"".join(parts)
+
+
+def encode_block(caveats: tuple[Caveat, ...], epk: bytes) -> bytes:
+    """Write a block."""
+    return cbor.encode([[caveat.wire() for caveat in caveats], epk])
+
+
+def encode(token: Token) -> str:
+    """Write the text of a token; one that would be too large to be read is refused."""
+    blocks: list[cbor.Encodable] = [[block.data, block.signature] for block in token.blocks]
+    data = cbor.encode([VERSION, token.data, token.signature, blocks, list(token.proof)])
+    if len(data) > BYTES_MAX[token.root.alg]:
+        raise OverLimit(f"A token has at most {BYTES_MAX[token.root.alg]} bytes.", limit="token")
+    return PREFIX + base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+# --- reading: canonical or refused -------------------------------------------------------------------------------------
+
+
+def decode(text: str) -> Token:
+    """Read a token strictly; whatever is not the one way to write it is `Malformed`."""
+    envelope = _list(cbor.decode(_bytes_of(text)), 5)
+    version, data, signature, blocks, proof = envelope
+    if version != VERSION:
+        raise _bad("its version is unknown")
+    root = decode_root(_of(data, bytes))
+    if len(text) > len(PREFIX) + -(-BYTES_MAX[root.alg] * 4 // 3):
+        raise _bad("it is too long")
+    listed = _items(blocks)
+    if len(listed) > BLOCKS_MAX:
+        raise _bad("it has too many blocks")
+    read = tuple(map(_decode_block, listed))
+    token = Token(_of(data, bytes), root, _of(signature, bytes), read, _decode_proof(proof))
+    if len(token.caveats) > CAVEATS_MAX:
+        raise _bad("it has too many caveats")
+    return token
+
+
+def _bytes_of(text: str) -> bytes:
+    if len(text) > TEXT_CHARS_MAX or not text.startswith(PREFIX) or not text.isascii():
+        raise _bad("its text is not of this kind")
+    body = text[len(PREFIX) :]
+    try:
+        data = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+    except binascii.Error as exc:
+        raise _bad("its text is not base64url") from exc
+    # The decoder skips foreign characters and ignores trailing bits: only the one text of these bytes is theirs.
+    if base64.urlsafe_b64encode(data).rstrip(b"=") != body.encode("ascii"):
+        raise _bad("its text is not canonical base64url")
+    return data
+
+
+def _decode_block(value: object) -> Block:
+    data, signature = (_of(item, bytes) for item in _list(value, 2))
+    caveats, epk = _list(cbor.decode(data), 2)
+    _sized(signature, SIGNATURE_BYTES)
+    return Block(data, signature, _caveats(caveats), read_public(_of(epk, bytes)))
+
+
+def _decode_proof(value: object) -> tuple[int, bytes]:
+    kind, data = _list(value, 2)
+    if kind == BEARER and type(kind) is int:
+        return BEARER, _sized(_of(data, bytes), SEED_BYTES)
+    if kind == SEALED:
+        return SEALED, _sized(_of(data, bytes), SIGNATURE_BYTES)
+    raise _bad("its proof is of no known kind")
+
+
+def decode_root(data: bytes) -> Root:
+    """Read a root: every field is there, of its type, within its bounds, and nothing else is."""
+    fields = cast("dict[int, Any]", _of(cbor.decode(data), dict))
+    if not fields.keys() <= _ROOT_KEYS or not fields.keys() >= _ROOT_KEYS - _OPTIONAL or fields[0] != VERSION:
+        raise _bad("its root has other fields")
+    return Root(
+        alg=_one_of(fields[1], ALGORITHMS),
+        kid=read_name(fields[2]),
+        epoch=_number(fields[3]),
+        iss=read_name(fields[4]),
+        aud=_audience(fields[5]),
+        sub=read_name(fields[6]),
+        tenant=read_tenant(read_name(fields[7])) if 7 in fields else None,
+        class_=cast("TrafficClass", _one_of(fields[8], CLASSES)),
+        via=_via(fields[9]) if 9 in fields else (),
+        iat=_number(fields[10]),
+        nbf=_number(fields[11]),
+        exp=_number(fields[12]),
+        tid=_sized(_of(fields[13], bytes), ID_BYTES),
+        caveats=_caveats(fields[14]),
+        epk=read_public(_sized(_of(fields[15], bytes), PUBLIC_BYTES)),
+    )
+
+
+def read_tenant(name: str) -> str:
+    """Take a tenant's name; the space of subjects is not open to it."""
+    if name.startswith("sub:"):
+        raise Malformed("A tenant's name does not begin with sub:.", reason="bad_tenant")
+    return name
+
+
+def read_audience(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Take an audience: one or several known names, each once."""
+    if not names or len(set(names)) != len(names) or not set(names) <= set(AUDIENCES):
+        raise Malformed(f"An audience is one or several of {', '.join(AUDIENCES)}.", reason="bad_audience")
+    return names
+
+
+def _audience(value: object) -> tuple[str, ...]:
+    return read_audience(tuple(map(read_name, _items(value))))
+
+
+def _via(value: object) -> tuple[tuple[bytes, ...], ...]:
+    levels = tuple(tuple(_sized(_of(item, bytes), ID_BYTES) for item in _items(level)) for level in _items(value))
+    check_via(levels)
+    if not levels or not all(levels):
+        raise _bad("its lineage is empty")
+    return levels
+
+
+def check_via(levels: tuple[tuple[bytes, ...], ...]) -> None:
+    """Bound a lineage."""
+    if len(levels) > VIA_LEVELS_MAX or sum(map(len, levels)) > VIA_IDS_MAX:
+        raise Malformed("The lineage of the token is too long.", reason="lineage_too_long")
+
+
+def _caveats(value: object) -> tuple[Caveat, ...]:
+    return tuple(map(from_wire, _items(value)))
+
+
+def _of(value: object, kind: Callable[..., T]) -> T:
+    if type(value) is not kind:
+        raise _bad("a field has another type")
+    return cast("T", value)
+
+
+def _items(value: object) -> list[Any]:
+    return cast("list[Any]", _of(value, list))
+
+
+def _list(value: object, length: int) -> list[Any]:
+    items = _items(value)
+    if len(items) != length:
+        raise _bad("a list has another length")
+    return items
+
+
+def _sized(data: bytes, size: int) -> bytes:
+    if len(data) != size:
+        raise _bad("a field has another size")
+    return data
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
+        raise _bad("a number is out of range")
+    return value
+
+
+def read_name(value: object) -> str:
+    """Take a name: printable text, so that it can be logged, compared and shown as what it is."""
+    if type(value) is not str or not 1 <= len(value) <= VALUE_CHARS_MAX or not value.isprintable():
+        raise _bad("a name is not printable text")
+    return value
+
+
+def _one_of(value: object, words: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in words:
+        raise _bad("a word is unknown")
+    return value
+
+
+def _bad(why: str) -> Malformed:
+    return Malformed(f"This is not a token: {why}.", reason="malformed")

@@ -1,0 +1,305 @@
+"""The one verifier of the code base: every service asks it, and it asks nobody.
+
+The order is fixed: length, prefix and alphabet; the cache; the strict decoder; the key; what the claims say of time and
+revocation; signatures that are not known yet; the proof, always; then the caveats against this request, every time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from blake3 import blake3
+
+from penstock.capability.cache import Bounded
+from penstock.capability.families import GRANTED_OPS, READ_OPS
+from penstock.capability.judging import judge, judge_given, make_ready_texts, not_covered
+from penstock.capability.metering import ACCOUNTS_MAX, Meter
+from penstock.capability.proving import Pending
+from penstock.capability.standing import Policy, Standing, stands
+from penstock.capability.token import TEXT_CHARS_MAX, decode
+from penstock.capability.trust import STALE_GRACE_S, Trust
+from penstock.contracts.capability import Grant, RequestContext
+from penstock.kernel.clock import Clock
+from penstock.kernel.errors import Malformed, NotReady, PenstockError, Unauthenticated
+from penstock.kernel.pool import Pool
+
+PqMode = Literal["off", "mirror", "require", "enforce"]
+
+TTL_S: Final = 60.0
+REFUSED_TTL_S: Final = 10.0
+INLINE_SIGNATURES_MAX: Final = 2
+SLICE: Final = 8
+POOL_S: Final = 2.0
+"""How long a slice of signatures may take on the crypto pool."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifierOptions:
+    """What can be tuned."""
+
+    tokens_max: int = 8192
+    prefixes_max: int = 16_384
+    refused_max: int = 1024
+    accounts_max: int = ACCOUNTS_MAX
+    stale_grace_s: float = STALE_GRACE_S
+    amnesia: bool = False
+    pq_mode: PqMode = "off"
+
+
+class CapabilityVerifier:
+    """Judges tokens against the keys and floors of a `Trust`; the Verifier of the capability contract."""
+
+    def __init__(
+        self, trust: Trust, clock: Clock, options: VerifierOptions | None = None, *, pool: Pool | None = None
+    ) -> None:
+        """Believe `trust`; with a pool, what needs more than two signatures leaves the loop."""
+        self.trust = trust
+        self.options = options or VerifierOptions()
+        self.meter = Meter(self.options.accounts_max)
+        self.hits = self.misses = self.refusals = 0
+        self._wall = clock.wall
+        self._monotonic = clock.monotonic
+        self._pool = pool
+        # The lease whose end was noticed last: each loss of the feed drops the judgements once.
+        self._lost_at = 0.0
+        # A key of this process: nobody outside can aim at a place in the cache, and no token lies in it.
+        self._copy = blake3(key=os.urandom(32)).copy
+        self._tokens: Bounded[bytes, Standing] = Bounded(self.options.tokens_max)
+        self._prefixes: Bounded[bytes, tuple[str, str, bytes, bytes]] = Bounded(self.options.prefixes_max)
+        self._refused: Bounded[bytes, float] = Bounded(self.options.refused_max)
+
+    # --- the contract --------------------------------------------------------------------------------------------------
+
+    def verify(
+        self,
+        token: str,
+        context: RequestContext,
+        *,
+        cost_bytes: int = 0,
+        charged: bool = False,
+        waived: frozenset[str] = frozenset(),
+    ) -> Grant | Awaitable[Grant]:
+        """Check signatures, times, revocation and every caveat; charge budgets and rates unless that was done.
+
+        `waived` names families that the caller judges in another way, as issuing does by `covers`.
+        """
+        standing = self.open(token)
+        if type(standing) is not Standing:
+            later = cast("Awaitable[Standing]", standing)
+            return self._granted_later(later, context, cost_bytes, charged=charged, waived=waived)
+        self.judge(standing, context, waived)
+        if standing.counted and not charged:
+            self.meter.charge(standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
+        return standing.grant
+
+    def check(self, grant: Grant, context: RequestContext) -> None:
+        """Judge a further attribute of a request already verified: only what this context has is looked at."""
+        judge_given(make_ready_texts(grant.caveats), context)
+
+    # --- for those who need more than a grant ---------------------------------------------------------------------------
+
+    def open(self, token: str) -> Standing | Awaitable[Standing]:
+        """Check everything that does not depend on the request; an awaitable only for crypto that leaves the loop."""
+        digest = self._digest(token)
+        standing = self._tokens.get(digest)
+        now = self._wall()
+        if standing is not None:
+            if standing.version == self.trust.version and now < standing.until:
+                self.hits += 1
+                return standing
+            if now < standing.proven_until:
+                self.hits += 1
+                return self._judged_again(digest, standing, now)
+        return self._prove(token, digest, now)
+
+    def judge(self, standing: Standing, context: RequestContext, waived: frozenset[str] = frozenset()) -> None:
+        """Judge a request strictly; nothing is charged."""
+        if self._monotonic() >= self.trust.lease_until:
+            self._judge_without_feed(context)
+        # As `judge` does, without the call: this stands on every request's path.
+        for name, attribute, allows in standing.checks:
+            value = getattr(context, attribute)
+            if (value is None or not allows(value)) and name not in waived:
+                raise not_covered(name)
+        if standing.refused is not None or context.op in GRANTED_OPS or context.tenant is not None:
+            _judge_root(standing, context)
+
+    def judge_given(self, standing: Standing, context: RequestContext) -> list[str]:
+        """Judge what the context gives, and name the caveats it says nothing about."""
+        unjudged = judge_given(standing.checks[1:], context)
+        if context.aud is not None:
+            judge(standing.checks[:1], context)
+        _judge_root(standing, context)
+        return unjudged
+
+    async def open_many(self, tokens: Iterable[str]) -> list[Standing | PenstockError]:
+        """Open many tokens, in slices whose crypto leaves the loop; one bad token is its own error."""
+        found: list[Standing | PenstockError] = []
+        batch = list(tokens)
+        for start in range(0, len(batch), SLICE):
+            found += await self._open_slice(batch[start : start + SLICE])
+        return found
+
+    def forget(self) -> None:
+        """Drop the judgements, keep the proofs: what a lost feed vouched for is gone, the signatures still hold."""
+        self._tokens.clear()
+
+    # --- caches --------------------------------------------------------------------------------------------------------
+
+    def _digest(self, token: str) -> bytes:
+        """Name a token's place in the caches; what is too long to be one is not even hashed."""
+        if len(token) > TEXT_CHARS_MAX:
+            self.refusals += 1
+            raise _refusal("malformed")
+        hasher = self._copy()
+        hasher.update(token.encode("utf-8", "surrogatepass"))
+        return hasher.digest()
+
+    def _judged_again(self, digest: bytes, standing: Standing, now: float) -> Standing:
+        """Judge a proven token on the present keys, floors and time; no crypto."""
+        try:
+            fresh = stands(standing.token, self._policy(), now)
+        except PenstockError:
+            self._tokens.drop(digest)
+            self.refusals += 1
+            raise
+        if fresh.record.identity != standing.record.identity:
+            self._tokens.drop(digest)
+            raise _refusal("bad_signature")
+        fresh.proven_until = standing.proven_until
+        fresh.until = min(fresh.until, fresh.proven_until)
+        self._tokens.put(digest, fresh)
+        return fresh
+
+    def _policy(self) -> Policy:
+        options, trust = self.options, self.trust
+        return Policy(trust.keys, trust.floors, trust.version, options.pq_mode, amnesia=options.amnesia)
+
+    def _prepare(self, token: str, digest: bytes, now: float) -> Pending:
+        """Do all that is cheap; what comes back says which signatures are left to check."""
+        self.misses += 1
+        if not token:
+            raise _refusal("missing")
+        if self._refused.get(digest, 0.0) > now:
+            raise _refusal("bad_signature")
+        try:
+            read = decode(token)
+        except Malformed as exc:
+            raise _refusal("malformed") from exc
+        standing = stands(read, self._policy(), now)
+        chain, key = standing.chain, standing.record.identity
+        known = next((i for i in range(len(chain) - 1, -1, -1) if self._prefixes.get(chain[i]) == key), -1)
+        return Pending(standing, digest, known)
+
+    def _prove(self, token: str, digest: bytes, now: float) -> Standing | Awaitable[Standing]:
+        try:
+            pending = self._prepare(token, digest, now)
+        except PenstockError:
+            self.refusals += 1
+            raise
+        if self._pool is None or pending.signatures <= INLINE_SIGNATURES_MAX:
+            return self._accept(pending, pending.run(), now)
+        return self._prove_on(self._pool, pending)
+
+    async def _prove_on(self, pool: Pool, pending: Pending) -> Standing:
+        proven = await pool.run("capability_verify", POOL_S, pending.run)
+        return self._accept(pending, proven, self._wall())
+
+    def _accept(self, pending: Pending, proven: bool, now: float) -> Standing:  # noqa: FBT001 - the outcome itself
+        if not proven:
+            self.refusals += 1
+            self._refused.put(pending.digest, now + REFUSED_TTL_S)
+            raise _refusal("bad_signature")
+        standing = pending.standing
+        for value in standing.chain[pending.known + 1 :]:
+            self._prefixes.put(value, standing.record.identity)
+        standing.proven_until = min(now + TTL_S, standing.exp)
+        if standing.version != self.trust.version:
+            # Something was revoked or rotated while the signatures were checked: what was judged is judged again.
+            return self._judged_again(pending.digest, standing, now)
+        standing.until = min(standing.until, standing.proven_until)
+        self._tokens.put(pending.digest, standing)
+        return standing
+
+    async def _open_slice(self, tokens: list[str]) -> list[Standing | PenstockError]:
+        found: list[Standing | PenstockError | Pending] = [self._open_or_prepare(token) for token in tokens]
+        pending = [each for each in found if isinstance(each, Pending)]
+        if pending:
+            outcomes = dict(zip(map(id, pending), await self._run_all(pending), strict=True))
+            return [self._settled(each, outcomes) for each in found]
+        return [each for each in found if not isinstance(each, Pending)]
+
+    def _open_or_prepare(self, token: str) -> Standing | PenstockError | Pending:
+        try:
+            digest = self._digest(token)
+            if self._tokens.get(digest) is None:
+                return self._prepare(token, digest, self._wall())
+            standing = self.open(token)
+        except PenstockError as error:
+            return error
+        assert isinstance(standing, Standing), "a remembered token needs no crypto"
+        return standing
+
+    async def _run_all(self, pending: list[Pending]) -> list[bool]:
+        def run() -> list[bool]:
+            return [each.run() for each in pending]
+
+        return run() if self._pool is None else await self._pool.run("capability_verify", POOL_S, run)
+
+    def _settled(self, each: Standing | PenstockError | Pending, outcomes: dict[int, bool]) -> Standing | PenstockError:
+        if not isinstance(each, Pending):
+            return each
+        try:
+            return self._accept(each, outcomes[id(each)], self._wall())
+        except PenstockError as error:
+            return error
+
+    # --- the end of a verification -------------------------------------------------------------------------------------
+
+    async def _granted_later(
+        self,
+        standing: Awaitable[Standing],
+        context: RequestContext,
+        cost_bytes: int,
+        *,
+        charged: bool,
+        waived: frozenset[str],
+    ) -> Grant:
+        proven = await standing
+        self.judge(proven, context, waived)
+        if proven.counted and not charged:
+            self.meter.charge(proven.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
+        return proven.grant
+
+    def _judge_without_feed(self, context: RequestContext) -> None:
+        """Without the feed nothing is made any more, and what is there may be taken for a while."""
+        if self._lost_at != self.trust.lease_until:
+            self._lost_at = self.trust.lease_until
+            self.forget()
+        lost_s = self._monotonic() - self.trust.lease_until
+        if context.op not in READ_OPS or lost_s >= self.options.stale_grace_s:
+            raise NotReady("The revocation feed is lost.", reason="revocation_feed")
+
+
+def _judge_root(standing: Standing, context: RequestContext) -> None:
+    """Judge what the root decides: its own restrictions, the ops only an issuer can give, and whose things are touched."""
+    if standing.refused is not None:
+        raise not_covered(standing.refused)
+    if context.op in GRANTED_OPS and context.op not in standing.granted and "*" not in standing.granted:
+        raise not_covered("op")
+    if context.tenant is not None and not standing.may_act_for(context.tenant):
+        raise not_covered("tenant")
+
+
+def _refusal(reason: str) -> Unauthenticated:
+    return Unauthenticated(_WHY[reason], reason=reason)
+
+
+_WHY: Final = {
+    "missing": "No capability was given.",
+    "malformed": "The capability cannot be read.",
+    "bad_signature": "The capability's signatures or proof do not hold.",
+}

@@ -1,0 +1,175 @@
+"""The small agents: Bus Subscriber, Config Watcher, and the sampler that feeds readiness."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from penstock.contracts import passport as p
+from penstock.kernel.bus import ConfigUpdated, KernelEvent
+from penstock.kernel.errors import Closed, Lagging, PenstockError
+from penstock.kernel.log import Log
+from penstock.kernel.worker import Job
+
+if TYPE_CHECKING:
+    from penstock.capability.verifier import CapabilityVerifier, PqMode
+    from penstock.kernel.broadcast import Broadcast
+    from penstock.kernel.channel import Channel
+    from penstock.kernel.child import Child
+    from penstock.kernel.inventory import Inventory
+    from penstock.services.passport.book import Book
+    from penstock.services.passport.issuance import IssueJob
+    from penstock.services.passport.kms import KmsGate
+    from penstock.services.passport.policy import Limits
+    from penstock.services.passport.registry import RegistrySync
+    from penstock.services.passport.revocation import RevokeJob
+
+SAMPLE_S: Final = 0.25
+FULL_AT: Final = 0.8
+ROTATE_AGAIN_S: Final = 60.0
+_DAY_S: Final = 24 * 3600
+
+
+class BusSubscriber:
+    """Follows the `policy` broadcast: the verifier demands what the policy demands."""
+
+    def __init__(self, inventory: Inventory, book: Book, verifier: CapabilityVerifier) -> None:
+        """Count what is heard."""
+        self._book = book
+        self._verifier = verifier
+        self._updates = inventory.metrics.counter("policy_update_total", "Changes of policy, floors and keys heard.")
+
+    async def run(self, child: Child) -> None:
+        """Listen until the service drains; who lags reads the book, which is the truth anyway."""
+        receiver = self._book.events.subscribe()
+        scope = child.scope("bus_subscriber", 1)
+        task = scope.start(self._listen(receiver.recv))
+        try:
+            await child.shutdown.wait()
+        finally:
+            task.cancel()
+            receiver.close()
+
+    async def _listen(self, recv: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            try:
+                await recv()
+            except Lagging:
+                self._updates.value += 1
+            except Closed:
+                return
+            self._follow()
+
+    def _follow(self) -> None:
+        self._updates.value += 1
+        mode = self._book.limits.pq_mode
+        if self._verifier.options.pq_mode != mode:
+            self._verifier.options = replace(self._verifier.options, pq_mode=cast("PqMode", mode))
+            self._book.trust.swap()
+
+
+class ConfigWatcher:
+    """Takes the live settings over when the configuration changes: no restart, one swap."""
+
+    def __init__(
+        self,
+        book: Book,
+        bus: Broadcast[KernelEvent] | None,
+        limits: Callable[[], Limits],
+        revoke: Channel[RevokeJob],
+    ) -> None:
+        """Read the limits from `limits` whenever the bus says so; new keys are asked for through `revoke`."""
+        self._book = book
+        self._revoke = revoke
+        self._bus = bus
+        self._limits = limits
+
+    async def run(self, child: Child) -> None:
+        """Listen until the service drains."""
+        if self._bus is None:
+            await child.shutdown.wait()
+            return
+        receiver = self._bus.subscribe()
+        scope = child.scope("config_watcher", 1)
+        task = scope.start(self._listen(receiver.recv))
+        try:
+            await child.shutdown.wait()
+        finally:
+            task.cancel()
+            receiver.close()
+
+    async def _listen(self, recv: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            try:
+                event = await recv()
+            except Lagging:
+                event = ConfigUpdated(0)
+            except Closed:
+                return
+            if isinstance(event, ConfigUpdated):
+                self.follow()
+
+    def follow(self) -> None:
+        """Go by the present settings; an algorithm that has no key yet is given one by the one writer of keys."""
+        if self._limits() != self._book.limits:
+            self._book.adopt(limits=self._limits())
+        if self._book.lacks_keys:
+            self._revoke.try_send(Job(p.Rotate()))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What readiness depends on."""
+
+    kms: KmsGate
+    registry: RegistrySync
+    issue: Channel[IssueJob]
+    revoke: Channel[RevokeJob]
+
+
+class ReadySampler:
+    """Feeds the gates of `/readyz` from sampled depths and states, and asks for a rotation when a key is old."""
+
+    def __init__(self, inventory: Inventory, book: Book, seen: Seen, *, rotation_days: int) -> None:
+        """Declare the gates, all shut until somebody has looked."""
+        self._book = book
+        self._seen = seen
+        self._queues: dict[str, Channel[Any]] = {"issue_queue": seen.issue, "revoke_queue": seen.revoke}
+        self._rotation_s = rotation_days * _DAY_S
+        self._rotate_after = 0.0
+        self._wall = inventory.clock.wall
+        self._log = Log(inventory.service)
+        self._gates = {name: inventory.health.gate(name) for name in ("kms", "registry", "policy", *self._queues)}
+
+    async def run(self, child: Child) -> None:
+        """Sample four times a second."""
+        while True:
+            self.sample()
+            self._rotate_if_old()
+            if await child.shutdown.sleep(SAMPLE_S):
+                return
+
+    def sample(self) -> None:
+        """Look at everything once."""
+        policy = self._book.view.value.policy
+        failing = self._seen.registry.failures_in_a_row > 0
+        self._gates["kms"].set(
+            is_open=self._book.is_open and self._seen.kms.usable, why="" if self._seen.kms.usable else "breaker"
+        )
+        self._gates["registry"].set(is_open=policy is not None, degraded=failing)
+        self._gates["policy"].set(is_open=policy is not None)
+        for name, queue in self._queues.items():
+            self._gates[name].set(is_open=queue.depth < FULL_AT * queue.capacity)
+
+    def _rotate_if_old(self) -> None:
+        state = self._book.state
+        born = [key.nbf for key in state.keys if key.kid in state.signing.values()]
+        now = self._wall()
+        if not born or now - min(born) < self._rotation_s or now < self._rotate_after:
+            return
+        self._rotate_after = now + ROTATE_AGAIN_S
+        try:
+            self._seen.revoke.try_send(Job(p.Rotate()))
+        except PenstockError as error:
+            self._log.warning("rotation.put_off", reason=error.code)

@@ -1,0 +1,230 @@
+"""The issuer's state while it runs: trust, policy, keys and operator. One writer changes it; readers see whole states."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from penstock.capability.following import Published
+from penstock.capability.making import draft
+from penstock.capability.standing import Policy as JudgingPolicy
+from penstock.capability.standing import stands
+from penstock.capability.token import ED25519, HYBRID, ID_BYTES, Root, decode
+from penstock.capability.trust import Trust, ring_of
+from penstock.contracts import passport as p
+from penstock.kernel.errors import DownstreamUnavailable, Integrity, PenstockError
+from penstock.kernel.snapshot import Snapshot
+from penstock.services.passport import core
+from penstock.services.passport.policy import Descriptor, Limits, in_force
+from penstock.services.passport.state import State
+
+if TYPE_CHECKING:
+    from penstock.kernel.broadcast import Broadcast
+    from penstock.kernel.inventory import Inventory
+    from penstock.services.passport.audit_writer import AuditTrail
+    from penstock.services.passport.kms import KmsGate
+    from penstock.services.passport.store import Store
+
+STORE_S: Final = 5.0
+OPERATOR_IDS_MAX: Final = 64
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEvent:
+    """Something that issuers and verifiers go by has changed; telemetry, the truth is in the book."""
+
+    kind: str  # policy, revoked, rotated
+    version: int
+
+
+class Book:
+    """What the issuer knows. `open` loads it once; `revoke`, `rotate` and `adopt` are its only writers."""
+
+    def __init__(self, inventory: Inventory, store: Store, kms: KmsGate, limits: Limits) -> None:
+        """Declare the pool for the store; nothing is read yet."""
+        self.trust = Trust()
+        self.view: Snapshot[core.IssuerView] = Snapshot(core.IssuerView(None, {}, 0))
+        self.state = State()
+        self.limits = limits
+        self.grace_s = 600.0
+        self.operator_token = ""
+        self.is_open = False
+        self._descriptor: Descriptor | None = None
+        self._store = store
+        self._kms = kms
+        self._wall = inventory.clock.wall
+        self._pool = inventory.pool("passport_store", threads=1, capacity=64)
+        inventory.timeout("passport_store", STORE_S, "503")
+        self.events: Broadcast[PolicyEvent] = inventory.broadcast(
+            "policy",
+            PolicyEvent,
+            producers="revocation_worker, registry_sync, config_watcher",
+            consumers="bus_subscriber",
+        )
+        metrics = inventory.metrics
+        metrics.gauge("passport_epoch_current", "The revocation counter.", read=lambda: float(self.state.current))
+        metrics.gauge("passport_policy_version", "Version of the policy.", read=lambda: float(self._policy_version))
+
+    @property
+    def _policy_version(self) -> int:
+        return 0 if self._descriptor is None else self._descriptor.version
+
+    @property
+    def algs(self) -> tuple[str, ...]:
+        """Return the algorithms that keys are needed for."""
+        return (ED25519,) if self.limits.pq_mode == "off" else (ED25519, HYBRID)
+
+    # --- the beginning -------------------------------------------------------------------------------------------------
+
+    async def open(self, trail: AuditTrail) -> None:
+        """Load the last run's state, the keys and the operator's token; refuse a state older than the audit."""
+        if self.is_open:
+            return
+        state = await self._on_disk(self._store.load) or State()
+        walked = await self._on_disk(self._store.audited)
+        if state.current < walked.epoch:
+            raise Integrity("The state is older than the audit: tokens would come back to life.", reason="rollback")
+        trail.begin(walked)
+        await self._kms.open(self.algs, int(self._wall()))
+        self.state = self._with_keys(state, retire_at=int(self._wall() + self.grace_s))
+        await self._keep(self.state)
+        self._swap()
+        await self._find_operator()
+        self.is_open = True
+
+    async def _find_operator(self) -> None:
+        """Keep the operator's token if it is good and less than half spent, else mint it anew."""
+        token = await self._on_disk(self._store.operator_token)
+        try:
+            judging = JudgingPolicy(self.trust.keys, self.trust.floors, 0, self.limits.pq_mode, amnesia=False)
+            standing = stands(decode(token), judging, self._wall())
+        except PenstockError:
+            await self.mint_operator()
+            return
+        if standing.exp - self._wall() < core.OPERATOR_TTL_S / 2:
+            await self.mint_operator()
+        else:
+            self.operator_token = token
+
+    async def mint_operator(self) -> None:
+        """Make a new operator token and keep it where the operator finds it."""
+        tid = os.urandom(ID_BYTES)
+        root = core.operator_root(self.view.value, self.limits.pq_mode, int(self._wall()), tid)
+        token = await self.sign(root)
+        ids = (tid.hex(), *(value[:ID_BYTES].hex() for value in decode(token).chain()))
+        await self._keep(
+            msgspec.structs.replace(self.state, operator_ids=(*self.state.operator_ids, *ids)[-OPERATOR_IDS_MAX:])
+        )
+        await self._on_disk(self._store.keep_operator_token, token)
+        self.operator_token = token
+
+    async def sign(self, root: Root) -> str:
+        """Have the engine sign a root; its kid says which key, so a rotation cannot mislabel it."""
+        prepared = draft(root)
+        return prepared.signed(await self._kms.sign(root.kid, prepared.message))
+
+    # --- changes: durable first, then in force, then told --------------------------------------------------------------
+
+    async def revoke(self, request: p.Revoke) -> p.Revoked:
+        """Revoke; when this returns it is durable and every verifier of this process refuses."""
+        now_ms = int(self._wall() * 1000)
+        state = core.revoked(self.state, request, now_ms, self.limits.max_ttl_s)
+        if state is None:
+            return p.Revoked(self.state.current)
+        if request.kid is not None:
+            state = await self._without_key(state, request.kid)
+        await self._commit(state, "revoked")
+        if request.epoch is not None or request.kid is not None:
+            await self.mint_operator()
+        return p.Revoked(self.state.current)
+
+    async def _without_key(self, state: State, kid: str) -> State:
+        """Retire a key at once; if it signs, a new one takes its place in the same step."""
+        if kid in state.signing.values():
+            await self._kms.rotate(self.algs, int(self._wall()))
+            state = self._with_keys(state, retire_at=int(self._wall() + self.grace_s))
+        keys = tuple(key for key in state.keys if key.kid != kid)
+        return msgspec.structs.replace(state, keys=keys)
+
+    async def rotate(self) -> p.Rotated:
+        """Sign with new keys; the old ones verify for their grace, and the epoch stays."""
+        await self._kms.rotate(self.algs, int(self._wall()))
+        await self._commit(self._with_keys(self.state, retire_at=int(self._wall() + self.grace_s)), "rotated")
+        await self.mint_operator()
+        return p.Rotated(
+            self.view.value.signing[self.algs[-1] if self.limits.pq_mode == "enforce" else ED25519], self.state.current
+        )
+
+    @property
+    def lacks_keys(self) -> bool:
+        """Tell whether the policy asks for an algorithm that no key signs with yet."""
+        return not set(self.algs) <= self.state.signing.keys()
+
+    def adopt(self, descriptor: Descriptor | None = None, limits: Limits | None = None) -> None:
+        """Go by another policy from now on: a new descriptor, new local limits, or both."""
+        self._descriptor = self._descriptor if descriptor is None else descriptor
+        self.limits = self.limits if limits is None else limits
+        self._swap()
+        self.events.publish(PolicyEvent("policy", self._policy_version))
+
+    async def remember_policy(self, version: int) -> None:
+        """Keep the newest version seen, so that a registry cannot roll back across a restart."""
+        if version > self.state.policy_version:
+            await self._keep(msgspec.structs.replace(self.state, policy_version=version))
+
+    def _with_keys(self, state: State, *, retire_at: int) -> State:
+        """Return a state whose ring has the engine's keys; what no longer signs is given an end."""
+        records = self._kms.engine.public_keys()
+        signing: dict[str, str] = {}
+        for record in records:
+            signing.setdefault(record.alg, record.kid)
+        known = {key.kid: key for key in state.keys}
+        fresh = [record.jwk() for record in records if record.kid in signing.values() and record.kid not in known]
+        kept = [_ended(key, retire_at) if key.kid not in signing.values() else key for key in state.keys]
+        alive = [key for key in kept if key.exp > self._wall()]
+        return msgspec.structs.replace(state, keys=(*fresh, *alive), signing=signing)
+
+    async def _commit(self, state: State, kind: str) -> None:
+        """Make a state durable, then put it in force, then tell everybody."""
+        await self._on_disk(self._store.save, state)
+        self.state = state
+        self._swap()
+        await self._publish()
+        self.events.publish(PolicyEvent(kind, state.seq))
+
+    async def _keep(self, state: State) -> None:
+        """Keep a state that changes nothing for verifiers of this process."""
+        await self._on_disk(self._store.save, state)
+        self.state = state
+        await self._publish()
+
+    async def _publish(self) -> None:
+        published = Published(self.state.key_set(self._wall()), self.state.snapshot())
+        await self._on_disk(self._store.publish, published)
+
+    def _swap(self) -> None:
+        """Put keys, floors, policy and epoch in force in one step."""
+        state = self.state
+        ring = ring_of(state.key_set(self._wall()))
+        self.trust.swap(ring, state.floors())
+        policy = None if self._descriptor is None else in_force(self._descriptor, self.limits)
+        self.view.swap(core.IssuerView(policy, dict(state.signing), state.current))
+
+    async def _on_disk(self, call: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - whatever the call takes
+        try:
+            return await self._pool.run("passport_store", STORE_S, call, *args)
+        except OSError as exc:
+            raise DownstreamUnavailable("The store failed.", reason="store", outcome="unknown") from exc
+
+    async def close(self) -> None:
+        """Let the threads go."""
+        await self._pool.close()
+
+
+def _ended(key: p.Key, retire_at: int) -> p.Key:
+    return msgspec.structs.replace(key, exp=min(key.exp, retire_at))

@@ -1,0 +1,192 @@
+"""What may be minted, and what a revocation changes: decisions over values, with `now` as an argument. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from penstock.capability.caveats import Caveat, parse, parse_all
+from penstock.capability.covers import Asked, Holding, uncovered
+from penstock.capability.standing import Standing
+from penstock.capability.token import (
+    ED25519,
+    HYBRID,
+    ID_BYTES,
+    Root,
+    check_via,
+    read_audience,
+    read_name,
+    read_tenant,
+)
+from penstock.contracts import passport as p
+from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotReady
+from penstock.services.passport.policy import Policy
+from penstock.services.passport.state import State
+
+ISSUER: Final = "penstock"
+OPERATOR: Final = "operator"
+OPERATOR_TTL_S: Final = 365 * 24 * 3600
+DAY_MS: Final = 24 * 3600 * 1000
+_OFFERED: Final = {
+    "off": (ED25519,),
+    "mirror": (HYBRID, ED25519),
+    "require": (HYBRID, ED25519),
+    "enforce": (HYBRID,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerView:
+    """Everything a mint needs, read in one step: policy, keys and epoch belong together."""
+
+    policy: Policy | None
+    # The kid that signs, by algorithm.
+    signing: dict[str, str]
+    epoch: int
+
+
+def root_of(request: p.Issue, held: Standing, view: IssuerView, now_s: int, tid: bytes) -> Root:
+    """Decide what the new token says, or why there will be none. Nothing is signed without a policy."""
+    policy = view.policy
+    if policy is None:
+        raise NotReady("There is no policy to issue by.", reason="no_policy")
+    if request.ttl_s > policy.limits.max_ttl_s:
+        raise Malformed(f"A token lives at most {policy.limits.max_ttl_s} s.", reason="ttl_too_long")
+    alg, caveats = chosen(request.caveats, request.accept_algs, policy)
+    if alg not in view.signing:
+        raise NotReady(f"There is no {alg} key yet.", reason="no_key")
+    exp = now_s + request.ttl_s
+    tenant = request.tenant if request.tenant is not None or held.is_operator else held.root.tenant
+    asked = Asked(
+        aud=audience(request),
+        caveats=caveats,
+        tenant=None if tenant is None else read_tenant(read_name(tenant)),
+        class_=request.class_,
+        nbf=now_s,
+        exp=exp,
+    )
+    _check_covered(request, held, asked)
+    return Root(
+        alg=alg,
+        kid=view.signing[alg],
+        epoch=view.epoch,
+        iss=ISSUER,
+        aud=asked.aud,
+        sub=read_name(request.subject_ref),
+        tenant=asked.tenant,
+        class_=request.class_,
+        via=lineage(held),
+        iat=now_s,
+        nbf=now_s,
+        exp=exp,
+        tid=tid,
+        caveats=caveats,
+        epk=b"",
+    )
+
+
+# The same few requests come over and over; a refusal is never kept.
+@lru_cache(maxsize=1024)
+def chosen(asked: tuple[str, ...], accepted: tuple[str, ...], policy: Policy) -> tuple[str, tuple[Caveat, ...]]:
+    """Choose the algorithm and read the caveats; a classical token where a hybrid was offered is marked as such."""
+    offered = [alg for alg in _OFFERED[policy.limits.pq_mode] if alg in policy.limits.algs]
+    acceptable = [alg for alg in accepted or offered if alg in offered]
+    if not acceptable:
+        raise Malformed("No acceptable algorithm.", reason="no_acceptable_alg")
+    alg = HYBRID if HYBRID in acceptable else acceptable[0]
+    caveats = parse_all(asked)
+    for caveat in caveats:
+        policy.check(caveat)
+    if any(caveat.name == "pq.fallback" for caveat in caveats):
+        raise Malformed("Only the issuer adds pq.fallback.", reason="unknown_caveat")
+    if alg == ED25519 and HYBRID in offered:
+        caveats = (*caveats, parse("pq.fallback=true"))
+    return alg, caveats
+
+
+def audience(request: p.Issue) -> tuple[str, ...]:
+    """Return who the token is for."""
+    return read_audience((request.audience,) if isinstance(request.audience, str) else request.audience)
+
+
+def _check_covered(request: p.Issue, held: Standing, asked: Asked) -> None:
+    root = held.root
+    if request.subject_ref == OPERATOR and not held.is_operator:
+        raise Forbidden("Only the operator issues for the operator.", reason="caveat:sub")
+    holding = Holding(
+        aud=root.aud,
+        caveats=held.token.caveats,
+        tenant=root.tenant,
+        class_=root.class_,
+        exp=held.exp,
+        operator=held.is_operator,
+    )
+    missing = uncovered(holding, asked)
+    if missing is not None:
+        raise Forbidden(f"The capability's {missing} does not cover what is asked.", reason=f"caveat:{missing}")
+
+
+def lineage(held: Standing) -> tuple[tuple[bytes, ...], ...]:
+    """Return what the new token descends from: revoking any of these revokes it."""
+    via = (*held.root.via, (held.root.tid, *held.rids))
+    check_via(via)
+    return via
+
+
+def operator_root(view: IssuerView, pq_mode: str, now_s: int, tid: bytes) -> Root:
+    """Say what the operator's token says: every op, every audience, for a year."""
+    alg = ED25519 if pq_mode == "off" else HYBRID
+    return Root(
+        alg=alg,
+        kid=view.signing[alg],
+        epoch=view.epoch,
+        iss=ISSUER,
+        aud=("*",),
+        sub=OPERATOR,
+        tenant=None,
+        class_="internal",
+        via=(),
+        iat=now_s,
+        nbf=now_s,
+        exp=now_s + OPERATOR_TTL_S,
+        tid=tid,
+        caveats=(parse("op=*"),),
+        epk=b"",
+    )
+
+
+def revoked(state: State, request: p.Revoke, now_ms: int, max_ttl_s: int) -> State | None:
+    """Return the state after a revocation, or None when nothing changes."""
+    kind, value = next((kind, value) for kind, value in request.targets().items() if value is not None)
+    if kind == "epoch":
+        epoch = int(value or 0)
+        if epoch > state.current + 1:
+            raise Malformed(f"The current epoch is {state.current}.", reason="epoch_too_high")
+        if epoch <= state.issuer:
+            return None
+        entry = p.Revocation(state.seq + 1, "epoch", str(epoch), epoch, now_ms)
+    else:
+        name = _target(kind, str(value))
+        if hits_operator(state, kind, name) and kind != "kid" and not request.force:
+            raise Conflict("This would lock the operator out.", reason="needs_force")
+        entry = p.Revocation(state.seq + 1, kind, name, state.current + 1, now_ms)
+    long = kind in ("kid", "epoch") or hits_operator(state, kind, entry.value)
+    until_ms = now_ms + (366 * DAY_MS if long else (max_ttl_s + 60) * 1000)
+    return state.with_revocation(entry, until_ms, now_ms)
+
+
+def _target(kind: p.RevocationKind, value: str) -> str:
+    """Check the name of what is revoked: an id that cannot exist would be a revocation that does nothing."""
+    if not 1 <= len(value) <= 256:
+        raise Malformed("A name has 1 to 256 characters.", reason="bad_target")
+    if kind in ("tid", "rid") and not (len(value) == 2 * ID_BYTES and set(value) <= set("0123456789abcdef")):
+        raise Malformed(f"A {kind} is {2 * ID_BYTES} lower-case hex digits.", reason="bad_target")
+    return value
+
+
+def hits_operator(state: State, kind: p.RevocationKind, value: str) -> bool:
+    """Tell whether a revocation takes the operator's own token away."""
+    if kind in ("tid", "rid"):
+        return value in state.operator_ids
+    return (kind, value) in (("subject_ref", OPERATOR), ("tenant", f"sub:{OPERATOR}"))

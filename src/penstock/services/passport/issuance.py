@@ -1,0 +1,93 @@
+"""The Issuance pool: takes jobs, judges the issuing token once more, decides purely, and has the result signed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.capability.standing import Standing
+from penstock.capability.token import ID_BYTES
+from penstock.contracts import passport as p
+from penstock.contracts.capability import RequestContext
+from penstock.kernel.worker import Job, JobLoop
+from penstock.services.passport.core import root_of
+
+if TYPE_CHECKING:
+    from penstock.capability.verifier import CapabilityVerifier
+    from penstock.kernel.channel import Channel
+    from penstock.kernel.child import Child
+    from penstock.kernel.inventory import Inventory
+    from penstock.services.passport.audit_writer import AuditTrail
+    from penstock.services.passport.book import Book
+
+# What these restrict is not the request to issue but what is issued: `covers` holds the new token to them.
+COVERED: Final = frozenset({"topic", "route", "method", "region"})
+# Random bytes for ids are drawn in one go: a system call for each would show.
+_DRAW: Final = 256
+
+
+class IssueWork(msgspec.Struct, frozen=True):
+    """A request to issue, and the capability it came with."""
+
+    request: p.Issue
+    capability: str
+    context: RequestContext
+
+
+IssueJob = Job[IssueWork, p.Issued]
+
+
+class Ids:
+    """Token ids: 16 random bytes each."""
+
+    def __init__(self) -> None:
+        """Draw nothing yet."""
+        self._left: list[bytes] = []
+
+    def next(self) -> bytes:
+        """Return the next id."""
+        if not self._left:
+            drawn = os.urandom(ID_BYTES * _DRAW)
+            self._left = [drawn[at : at + ID_BYTES] for at in range(0, len(drawn), ID_BYTES)]
+        return self._left.pop()
+
+
+class Issuance:
+    """Works off the `issue` channel."""
+
+    def __init__(self, inventory: Inventory, book: Book, verifier: CapabilityVerifier, trail: AuditTrail) -> None:
+        """Take what a mint needs."""
+        self._book = book
+        self._verifier = verifier
+        self._trail = trail
+        self._metrics = inventory.metrics
+        self._wall = inventory.clock.wall
+        self._ids = Ids()
+        self._issued = inventory.metrics.counter("tokens_issued_total", "Tokens issued.")
+
+    async def run(self, child: Child, channel: Channel[IssueJob]) -> None:
+        """Work until the channel is closed and empty."""
+        await JobLoop("issuance", channel, self.issue, self._metrics).run(child.clock.monotonic)
+
+    async def issue(self, work: IssueWork) -> p.Issued:
+        """Mint: policy, keys and epoch are read in one step, and whoever was revoked meanwhile mints nothing."""
+        opened = self._verifier.open(work.capability)
+        held = opened if isinstance(opened, Standing) else await opened
+        self._verifier.judge(held, work.context, COVERED)
+        root = root_of(work.request, held, self._book.view.value, int(self._wall()), self._ids.next())
+        token = await self._book.sign(root)
+        caveats = tuple(map(str, root.caveats))
+        self._trail.note(
+            "issue",
+            tid=root.tid.hex(),
+            by=held.root.tid.hex(),
+            kid=root.kid,
+            epoch=root.epoch,
+            aud=root.aud,
+            exp=root.exp,
+            caveats=len(caveats),
+        )
+        self._issued.value += 1
+        return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, caveats)

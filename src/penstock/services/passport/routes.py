@@ -1,0 +1,234 @@
+"""HTTP to contract and back; no decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from blake3 import blake3
+
+from penstock.contracts import passport as p
+from penstock.contracts.capability import Grant, RequestContext
+from penstock.kernel.errors import Malformed, NotReady
+from penstock.net.hosts import is_loopback
+from penstock.net.message import Request, Response
+from penstock.net.route import Route
+from penstock.services.passport.api import AUDIENCE, PassportApi
+from penstock.services.passport.issuance import COVERED, IssueWork
+
+if TYPE_CHECKING:
+    from penstock.services.passport.book import Book
+    from penstock.services.passport.revocation import Change
+
+_BEARER: Final = b"bearer "
+_ISSUE_ERRORS: Final = (
+    "malformed", "unauthenticated", "expired", "forbidden", "over_limit", "busy", "rate_limited", "not_ready", "timeout",
+    "downstream_unavailable", "canceled", "internal",
+)  # fmt: skip
+_CHANGE_ERRORS: Final = (*_ISSUE_ERRORS, "conflict")
+_OPEN_ERRORS: Final = ("malformed", "over_limit", "busy", "unauthenticated")
+# These go on while the service drains, with `/readyz/verify`.
+VERIFYING: Final = frozenset(
+    {"/v1/passport/verify", "/v1/passport/verify_batch", "/v1/keys", "/v1/passport/revocations", "/readyz/verify"}
+)
+encode_json: Final = msgspec.json.Encoder().encode
+
+
+class VerifiedOut(msgspec.Struct, frozen=True):
+    """The verdict with all its members."""
+
+    ok: bool
+    claims: p.Claims | None
+    reason: str
+    warnings: tuple[str, ...]
+    authoritative: bool
+
+
+class VerifiedBatchOut(msgspec.Struct, frozen=True):
+    """The verdicts, in order."""
+
+    results: tuple[VerifiedOut, ...]
+
+
+def _out(verdict: p.Verified) -> VerifiedOut:
+    return VerifiedOut(verdict.ok, verdict.claims, verdict.reason, verdict.warnings, verdict.authoritative)
+
+
+class PassportRoutes:
+    """The routes of the service."""
+
+    def __init__(self, api: PassportApi, book: Book) -> None:
+        """Take the contract's implementation, and the book for what is read as it is."""
+        self._api = api
+        self._book = book
+
+    def routes(self) -> list[Route]:
+        """Describe the routes; OpenAPI and the router read the same description."""
+        return [
+            Route(
+                method="POST",
+                path="/v1/passport/issue",
+                handler=self._issue,
+                body=p.Issue,
+                answer=p.Issued,
+                op="issue",
+                summary="Mint a token that the caller's capability covers.",
+                errors=_ISSUE_ERRORS,
+            ),
+            Route(
+                method="POST",
+                path="/v1/passport/verify",
+                handler=self._verify,
+                body=p.Verify,
+                answer=VerifiedOut,
+                op="verify",
+                summary="Judge a token; a bad one is an answer, not an error.",
+                open=True,
+                errors=_OPEN_ERRORS,
+            ),
+            Route(
+                method="POST",
+                path="/v1/passport/verify_batch",
+                handler=self._verify_batch,
+                body=p.VerifyBatch,
+                answer=VerifiedBatchOut,
+                op="verify",
+                summary="Judge up to 512 tokens, each on its own.",
+                open=True,
+                errors=_OPEN_ERRORS,
+            ),
+            Route(
+                method="POST",
+                path="/v1/passport/revoke",
+                handler=self._revoke,
+                body=p.Revoke,
+                answer=p.Revoked,
+                op="revoke",
+                summary="Revoke exactly one of epoch, kid, tenant, subject_ref, tid and rid.",
+                errors=_CHANGE_ERRORS,
+            ),
+            Route(
+                method="POST",
+                path="/v1/passport/rotate",
+                handler=self._rotate,
+                answer=p.Rotated,
+                op="revoke",
+                summary="Sign with new keys; the old ones verify for their grace.",
+                errors=_CHANGE_ERRORS,
+            ),
+            *self._open_routes(),
+        ]
+
+    def _open_routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/v1/keys",
+                handler=self._keys,
+                answer=p.KeySet,
+                op="keys",
+                summary="The public keys as a JWKS.",
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/v1/passport/revocations",
+                handler=self._revocations,
+                answer=p.Revocations,
+                op="revocations",
+                summary="What was revoked after `since`, numbered; a gap is answered with everything in force.",
+                open=True,
+                errors=("malformed",),
+            ),
+            Route(
+                method="GET",
+                path="/readyz/verify",
+                handler=self._verify_ready,
+                op="readyz",
+                summary="Tell whether tokens can be verified.",
+                open=True,
+                errors=("not_ready",),
+            ),
+        ]
+
+    # --- what needs a capability ---------------------------------------------------------------------------------------
+
+    def _issue(self, request: Request, asked: p.Issue) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+        work = IssueWork(asked, bearer(request), context_of(request, "issue"))
+        judged = self._api.may(work.capability, work.context, COVERED)
+        if judged is not None:
+            return self._issue_later(judged, request, work)
+        return self._api.queue_issue(work, request.deadline, request.corr_id)
+
+    async def _issue_later(self, judged: Awaitable[Grant], request: Request, work: IssueWork) -> p.Issued:
+        await judged
+        return await self._api.queue_issue(work, request.deadline, request.corr_id)
+
+    def _revoke(self, request: Request, asked: p.Revoke) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+        return self._change(request, asked)
+
+    def _rotate(self, request: Request) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+        return self._change(request, p.Rotate())
+
+    def _change(self, request: Request, change: Change) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+        judged = self._api.may(bearer(request), context_of(request, "revoke"))
+        if judged is not None:
+            return self._change_later(judged, request, change)
+        return self._api.queue_change(change, request.deadline, request.corr_id)
+
+    async def _change_later(self, judged: Awaitable[Grant], request: Request, change: Change) -> object:
+        await judged
+        return await self._api.queue_change(change, request.deadline, request.corr_id)
+
+    # --- what is open --------------------------------------------------------------------------------------------------
+
+    def _verify(self, _request: Request, asked: p.Verify) -> Any:  # noqa: ANN401 - the verdict, or a coroutine that leads to it
+        verdict = self._api.judge(asked)
+        return _out(verdict) if isinstance(verdict, p.Verified) else _out_later(verdict)
+
+    async def _verify_batch(self, request: Request, asked: p.VerifyBatch) -> VerifiedBatchOut:
+        is_local = request.peer.uid is not None or is_loopback(request.peer.host)
+        self._api.check_batch_allowed(len(asked.items), bearer(request), is_local=is_local)
+        found = await self._api.verify_batch(asked)
+        return VerifiedBatchOut(tuple(map(_out, found.results)))
+
+    def _keys(self, request: Request) -> Response:
+        body = encode_json(self._api.key_set())
+        etag = b'"%b"' % blake3(body).hexdigest(16).encode("ascii")
+        headers = [(b"ETag", etag), (b"Cache-Control", b"public, max-age=60")]
+        if request.headers.get(b"if-none-match") == etag:
+            return Response(304, content_type=b"", headers=headers)
+        return Response(200, body, headers=headers)
+
+    def _revocations(self, request: Request) -> p.Revocations:
+        params = request.query_params()
+        since = params.pop("since", "0")
+        if params or not (since.isascii() and since.isdecimal() and len(since) <= 16):
+            raise Malformed("Only `since` is taken, a whole number.", reason="bad_query")
+        return self._book.state.revocations(int(since))
+
+    def _verify_ready(self, _request: Request) -> dict[str, object]:
+        if not self._book.trust.known:
+            raise NotReady("No keys are known yet.", missing=["keys"])
+        return {"ready": True, "gates": {"keys": True, "floors": True}}
+
+
+async def _out_later(verdict: Awaitable[p.Verified]) -> VerifiedOut:
+    return _out(await verdict)
+
+
+def bearer(request: Request) -> str:
+    """Return the capability that came with a request, or nothing."""
+    given = request.headers.get(b"authorization", b"")
+    if given[: len(_BEARER)].lower() != _BEARER:
+        return ""
+    return given[len(_BEARER) :].strip().decode("latin-1")
+
+
+def context_of(request: Request, op: str) -> RequestContext:
+    """Say what the caveats are judged on: what the client sent to this listener."""
+    peer = request.peer
+    return RequestContext(
+        aud=AUDIENCE, op=op, method=request.method, route="/" + "/".join(request.segments), ip=peer.host or None
+    )

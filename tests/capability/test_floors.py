@@ -1,0 +1,97 @@
+"""Floors: one counter, the maximum over all levels, and nothing that was revoked comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.capability.floors import Floors, merged
+from penstock.contracts.passport import Revocation
+from tests.capability.kit import Issuer
+
+KINDS = ["epoch", "kid", "tenant", "subject_ref", "tid", "rid"]
+NAMES = {
+    "epoch": [""],
+    "kid": ["k1", "k2"],
+    "tenant": ["acme", "b"],
+    "subject_ref": ["alice", "bob"],
+    "tid": ["t"],
+    "rid": ["r"],
+}
+
+
+@st.composite
+def entries(draw):
+    kinds = draw(st.lists(st.sampled_from(KINDS), max_size=12))
+    return [
+        Revocation(seq, kind, draw(st.sampled_from(NAMES[kind])), draw(st.integers(0, 9)), seq)
+        for seq, kind in enumerate(kinds, 1)
+    ]
+
+
+def root(**fields):
+    return Issuer().root(**fields)
+
+
+@given(entries())
+def test_effective_floor_is_the_maximum_over_all_levels(drawn):
+    floors = merged(Floors(), drawn, current=0, issuer=0)
+    applies = {"epoch": [""], "kid": ["k1"], "tenant": ["acme"], "subject_ref": ["alice"]}
+    expected = max([0, *(entry.floor for entry in drawn if entry.value in applies.get(entry.kind, []))])
+
+    assert floors.floor_of(root()) == expected
+
+
+@given(entries(), entries())
+def test_floors_only_rise_and_what_fell_stays_fallen(first, more):
+    before = merged(Floors(), first, current=0, issuer=0)
+    after = merged(before, more, current=0, issuer=0)
+
+    assert after.floor_of(root()) >= before.floor_of(root())
+    assert (after.current, after.issuer, after.seq) >= (before.current, before.issuer, before.seq)
+    assert after.current >= before.current
+    for epoch in range(10):
+        assert not before.hits(root(epoch=epoch), ()) or after.hits(root(epoch=epoch), ())
+
+
+@given(entries(), st.randoms())
+def test_order_of_arrival_does_not_matter(drawn, random):
+    shuffled = list(drawn)
+    random.shuffle(shuffled)
+    one, other = merged(Floors(), drawn, current=0, issuer=0), merged(Floors(), shuffled, current=0, issuer=0)
+
+    assert all(one.hits(root(epoch=epoch), ()) == other.hits(root(epoch=epoch), ()) for epoch in range(10))
+
+
+@pytest.mark.parametrize(("epoch", "falls"), [(4, True), (5, False), (6, False)])
+def test_a_token_falls_below_the_floor_and_stands_on_it(epoch, falls):
+    floors = Floors().with_entry(Revocation(1, "tenant", "acme", 5, 0))
+
+    assert floors.hits(root(epoch=epoch), ()) is falls
+
+
+def test_a_tenant_and_a_subject_of_one_name_are_two_things():
+    floors = Floors().with_entry(Revocation(1, "tenant", "alice", 5, 0))
+
+    assert not floors.hits(root(tenant=None), ())
+    assert floors.hits(root(tenant="alice"), ())
+
+
+def test_an_id_a_token_was_issued_with_takes_it_along():
+    issuer_tid, issuer_rid = b"t" * 16, b"r" * 16
+    child = root(via=((issuer_tid, issuer_rid),))
+
+    for kind, one in (("tid", issuer_tid), ("rid", issuer_rid)):
+        assert Floors().with_entry(Revocation(1, kind, one.hex(), 1, 0)).hits(child, ())
+    assert not Floors().with_entry(Revocation(1, "tid", (b"x" * 16).hex(), 1, 0)).hits(child, ())
+
+
+def test_old_entries_are_dropped_and_the_numbers_stay():
+    floors = merged(
+        Floors(), [Revocation(1, "tid", "a", 1, 100), Revocation(2, "tid", "b", 2, 200)], current=2, issuer=0
+    )
+    kept = floors.without_older(150)
+
+    assert list(kept.in_force) == [("tid", "b")]
+    assert (kept.current, kept.seq) == (2, 2)
