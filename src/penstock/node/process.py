@@ -64,7 +64,7 @@ async def _live(make: Callable[[], Node], hooks: Hooks) -> int:
             await node.root.stop_requested.wait()
         finally:
             # Whatever ended the wait: what was admitted is finished.
-            reports = await _drain(node)
+            reports = await _drain(node)  # lint: allow PK014 bounded by node.drain_deadline
     finally:
         node.forget()
     hooks.stopped(reports)
