@@ -50,11 +50,17 @@ def status(node: dict[str, Any]) -> None:
             ", ".join(
                 [*(f"{gate} shut" for gate in row["missing"]), *(f"{gate} degraded" for gate in row["degraded"])]
             ),
-            " ".join(f"{queue['name']} {queue['depth']}/{queue['capacity']}" for queue in queues),
+            _depths(queues),
             str(sum(queue["dropped"] for queue in queues)),
             str(row["restarts"]),
         )
     _console.print(table)
+
+
+def _depths(queues: list[dict[str, Any]]) -> str:
+    """Name what is waiting; a service may have dozens of queues, and nobody reads the empty ones."""
+    waiting = [f"{queue['name']} {queue['depth']}/{queue['capacity']}" for queue in queues if queue["depth"]]
+    return " ".join(waiting) or f"{len(queues)} empty"
 
 
 def _text(value: object) -> str:

@@ -16,7 +16,7 @@ from penstock.kernel.log import configure
 from penstock.net.listener import CannotBind
 from penstock.net.tls import CertificateRefused
 from penstock.node import process
-from penstock.node.build import Node, fit_connections, schema
+from penstock.node.build import NeedsPassport, Node, fit_connections, schema
 from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
         return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
     except DataDirRefused as refused:
         return _fail(str(refused), process.FAILED)
+    except NeedsPassport as refused:
+        return _fail(str(refused), process.BAD_CONFIG)
     except CertificateRefused as refused:
         return _fail(str(refused), process.BAD_CONFIG)
     except CannotBind as failed:

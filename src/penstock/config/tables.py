@@ -55,6 +55,7 @@ NODE = Table(
         Key(
             "echo", Kind.BOOL, default=False, apply=Apply.RESTART, help="Run the echo service, a small living example."
         ),
+        Key("mailbox", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run svc-mailbox, the durable queue."),
         Key(
             "passport",
             Kind.BOOL,

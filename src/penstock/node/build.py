@@ -11,6 +11,7 @@ from penstock.admin.service import SERVICE as NODE
 from penstock.admin.service import AdminService
 from penstock.admin.view import NodeHealth, NodeView
 from penstock.capability import config as capability_config
+from penstock.capability.verifier import CapabilityVerifier
 from penstock.config import Reloader, listener_settings, node_schema
 from penstock.kernel.bus import Health as HealthEvent
 from penstock.kernel.bus import KernelEvent
@@ -32,17 +33,22 @@ from penstock.node.config_watcher import ConfigWatcher
 from penstock.services.echo import config as echo_config
 from penstock.services.echo.service import SERVICE as ECHO
 from penstock.services.echo.service import EchoService
+from penstock.services.mailbox import config as mailbox_config
+from penstock.services.mailbox.service import SERVICE as MAILBOX
+from penstock.services.mailbox.service import MailboxService
 from penstock.services.passport import config as passport_config
 from penstock.services.passport.service import SERVICE as PASSPORT
 from penstock.services.passport.service import Around, PassportService
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from penstock.capability.trust import Trust
     from penstock.config import ListenerSettings, Schema, Settings, Sources
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.health import Gate
+    from penstock.kernel.pool import Pool
     from penstock.net.listener import Listener
     from penstock.net.route import Route
     from penstock.node.config_watcher import Outcome
@@ -54,7 +60,7 @@ STAGE_NODE = 3
 
 def schema() -> Schema:
     """Put together the schema of everything this build knows."""
-    return node_schema(echo_config.TABLE, passport_config.TABLE, capability_config.TABLE)
+    return node_schema(echo_config.TABLE, passport_config.TABLE, mailbox_config.TABLE, capability_config.TABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,9 @@ class Part:
     supervisor: Supervisor
     listener: Listener | None
     routes: list[Route]
+    # What else follows a reload, and what is let go when everything has ended.
+    apply: Callable[[Settings], None] | None = None
+    close: Callable[[], Awaitable[None]] | None = None
 
     def urls(self) -> list[str]:
         """Return where it can be reached, once started."""
@@ -110,6 +119,8 @@ class Node:
         self._caps = caps or {}
         # The operator's token; svc-passport, when it runs, replaces it by a capability of its own making.
         self.operator_token: Callable[[], str] = lambda: token
+        # What the services believe about keys and revocations; svc-passport brings it.
+        self.trust: Trust | None = None
         self.serves_alone = only is not None  # one service, without the admin listener and its token
         self.settings = Snapshot(settings)
         self.own = Inventory(NODE, self._clock)
@@ -139,6 +150,15 @@ class Node:
         wanted = listener_settings(self.settings.value, table)
         places = min(wanted.max_conns, self._caps.get(table, wanted.max_conns))
         return replace(wanted, max_conns=places, max_conns_per_ip=min(wanted.max_conns_per_ip, places))
+
+    def verifier(self, pool: Pool) -> CapabilityVerifier | None:
+        """Make a service's verifier over the issuer of this node; None, and no checks, only under `insecure_dev`."""
+        settings = self.settings.value
+        if settings.flag("node.insecure_dev"):
+            return None
+        if self.trust is None:
+            raise NeedsPassport("svc-mailbox needs svc-passport in the same node, or --insecure-dev")
+        return CapabilityVerifier(self.trust, self._clock, capability_config.verifier_options(settings), pool=pool)
 
     def supervise(self, table: str, inventory: Inventory, service: Service) -> Supervisor:
         """Hang a service's children under a supervisor of their own, with its metrics apart where that is asked for."""
@@ -195,6 +215,8 @@ class Node:
         failed: list[str] = []
         for part in self.parts:
             part.supervisor.retime(settings.seconds(f"{part.name}.drain_deadline"))
+            if part.apply is not None:
+                part.apply(settings)
             if part.listener is None:
                 continue
             try:
@@ -215,6 +237,12 @@ class Node:
         url = next((url for url in admin.urls() if url.startswith("http")), None)
         certificate = None if admin.listener is None else admin.listener.options.tls_cert_path
         return {"url": url, "certificate": None if certificate is None else str(certificate.absolute())}
+
+    async def close(self) -> None:
+        """Let go what the services hold beyond their tasks; after the drain."""
+        for part in self.parts:
+            if part.close is not None:
+                await part.close()
 
     def forget(self) -> None:
         """Take the process-wide hooks off again."""
@@ -243,10 +271,43 @@ def _build_passport(node: Node) -> Part:
     around = Around(budget=node.budget, bus=node.bus, limits=lambda: passport_config.limits_of(node.settings.value))
     service = PassportService(inventory, options, around)
     node.operator_token = lambda: service.book.operator_token
+    node.trust = service.book.trust
     return Part("passport", node.supervise("passport", inventory, service), service.listener, service.routes)
 
 
-_SERVICES: dict[str, Callable[[Node], Part]] = {"passport": _build_passport, "echo": _build_echo}
+class NeedsPassport(Exception):
+    """A service that checks capabilities has nobody to believe."""
+
+
+def _build_mailbox(node: Node) -> Part:
+    inventory = Inventory(MAILBOX)
+    settings = node.settings.value
+    pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
+    verifier = node.verifier(pool)
+    options = mailbox_config.MailboxOptions.from_settings(settings, node.listener_settings("mailbox"))
+    trim = (lambda: None) if verifier is None else verifier.forget
+    service = MailboxService(inventory, options, node.budget, verifier=verifier, trim_capabilities=trim)
+
+    async def close() -> None:
+        await service.close()
+        await pool.close()
+
+    return Part(
+        "mailbox",
+        node.supervise("mailbox", inventory, service),
+        service.listener,
+        service.routes,
+        apply=lambda changed: service.shards.set(changed.integer("mailbox.ready_shards")),
+        close=close,
+    )
+
+
+# In build order: who believes an issuer comes after it.
+_SERVICES: dict[str, Callable[[Node], Part]] = {
+    "passport": _build_passport,
+    "mailbox": _build_mailbox,
+    "echo": _build_echo,
+}
 SERVICE_NAMES = tuple(_SERVICES)
 
 

@@ -77,9 +77,11 @@ async def _drain(node: Node) -> list[DrainReport]:
     limit_s = node.settings.value.seconds("node.drain_deadline")
     limit = asyncio.get_running_loop().call_later(limit_s, node.root.hurry)  # lint: allow PK006 cancelled below
     try:
-        return await node.root.drain()
+        reports = await node.root.drain()
+        await node.close()
     finally:
         limit.cancel()
+    return reports
 
 
 class _Life:

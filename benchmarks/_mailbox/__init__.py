@@ -1,0 +1,1 @@
+"""Server and load processes of the mailbox benchmark."""

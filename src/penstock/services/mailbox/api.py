@@ -1,0 +1,307 @@
+"""The mailbox contract: what other services and the framed protocol call. Authority first, then the desk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.contracts import mailbox as m
+from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.mailbox_rules import check_batch
+from penstock.kernel.deadline import current_deadline
+from penstock.kernel.errors import Malformed, NotFound, PenstockError
+from penstock.services.mailbox.desk import Bearings
+from penstock.services.mailbox.engines.engine import DeadPage, Page
+from penstock.services.mailbox.ids import read_msg_id
+from penstock.services.mailbox.jobs import PurgeJob, SendJob, SettleJob
+from penstock.services.mailbox.reprocessor import Redrive
+from penstock.services.mailbox.rows import Dead, Row, State
+from penstock.services.mailbox.topics import Topic
+from penstock.services.mailbox.window import Loaded
+
+if TYPE_CHECKING:
+    from penstock.services.mailbox.authority import Authority
+    from penstock.services.mailbox.desk import Desk
+    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.reprocessor import Reprocessor
+
+_SLICE: Final = 1000
+
+
+class MailboxApi:
+    """Implements `penstock.contracts.mailbox.Mailbox`."""
+
+    def __init__(self, room: Mailroom, desk: Desk, authority: Authority, reprocessor: Reprocessor) -> None:
+        """Stand in front of these."""
+        self._room = room
+        self._desk = desk
+        self._authority = authority
+        self._reprocessor = reprocessor
+
+    async def _allow(self, call: Call, op: str, topic: str | None) -> None:
+        waiting = self._authority.allow(call, op, topic)
+        if waiting is not None:
+            await waiting
+
+    # --- send and recv
+
+    async def send(self, request: m.Send, call: Call = NOBODY) -> m.Sent:
+        """Store a message; answers when it is as durable as the engine promises."""
+        await self._allow(call, "send", request.topic)
+        sent: m.Sent = await self._desk.send(request, _bearings(call))  # lint: allow PK009 under the call's deadline
+        return sent
+
+    async def send_batch(self, request: m.SendBatch, call: Call = NOBODY) -> m.SentBatch:
+        """Store many, each on its own."""
+        return await self.send_many(request, call, _bearings(call))
+
+    async def send_many(self, request: m.SendBatch, call: Call, bearings: Bearings) -> m.SentBatch:
+        """Store many; one the capability does not cover is refused alone."""
+        check_batch(request.messages)
+        refused = await self._refused(call, "send", [send.topic for send in request.messages])
+        allowed = [send for place, send in enumerate(request.messages) if place not in refused]
+        results = await _results(self._desk.send_batch(allowed, bearings))
+        for place in sorted(refused):
+            results.insert(place, m.SendResult(code=refused[place].code, detail=refused[place].detail))
+        return m.SentBatch(tuple(results))
+
+    async def _refused(self, call: Call, op: str, topics: Sequence[str | None]) -> dict[int, PenstockError]:
+        """Judge every topic of a batch once; name the places that are refused."""
+        verdicts: dict[str | None, PenstockError | None] = {}
+        for topic in dict.fromkeys(topics):
+            try:
+                await self._allow(call, op, topic)
+                verdicts[topic] = None
+            except PenstockError as error:
+                verdicts[topic] = error
+        refusals = ((place, verdicts[topic]) for place, topic in enumerate(topics))
+        return {place: refusal for place, refusal in refusals if refusal is not None}
+
+    async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
+        """Lease messages; waits up to `wait_ms` for the first."""
+        await self._allow(call, "recv", request.topic)
+        job = self._desk.recv(request, _bearings(call))
+        received: m.Received = await job.reply
+        return received
+
+    # --- settlements
+
+    async def ack(self, request: m.Ack, call: Call = NOBODY) -> m.Acked:
+        """Settle one message."""
+        answer: m.Acked = await self._settle("ack", request, call)
+        return answer
+
+    async def nack(self, request: m.Nack, call: Call = NOBODY) -> m.Nacked:
+        """Give one message back."""
+        answer: m.Nacked = await self._settle("nack", request, call)
+        return answer
+
+    async def extend(self, request: m.Extend, call: Call = NOBODY) -> m.Extended:
+        """Lengthen one lease."""
+        answer: m.Extended = await self._settle("recv", request, call)
+        return answer
+
+    async def _settle(self, op: str, request: m.Settlement, call: Call) -> Any:  # noqa: ANN401 - typed by its caller
+        await self._allow(call, op, await self.topic_of(request.msg_id))
+        return await self._desk.settle(request, _bearings(call))
+
+    async def topic_of(self, msg_id: str) -> str | None:
+        """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says."""
+        found = self._desk.topic_of(msg_id)
+        name = read_msg_id(msg_id)
+        if found is not None or name is None or self._authority.open:
+            return found
+        rows = await self._room.ask(self._room.engine.rows, [name.seq])
+        topic = self._room.books.by_id.get(rows[name.seq].topic) if name.seq in rows else None
+        return None if topic is None else topic.name
+
+    async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
+        """Settle many, each on its own."""
+        return await self._settle_batch("ack", request.acks, call)
+
+    async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
+        """Give many back, each on its own."""
+        return await self._settle_batch("nack", request.nacks, call)
+
+    async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
+        """Lengthen many, each on its own."""
+        return await self._settle_batch("recv", request.extends, call)
+
+    async def _settle_batch(self, op: str, items: Sequence[m.Settlement], call: Call) -> m.SettledBatch:
+        check_batch(tuple(items))
+        topics = [None if self._authority.open else await self.topic_of(item.msg_id) for item in items]
+        refused = await self._refused(call, op, topics)
+        allowed = [item for place, item in enumerate(items) if place not in refused]
+        results = await _results(self._desk.settle_batch(allowed, _bearings(call)))
+        for place in sorted(refused):
+            results.insert(place, m.SettleResult(code=refused[place].code, detail=refused[place].detail))
+        return m.SettledBatch(tuple(results))
+
+    # --- looking
+
+    async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
+        """Count the topics that the call may see."""
+        await self._allow(call, "recv", None)
+        room = self._room
+        named = sorted((topic.name, topic) for topic in room.books.topics.values() if topic.living or topic.dead)
+        seen = [topic for name, topic in named if await self._may_see(call, name)]
+        return m.TopicList(tuple([await self._stats(topic) for topic in seen]))
+
+    async def _may_see(self, call: Call, topic: str) -> bool:
+        try:
+            await self._allow(call, "recv", topic)
+        except PenstockError:
+            return False
+        return True
+
+    async def topic(self, request: m.GetTopic, call: Call = NOBODY) -> m.TopicStats:
+        """Count one topic."""
+        await self._allow(call, "recv", request.topic)
+        return await self._stats(self._known(request.topic))
+
+    def _known(self, name: str) -> Topic:
+        topic = self._room.books.topics.get(name)
+        if topic is None or not (topic.living or topic.dead):
+            raise NotFound("There is no such topic.")
+        return topic
+
+    async def _stats(self, topic: Topic) -> m.TopicStats:
+        room = self._room
+        oldest = await room.ask(room.engine.oldest, topic.id)
+        wall = room.now().wall
+        sends, recvs, acks = room.rates.of(topic)
+        return m.TopicStats(
+            topic=topic.name,
+            ready=max(0, topic.living - topic.inflight - topic.delayed),
+            inflight=topic.inflight,
+            delayed=topic.delayed,
+            dlq=topic.dead,
+            bytes=topic.bytes,
+            oldest_age_s=0.0 if oldest is None else max(0, wall - oldest) / 1000,
+            send_rate=sends,
+            recv_rate=recvs,
+            ack_rate=acks,
+        )
+
+    async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
+        """Show messages of one state without touching them."""
+        await self._allow(call, "recv", request.topic)
+        room = self._room
+        topic = room.books.topics.get(request.topic)
+        if topic is None or not topic.id:
+            return m.PeekedList(())
+        # Leases ride; looking is the one thing that wants to see them on the disk.
+        await room.writer.flushed()
+        found = await room.ask(room.engine.peek, Page(topic.id, request.state, request.limit, room.now().wall))
+        return m.PeekedList(tuple(self._peeked(each, topic, request) for each in found))
+
+    def _peeked(self, loaded: Loaded, topic: Topic, request: m.Peek) -> m.Peeked:
+        row, state = loaded
+        return m.Peeked(
+            msg_id=row.msg_id,
+            topic=topic.name,
+            ts=row.ts,
+            attrs=row.attrs,
+            corr_id=row.corr_id,
+            shard=row.slot % len(self._room.shards),
+            attempt=0 if state is None else state.attempts,
+            payload_hash=row.address,
+            hash_chain=row.chain(topic.name),
+            size=len(row.payload),
+            payload=row.payload if request.payload else None,
+            key=row.key,
+            idem_key=row.idem_key,
+            visible_at=_visible_at(state, request.state),
+            redriven_from=row.redriven_from,
+        )
+
+    # --- the operator
+
+    async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:
+        """Remove what waits or is leased now, slice by slice; dead letters stay, they are evidence."""
+        await self._allow(call, "admin", request.topic)
+        room = self._room
+        topic = room.books.topics.get(request.topic)
+        purged, after, up_to = 0, 0, room.books.seq
+        while topic is not None and topic.id:
+            await room.writer.flushed()
+            rows = await room.ask(room.engine.living, topic.id, after, up_to, _SLICE)
+            if not rows:
+                break
+            purged += await self._purge_slice(rows)
+            after = rows[-1].seq
+        return m.Purged(purged)
+
+    async def _purge_slice(self, rows: list[Row]) -> int:
+        groups: dict[int, list[Row]] = {}
+        for row in rows:
+            groups.setdefault(self._room.worker_of(row.slot).index, []).append(row)
+        jobs = [PurgeJob(group) for group in groups.values()]
+        for index, job in zip(groups, jobs, strict=True):
+            self._room.workers[index].work.try_send(job)
+        return sum([await job.reply for job in jobs])
+
+    async def dlq(self, request: m.GetDlq, call: Call = NOBODY) -> m.DlqPage:
+        """Page through dead letters; the cursor is the seq of the last one shown."""
+        await self._allow(call, "admin", request.topic)
+        page = self._dead_page(request.topic, request.reason, _cursor(request.cursor), request.limit + 1)
+        if page is None:
+            return m.DlqPage(())
+        found = await self._room.ask(self._room.engine.dead, page)
+        shown = found[: request.limit]
+        more = str(shown[-1][0].seq) if len(found) > len(shown) else None
+        return m.DlqPage(tuple(self._dead_letter(row, dead) for row, dead in shown), more)
+
+    def _dead_page(self, topic: str | None, reason: str | None, after: int, limit: int) -> DeadPage | None:
+        if topic is None:
+            return DeadPage(None, reason, after, limit)
+        known = self._room.books.topics.get(topic)
+        return None if known is None or not known.id else DeadPage(known.id, reason, after, limit)
+
+    def _dead_letter(self, row: Row, dead: Dead) -> m.DeadLetter:
+        topic = self._room.books.by_id.get(row.topic)
+        return m.DeadLetter(
+            msg_id=row.msg_id,
+            topic="" if topic is None else topic.name,
+            reason=dead.reason,
+            attempts=dead.attempts,
+            ts=row.ts,
+            dead_at=dead.at,
+            payload_hash=row.address,
+            history=tuple(m.Attempt(at, cause) for at, cause in dead.history),
+            key=row.key,
+        )
+
+    async def reprocess(self, request: m.Reprocess, call: Call = NOBODY) -> m.Reprocessing:
+        """Send dead letters back through the `reproc` channel; the answer says how many are planned."""
+        await self._allow(call, "admin", request.topic)
+        if request.to is not None:
+            await self._allow(call, "admin", request.to)
+        page = self._dead_page(request.topic, request.reason, 0, request.limit)
+        planned = 0 if page is None else await self._room.ask(self._room.engine.dead_count, page)
+        if page is not None and planned and not request.dry_run:
+            self._reprocessor.submit(Redrive(page, request.to, _bearings(call).corr_id))
+        return m.Reprocessing(planned)
+
+
+def _bearings(call: Call) -> Bearings:
+    return Bearings(call.corr_id, current_deadline())
+
+
+async def _results(jobs: Sequence[SendJob] | Sequence[SettleJob]) -> list[Any]:
+    """Wait for every worker's part; all of them wrote into one list."""
+    for job in jobs:
+        await job.reply
+    return list(jobs[0].results or ())
+
+
+def _cursor(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+        raise Malformed("This is not a cursor of ours.", reason="bad_cursor")
+    return int(text)
+
+
+def _visible_at(state: State | None, shown: str) -> int | None:
+    return state.until if state is not None and shown in ("inflight", "delayed") else None

@@ -1,0 +1,66 @@
+"""What one group commit writes, and what follows when it is done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.services.mailbox.rows import Claim, Dead, Row, State
+
+if TYPE_CHECKING:
+    from penstock.kernel.errors import PenstockError
+
+After = Callable[[Any], None]
+
+
+class Batch:
+    """Rows to write in one transaction. A state is kept once a message: the last one wins."""
+
+    __slots__ = (
+        "acked", "after", "bytes", "claims", "dead", "dead_gone", "failed", "gone", "redriven", "rows",
+        "statements", "states", "topics",
+        "topics_gone", "unsent",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.topics: list[tuple[int, str]] = []
+        # What an engine made of this batch beforehand, if it does that.
+        self.statements: list[tuple[str, Any]] | None = None
+        # Topics that hold nothing any more; this alone starts no commit.
+        self.topics_gone: list[int] = []
+        self.rows: list[Row] = []
+        self.claims: list[Claim] = []
+        # None takes the state away: the message is plainly ready or gone.
+        self.states: dict[int, State | None] = {}
+        self.gone: list[int] = []
+        self.acked: list[tuple[int, int, int]] = []
+        self.dead: list[Dead] = []
+        self.dead_gone: list[int] = []
+        # New messages that take the place of dead letters, by seq.
+        self.redriven: dict[int, int] = {}
+        self.bytes = 0
+        # Called with their argument when the batch is durable, in order; and with the error when it is not.
+        self.after: list[tuple[After, Any]] = []
+        self.failed: list[Callable[[PenstockError], None]] = []
+        # Those of `failed` that hang on the rows alone: a full disk refuses these and commits the rest.
+        self.unsent: list[Callable[[PenstockError], None]] = []
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to write or to wait for."""
+        return bool(self.rows or self.states or self.gone or self.after or self.dead or self.dead_gone)
+
+    def insert(self, row: Row) -> None:
+        """Store a message."""
+        self.rows.append(row)
+        self.bytes += len(row.payload)
+
+    def remove(self, seq: int) -> None:
+        """Delete a message for good."""
+        self.gone.append(seq)
+        self.states[seq] = None
+
+    def bury(self, dead: Dead) -> None:
+        """Move a message to the dead letters, in this one step."""
+        self.dead.append(dead)
+        self.states[dead.seq] = None

@@ -1,0 +1,179 @@
+"""What all shards share on the loop: numbers, bounds, topics and cached payloads. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.kernel.errors import Busy
+from penstock.services.mailbox.ids import BOOT_SHIFT, Receipts
+from penstock.services.mailbox.rows import KIND_LEASED, KIND_READY, Row, State
+from penstock.services.mailbox.topics import LEASED, READY, Message, Topic
+
+
+class Now(NamedTuple):
+    """One instant in milliseconds: deadlines run on the first clock, what is stored or shown on the second."""
+
+    mono: float
+    wall: int
+
+    def wall_of(self, mono: float) -> int:
+        """Tell what the wall clock will show then."""
+        return self.wall + round(mono - self.mono)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """How much there may be of everything."""
+
+    backlog_messages: int = 1_000_000
+    backlog_bytes: int = 1 << 30
+    global_inflight: int = 8192
+    window_messages: int = 65_536
+    cache_bytes: int = 32 << 20
+    waiters: int = 4096
+
+
+class RowCache:
+    """Payloads of messages that are about to be delivered; the oldest go first when it is full."""
+
+    __slots__ = ("_limit_bytes", "_rows", "bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Hold at most so many payload bytes."""
+        self._limit_bytes = limit_bytes
+        self._rows: dict[int, Row] = {}
+        self.bytes = 0
+
+    def put(self, row: Row) -> None:
+        """Keep a row, unless its bytes are damaged: then whoever wants it reads it again, and finds out."""
+        if row.damaged:
+            return
+        self._rows[row.seq] = row
+        self.bytes += len(row.payload)
+        while self.bytes > self._limit_bytes and len(self._rows) > 1:
+            self.drop(next(iter(self._rows)))
+
+    def get(self, seq: int) -> Row | None:
+        """Return a row if it is here."""
+        return self._rows.get(seq)
+
+    def drop(self, seq: int) -> None:
+        """Forget a row; harmless when it is not here."""
+        row = self._rows.pop(seq, None)
+        if row is not None:
+            self.bytes -= len(row.payload)
+
+
+class Books:
+    """The loop's one set of counts. Shards change them in their own synchronous steps."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        """Start empty; `begin` gives the numbers of this life."""
+        self.bounds = bounds
+        self.receipts = Receipts(bytes(32))
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything that comes from the engine; topics keep only who waits for them."""
+        self.cache = RowCache(self.bounds.cache_bytes)
+        self.seq = 0
+        self.topic_number = 0
+        self.messages = self.bytes = self.inflight = self.resident = 0
+        # A receiver went without because everything that may be leased is.
+        self.starved = False
+        self.dead = self.dead_bytes = 0
+        self._gen = 0
+        # Leases, and delays that are over, that ride with the next commit.
+        self.riders: dict[int, Message] = {}
+        waiting = {name: topic.waiters for name, topic in self.topics.items() if topic.waiters}
+        self.topics.clear()
+        self.by_id.clear()
+        for name, waiters in waiting.items():
+            self.topic(name).waiters = waiters
+
+    def begin(self, boot: int, receipts: Receipts) -> None:
+        """Start a life: generations of this boot are above all earlier ones."""
+        self._gen = boot << BOOT_SHIFT
+        self.receipts = receipts
+
+    def next_seq(self) -> int:
+        """Hand out the next place in the order of commits."""
+        self.seq += 1
+        return self.seq
+
+    def next_gen(self) -> int:
+        """Hand out the next lease generation."""
+        self._gen += 1
+        return self._gen
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of that name; one that nobody has sent to yet has no number."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(0, name)
+        return topic
+
+    def number(self, topic: Topic) -> int:
+        """Give a topic its number at its first message."""
+        self.topic_number += 1
+        topic.id = self.topic_number
+        self.by_id[topic.id] = topic
+        return topic.id
+
+    def adopt_topic(self, number: int, name: str) -> Topic:
+        """Take over a topic of an earlier life."""
+        topic = self.topic(name)
+        topic.id = number
+        self.by_id[number] = topic
+        self.topic_number = max(self.topic_number, number)
+        return topic
+
+    def forget_idle(self, topic: Topic) -> bool:
+        """Drop a topic that holds nothing and that nobody waits for."""
+        busy = topic.living or topic.incoming or topic.dead or topic.waiters or topic.pending or topic.inflight
+        if busy or any(lane.more or lane.ready or lane.keys for lane in topic.lanes.values()):
+            return False
+        self.topics.pop(topic.name, None)
+        self.by_id.pop(topic.id, None)
+        return True
+
+    def take_room(self, size: int) -> None:
+        """Make room for one message, or say which bound is reached. Dead letters count too."""
+        if self.messages >= self.bounds.backlog_messages:
+            raise Busy("The backlog is full.", limit="backlog_messages")
+        if self.bytes + size > self.bounds.backlog_bytes:
+            raise Busy("The backlog is full.", limit="backlog_bytes")
+        self.messages += 1
+        self.bytes += size
+
+    def give_room(self, size: int) -> None:
+        """Take a message out of the backlog."""
+        self.messages -= 1
+        self.bytes -= size
+
+    def lease_states(self, now: Now) -> dict[int, State | None]:
+        """Return the states that shall ride with a commit; leases that have ended meanwhile are dropped."""
+        riders, self.riders = self.riders, {}
+        states: dict[int, State | None] = {}
+        for seq, message in riders.items():
+            if message.state == LEASED:
+                states[seq] = lease_state(message, now)
+            elif message.state == READY:
+                states[seq] = ready_state(message)
+        return states
+
+
+def ready_state(message: Message) -> State | None:
+    """Write down that a message is ready; one that was never tried is plain and needs no row."""
+    if not message.attempts:
+        return None
+    return State(message.seq, KIND_READY, 0, message.attempts, 0, message.history)
+
+
+def lease_state(message: Message, now: Now) -> State:
+    """Write down a lease."""
+    until = now.wall_of(message.until)
+    return State(message.seq, KIND_LEASED, until, message.attempts, message.gen, message.history, message.span)

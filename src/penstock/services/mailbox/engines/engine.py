@@ -1,0 +1,156 @@
+"""What an engine does: commit batches, and read what is not in RAM. Every call is synchronous and on a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.kernel.errors import OverLimit, PenstockError
+from penstock.services.mailbox.batch import Batch
+from penstock.services.mailbox.rows import Claim, Dead, Row
+from penstock.services.mailbox.shard import Trace
+from penstock.services.mailbox.window import Loaded
+
+
+class EngineFailed(PenstockError):
+    """The engine could not commit, and what it holds may be less than it was told."""
+
+    code = "downstream_unavailable"
+    status = 503
+    retryable = True
+
+
+class DiskFull(OverLimit):
+    """There is no room on the disk for more messages."""
+
+    def __init__(self) -> None:
+        """Name the limit."""
+        super().__init__("The disk is full.", limit="disk", status=507)
+
+
+class Corrupt(PenstockError):
+    """Stored data is damaged in a way that would lose messages in silence; the files are left as they are."""
+
+    code = "not_ready"
+    status = 503
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic as the engine finds it at start."""
+
+    id: int
+    name: str
+    plain: int = 0
+    keyed: int = 0
+    bytes: int = 0
+    delayed: int = 0
+    dead: int = 0
+    dead_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What an engine holds at start."""
+
+    boot: int
+    key: bytes
+    seq: int = 0
+    topic_number: int = 0
+    topics: Sequence[StoredTopic] = ()
+    # Every lease, and as many delays as fit; the first delay that does not (Unix ms), if any.
+    states: Sequence[Loaded] = ()
+    later: int | None = None
+    claims_next: int = 0
+    claims: Iterable[tuple[int, bytes, int]] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which messages of a topic to show."""
+
+    topic: int
+    state: str
+    limit: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadPage:
+    """Which dead letters to show: those of a topic (or all), with a reason (or any), after a seq."""
+
+    topic: int | None
+    reason: str | None
+    after: int
+    limit: int
+
+
+class Engine(Protocol):
+    """Keeps messages. `commit` and `trim` are called by the one writer, the rest by readers."""
+
+    name: str
+    durable: bool
+
+    def open(self, delays_max: int) -> Opened:
+        """Begin a life: raise the boot counter durably and say what is there. Raises Corrupt."""
+
+    def close(self) -> None:
+        """End in good order; safe to call twice."""
+
+    def prepare(self, batch: Batch) -> None:
+        """Do on the loop what needs no disk, before a batch is committed."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch in one step. Raises DiskFull when nothing was written, EngineFailed when nobody knows."""
+
+    def idle(self) -> None:
+        """Use a quiet moment of the writer."""
+
+    def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
+        """Read un-keyed messages that wait to be delivered, in order."""
+
+    def next_of_key(self, topic: int, key: str, after: int, limit: int) -> list[Loaded]:
+        """Read a key's next messages, whatever their state."""
+
+    def key_heads(self, topic: int, after: str, limit: int) -> list[Loaded]:
+        """Read the first message of each key, in order of the keys."""
+
+    def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
+        """Read un-keyed messages whose delay ends by then, and when the next one's does."""
+
+    def expired(self, now: int, limit: int) -> list[Loaded]:
+        """Read messages whose time to live is over."""
+
+    def rows(self, seqs: Sequence[int]) -> dict[int, Row]:
+        """Read whole rows; one that is damaged or gone is missing from the answer."""
+
+    def trace(self, seq: int) -> Trace:
+        """Say what is known of a message."""
+
+    def claim(self, n: int) -> Claim | None:
+        """Read a claim on an idem_key."""
+
+    def peek(self, page: Page) -> list[Loaded]:
+        """Read messages of one state, oldest first."""
+
+    def oldest(self, topic: int) -> int | None:
+        """Say when the oldest living message of a topic was sent."""
+
+    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Row]:
+        """Read a topic's living messages in a range of seq, leased or not."""
+
+    def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:
+        """Read dead letters, oldest first."""
+
+    def dead_count(self, page: DeadPage) -> int:
+        """Count dead letters, at most `limit`."""
+
+    def dead_old(self, before: int, limit: int) -> list[tuple[int, int, int]]:
+        """Name dead letters that died before then, oldest first: seq, topic, size."""
+
+    def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
+        """Forget a slice of settled receipts that are old or too many, and of claims below the floor; True: more."""
+
+    def check(self) -> list[str]:
+        """Look for damage in the background; returns what was found."""

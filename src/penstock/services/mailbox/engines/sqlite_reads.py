@@ -1,0 +1,250 @@
+"""The reading side of the sqlite engine: short statements on a connection of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from penstock.kernel.errors import Integrity
+from penstock.services.mailbox.engines import schema
+from penstock.services.mailbox.engines.engine import DeadPage, Page
+from penstock.services.mailbox.rows import Claim, Dead, Row, State, read_row, read_state
+from penstock.services.mailbox.shard import Trace
+from penstock.services.mailbox.window import Loaded
+
+_BUSY_MS: Final = 5000
+_read_claim: Final = msgspec.msgpack.Decoder(Claim).decode
+_read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
+# A window leaves out what is leased or delayed: those come by their deadlines.
+_WAITING: Final = "(s.kind IS NULL OR s.kind = 0)"
+_PEEKS: Final = {
+    "ready": f"m.topic = ?1 AND ({_WAITING} OR (s.kind = 2 AND s.until <= ?3))",
+    "inflight": "m.topic = ?1 AND s.kind = 1 AND ?3",
+    "delayed": "m.topic = ?1 AND s.kind = 2 AND s.until > ?3",
+}
+
+
+class SqliteReads:
+    """What can be asked of the file without writing to it."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, path: Path, vfs: str | None) -> None:
+        """Open the reading connection at the first question."""
+        self.path = path
+        self._vfs = vfs
+        self._reader: apsw.Connection | None = None
+        # Damaged rows that were met; the service counts and reports them.
+        self.damaged: list[int] = []
+
+    def _connect(self) -> apsw.Connection:
+        db = apsw.Connection(str(self.path), vfs=self._vfs)
+        db.set_busy_timeout(_BUSY_MS)
+        return db
+
+    def _ask(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        if self._reader is None:
+            self._reader = self._connect()
+            self._reader.execute("PRAGMA cache_size = -8192").fetchall()
+        return self._reader.execute(statement, values).fetchall()
+
+    def close_reader(self) -> None:
+        """End the reading connection."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close(force=True)
+
+    def _loaded(self, found: list[tuple[Any, ...]]) -> list[Loaded]:
+        return [(self._row(columns[:10]), self._state(columns[10:])) for columns in found]
+
+    def _row(self, columns: tuple[Any, ...]) -> Row:
+        """Read a row; a damaged one keeps its place but has no payload, so it can never be delivered."""
+        try:
+            return read_row(columns)
+        except Integrity:
+            seq, slot, topic, key, ts, expires = columns[:6]
+            self.damaged.append(seq)
+            text = None if key is None else key.decode(errors="replace")
+            return Row(
+                seq=seq, slot=slot & 4095, topic=topic, key=text, ts=ts, expires=expires, nonce=0, corr_id="", idem_key=None,
+                attrs={}, payload_hash=bytes(32), payload=b"",
+            )  # fmt: skip
+
+    def _state(self, columns: tuple[Any, ...]) -> State | None:
+        if columns[0] is None:
+            return None
+        try:
+            return read_state(columns)
+        except Integrity:
+            # Without its state the message is plainly ready: delivered once more rather than lost.
+            self.damaged.append(columns[0])
+            return None
+
+    # --- windows
+
+    def open_states(self, delays_max: int) -> tuple[list[Loaded], int | None]:
+        """Read every lease and the nearest delays; keyed ones all, because they hold their key back."""
+        leased = self._ask(f"{schema.WITH_STATE} WHERE s.kind = 1 OR (s.kind = 2 AND m.key IS NOT NULL)")
+        delayed = self._ask(
+            f"{schema.WITH_STATE} WHERE s.kind = 2 AND m.key IS NULL ORDER BY s.until LIMIT ?", (delays_max + 1,)
+        )
+        later = delayed[delays_max][12] if len(delayed) > delays_max else None
+        return self._loaded(leased + delayed[:delays_max]), later
+
+    def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
+        """Read un-keyed messages that wait to be delivered, in order."""
+        where = f"m.topic = ? AND m.key IS NULL AND m.seq > ? AND {_WAITING} ORDER BY m.seq LIMIT ?"
+        found = self._ask(f"{schema.WITH_STATE} WHERE {where}", (topic, after, limit))
+        return self._loaded(_within(found, bytes_max))
+
+    def next_of_key(self, topic: int, key: str, after: int, limit: int) -> list[Loaded]:
+        """Read a key's next messages."""
+        where = "m.topic = ? AND m.key = ? AND m.seq > ? ORDER BY m.seq LIMIT ?"
+        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (topic, key.encode(), after, limit)))
+
+    def key_heads(self, topic: int, after: str, limit: int) -> list[Loaded]:
+        """Hop from key to key along the index."""
+        heads: list[Loaded] = []
+        key = after.encode()
+        while len(heads) < limit:
+            found = self._ask(
+                f"{schema.WITH_STATE} WHERE m.topic = ? AND m.key > ? ORDER BY m.topic, m.key, m.seq LIMIT 1",
+                (topic, key),
+            )
+            if not found:
+                break
+            key = found[0][3]
+            heads += self._loaded(found)
+        return heads
+
+    def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
+        """Read un-keyed messages whose delay ends by then, and when the next one's does."""
+        where = "s.kind = 2 AND m.key IS NULL ORDER BY s.until LIMIT ?"
+        found = self._ask(f"{schema.WITH_STATE} WHERE {where}", (limit + 1,))
+        later = found[limit][12] if len(found) > limit else None
+        return self._loaded([columns for columns in found[:limit] if columns[12] <= until]), later
+
+    def expired(self, now: int, limit: int) -> list[Loaded]:
+        """Read messages whose time to live is over."""
+        where = (
+            "m.expires IS NOT NULL AND m.expires <= ? AND (s.kind IS NULL OR s.kind <> 1) ORDER BY m.expires LIMIT ?"
+        )
+        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (now, limit)))
+
+    # --- single messages
+
+    def rows(self, seqs: Sequence[int]) -> dict[int, Row]:
+        """Read whole rows; one that is damaged or gone is missing from the answer."""
+        rows: dict[int, Row] = {}
+        for seq in seqs:
+            for columns in self._ask(f"SELECT {schema.ROW_COLUMNS} FROM msg WHERE seq = ?", (seq,)):  # noqa: S608
+                try:
+                    rows[seq] = read_row(columns)
+                except Integrity:
+                    self.damaged.append(seq)
+        return rows
+
+    def trace(self, seq: int) -> Trace:
+        """Say what is known of a message."""
+        for (gen,) in self._ask("SELECT gen FROM acked WHERE seq = ?", (seq,)):
+            return Trace("purged") if gen < 0 else Trace("acked", gen)
+        for table in ("msg", "dead"):
+            for columns in self._ask(f"SELECT {schema.ROW_COLUMNS} FROM {table} WHERE seq = ?", (seq,)):  # noqa: S608
+                return Trace("here", 0, self._row(columns).msg_id)
+        return Trace("none")
+
+    def claim(self, n: int) -> Claim | None:
+        """Read a claim on an idem_key."""
+        for (raw,) in self._ask("SELECT claim FROM dedup WHERE n = ?", (n,)):
+            return _read_claim(raw)
+        return None
+
+    # --- looking
+
+    def peek(self, page: Page) -> list[Loaded]:
+        """Read messages of one state, oldest first."""
+        if page.state == "dlq":
+            found = self.dead(DeadPage(page.topic, None, 0, page.limit))
+            return [(row, State(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
+        where = f"{_PEEKS[page.state]} ORDER BY m.seq LIMIT ?2"
+        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (page.topic, page.limit, page.now)))
+
+    def oldest(self, topic: int) -> int | None:
+        """Say when the oldest living message of a topic was sent."""
+        plain = "SELECT min(seq) FROM msg INDEXED BY msg_plain WHERE topic = ?1 AND key IS NULL"
+        keyed = "SELECT min(seq) FROM msg INDEXED BY msg_keyed WHERE topic = ?1 AND key IS NOT NULL"
+        found = self._ask(f"SELECT ts FROM msg WHERE seq IN (({plain}), ({keyed})) ORDER BY seq LIMIT 1", (topic,))  # noqa: S608
+        return found[0][0] if found else None
+
+    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Row]:
+        """Read a topic's living messages in a range of seq, leased or not."""
+        where = "topic = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+        found = self._ask(f"SELECT {schema.ROW_COLUMNS} FROM msg WHERE {where}", (topic, after, up_to, limit))  # noqa: S608
+        return [self._row(columns) for columns in found]
+
+    # --- dead letters
+
+    def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:
+        """Read dead letters, oldest first."""
+        found = self._ask(
+            f"SELECT {schema.ROW_COLUMNS}, reason, at, attempts, hist FROM dead WHERE {_dead_where(page)} "  # noqa: S608
+            "ORDER BY seq LIMIT ?4",
+            _dead_values(page),
+        )
+        return [
+            (
+                self._row(columns[:10]),
+                Dead(columns[0], columns[10], columns[11], columns[12], _read_history(columns[13])),
+            )
+            for columns in found
+        ]
+
+    def dead_count(self, page: DeadPage) -> int:
+        """Count dead letters, at most `limit`."""
+        statement = f"SELECT count(*) FROM (SELECT 1 FROM dead WHERE {_dead_where(page)} LIMIT ?4)"  # noqa: S608
+        return int(self._ask(statement, _dead_values(page))[0][0])
+
+    def dead_old(self, before: int, limit: int) -> list[tuple[int, int, int]]:
+        """Name dead letters that died before then, oldest first: seq, topic, size."""
+        found = self._ask("SELECT seq, topic, size FROM dead WHERE at < ? ORDER BY at LIMIT ?", (before, limit))
+        return [(seq, topic, size) for seq, topic, size in found]
+
+    # --- damage
+
+    def check(self) -> list[str]:
+        """Run SQLite's own check, and compare every index with its table; on a connection of its own, it takes long."""
+        db = self._connect()
+        try:
+            faults = [str(text) for (text,) in db.execute("PRAGMA quick_check(10)").fetchall() if text != "ok"]
+            for name, statement in schema.INDEX_CHECKS:
+                # One statement sees one moment: commits go on meanwhile.
+                rows, entries = db.execute(statement).fetchall()[0]
+                if rows != entries:
+                    faults.append(f"{name} has {entries} entries for {rows} rows")
+            return faults
+        finally:
+            db.close(force=True)
+
+
+def _within(found: list[tuple[Any, ...]], bytes_max: int) -> list[tuple[Any, ...]]:
+    """Cut a window where its payloads get too large; at least one row stays."""
+    total = 0
+    for place, columns in enumerate(found):
+        total += columns[6]
+        if total > bytes_max and place:
+            return found[:place]
+    return found
+
+
+def _dead_where(page: DeadPage) -> str:
+    topic = "?1 IS NULL" if page.topic is None else "topic = ?1"
+    return f"{topic} AND (?2 IS NULL OR reason = ?2) AND seq > ?3"
+
+
+def _dead_values(page: DeadPage) -> tuple[Any, ...]:
+    return page.topic, page.reason, page.after, page.limit

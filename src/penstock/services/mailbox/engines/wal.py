@@ -1,0 +1,100 @@
+"""The check of a write-ahead log before SQLite recovers it.
+
+SQLite ends recovery at the first bad frame and says nothing of what came after. With every commit synced, at most
+the last one can be torn; a bad frame with two or more commits behind it is damage to synced data, and recovering
+would lose acknowledged messages in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from penstock.services.mailbox.engines.engine import Corrupt
+
+_HEADER: Final = struct.Struct(">IIIIIIII")
+_FRAME: Final = struct.Struct(">IIIIII")
+_MAGIC: Final = 0x377F0682
+_COMMITS_AFTER_MAX: Final = 1
+_FILL_BYTES: Final = 1 << 20
+
+
+def check_wal(database: Path) -> None:
+    """Raise Corrupt when recovery would drop commits that were synced; touch nothing."""
+    path = Path(f"{database}-wal")
+    if not path.exists():
+        return
+    bad = damaged_frame(path.read_bytes())
+    if bad is not None:
+        raise Corrupt(f"Frame {bad} of the write-ahead log is damaged, and commits follow it.", where="wal", frame=bad)
+
+
+def fill_wal(database: Path, size: int) -> None:
+    """Let the log be as large as it will get, in written zeros: a commit then syncs data, and not a file that grew.
+
+    Zeros are no frame, so SQLite ends its recovery before them; afterwards it overwrites the log in place.
+    """
+    with Path(f"{database}-wal").open("ab") as file:
+        missing = size - file.tell()
+        file.writelines(bytes(_FILL_BYTES) for _ in range(0, missing, _FILL_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def damaged_frame(data: bytes) -> int | None:
+    """Return the number of a bad frame that at least two commits follow, if there is one."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, _, page_bytes, _, salt1, salt2, sum1, sum2 = _HEADER.unpack_from(data)
+    big = magic & 1
+    if magic & ~1 != _MAGIC or not 512 <= page_bytes <= 65_536:
+        return None if not any(data[: _HEADER.size]) else _whole_log(data)
+    running = _checksum(data[:24], big, (0, 0))
+    if running != (sum1, sum2):
+        return _whole_log(data)
+    frames = (len(data) - _HEADER.size) // (_FRAME.size + page_bytes)
+    for number in range(frames):
+        at = _HEADER.size + number * (_FRAME.size + page_bytes)
+        _, _, one, two, frame1, frame2 = _FRAME.unpack_from(data, at)
+        if (one, two) != (salt1, salt2):
+            # The frame of an earlier round, unless it was damaged itself and more of this round follow.
+            return number if _commits(data, number + 1, page_bytes, (salt1, salt2)) > _COMMITS_AFTER_MAX else None
+        running = _checksum(data[at : at + 8], big, running)
+        running = _checksum(data[at + _FRAME.size : at + _FRAME.size + page_bytes], big, running)
+        if running != (frame1, frame2):
+            return number if _commits(data, number, page_bytes, (salt1, salt2)) > _COMMITS_AFTER_MAX else None
+    return None
+
+
+def _whole_log(data: bytes) -> int | None:
+    """Judge a log whose header is damaged: SQLite would ignore all of it."""
+    for page_bytes in (4096, 1024, 2048, 8192, 512, 16_384, 32_768, 65_536):
+        if len(data) >= _HEADER.size + _FRAME.size + page_bytes:
+            salts = struct.unpack_from(">II", data, _HEADER.size + 8)
+            if _commits(data, 0, page_bytes, salts) > _COMMITS_AFTER_MAX:
+                return 0
+    return None
+
+
+def _commits(data: bytes, first: int, page_bytes: int, salts: tuple[int, ...]) -> int:
+    """Count frames from `first` on that end a commit of this round."""
+    return sum(1 for _, size, *found in _frames(data, first, page_bytes) if size and tuple(found[:2]) == salts)
+
+
+def _frames(data: bytes, first: int, page_bytes: int) -> Iterator[tuple[int, ...]]:
+    step = _FRAME.size + page_bytes
+    for at in range(_HEADER.size + first * step, len(data) - step + 1, step):
+        yield _FRAME.unpack_from(data, at)
+
+
+def _checksum(data: bytes, big: int, start: tuple[int, int]) -> tuple[int, int]:
+    """Go on with SQLite's checksum over these bytes."""
+    one, two = start
+    words = struct.unpack(f"{'>' if big else '<'}{len(data) // 4}I", data)
+    for place in range(0, len(words), 2):
+        one = (one + words[place] + two) & 0xFFFFFFFF
+        two = (two + words[place + 1] + one) & 0xFFFFFFFF
+    return one, two

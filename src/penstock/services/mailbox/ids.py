@@ -1,0 +1,98 @@
+"""Names that route themselves: slots, msg_ids and receipts. Pure.
+
+A msg_id is a UUIDv7 whose random part carries seq and slot, and a receipt carries slot, seq, boot and lease
+generation under a keyed tag: whoever holds one needs no directory to find the message.
+"""
+
+from __future__ import annotations
+
+import struct
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
+from typing import Final, NamedTuple
+
+from blake3 import blake3
+
+SLOTS: Final = 4096
+SEQ_MAX: Final = (1 << 46) - 1
+NONCE_MAX: Final = (1 << 16) - 1
+BOOT_SHIFT: Final = 40
+"""A generation is boot << 40 | lease counter: two lives of a node never hand out the same one."""
+
+_HALVES: Final = struct.Struct(">QQ")
+_RECEIPT: Final = struct.Struct(">BHQQ")
+_RECEIPT_VERSION: Final = 1
+_TAG_BYTES: Final = 8
+_RECEIPT_CHARS: Final = 36
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
+_MARKS: Final = 7 << 76 | 2 << 62
+_MARKS_MASK: Final = 15 << 76 | 3 << 62
+_LOW: Final = (1 << 62) - 1
+
+
+class MessageName(NamedTuple):
+    """What a msg_id says."""
+
+    ts: int
+    seq: int
+    slot: int
+    nonce: int
+
+
+def slot_of(topic: str, key: str | None) -> int:
+    """Place a message: a stable hash that is stored with it and never changes."""
+    name = topic if key is None else f"{topic}\0{key}"
+    return int.from_bytes(blake3(name.encode()).digest(4), "big") % SLOTS
+
+
+def make_msg_id(ts: int, seq: int, slot: int, nonce: int) -> str:
+    """Write a UUIDv7 that sorts by time, then by seq."""
+    bits = seq << 28 | slot << 16 | nonce
+    digits = _HALVES.pack(ts << 16 | 0x7000 | bits >> 62, 2 << 62 | bits & _LOW).hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def read_msg_id(text: str) -> MessageName | None:
+    """Read a msg_id; None when it cannot be one of ours."""
+    if len(text) != 36 or text[8] != "-" or not text.isascii():
+        return None
+    try:
+        value = int(text.replace("-", ""), 16)
+    except ValueError:
+        return None
+    if value & _MARKS_MASK != _MARKS:
+        return None
+    bits = (value >> 64 & 0xFFF) << 62 | value & _LOW
+    name = MessageName(value >> 80, bits >> 28, bits >> 16 & SLOTS - 1, bits & NONCE_MAX)
+    return name if make_msg_id(*name) == text else None
+
+
+class Receipts:
+    """Makes and reads receipts under one key."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        """Take the 32-byte key that the data directory holds."""
+        self._key = key
+
+    def make(self, slot: int, seq: int, gen: int) -> str:
+        """Write the receipt of one lease."""
+        body = _RECEIPT.pack(_RECEIPT_VERSION, slot, seq, gen)
+        raw = b2a_base64(body + blake3(body, key=self._key).digest(_TAG_BYTES), newline=False)
+        return raw.translate(_TO_URL).decode()
+
+    def read(self, text: str) -> tuple[int, int] | None:
+        """Return seq and generation of a receipt that is ours, else None."""
+        if len(text) != _RECEIPT_CHARS or not text.isascii():
+            return None
+        try:
+            raw = a2b_base64(text.encode().translate(_FROM_URL), strict_mode=True)
+        except Base64Error:
+            return None
+        body = raw[: _RECEIPT.size]
+        if blake3(body, key=self._key).digest(_TAG_BYTES) != raw[_RECEIPT.size :]:
+            return None
+        version, _slot, seq, gen = _RECEIPT.unpack(body)
+        return (seq, gen) if version == _RECEIPT_VERSION else None

@@ -1,0 +1,92 @@
+"""Carries out what a shard wants to read, and hands it what was found."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.errors import PenstockError
+from penstock.kernel.log import Log
+from penstock.services.mailbox.window import FOLLOWERS_MAX, REFILL, Load
+
+if TYPE_CHECKING:
+    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.shard import Shard
+
+_WINDOW_BYTES: Final = 8 << 20
+
+
+async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
+    """Read for one shard; whatever happens, the shard hears that the read is over."""
+    # Removals in any shard matter: heads of keys and delays are read for all of them.
+    others = [other for other in room.shards if other is not shard] if wanted.kind in ("keys", "due") else []
+    for other in others:
+        other.begin_scan()
+    try:
+        await _LOADS[wanted.kind](room, shard, wanted)
+    except PenstockError as error:
+        _give_up(shard, wanted)
+        Log(room.inventory.service).warning("mailbox.load_failed", kind=wanted.kind, detail=error.detail)
+    finally:
+        shard.load_ended(wanted)
+        for other in others:
+            other.scan_ended()
+        room.look_after_all()
+
+
+async def _window(room: Mailroom, shard: Shard, wanted: Load) -> None:
+    lane = wanted.lane
+    assert lane is not None
+    rows = await room.ask(room.engine.window, lane.topic.id, lane.tail, REFILL, _WINDOW_BYTES)
+    whole = sum(len(row.payload) for row, _ in rows) < _WINDOW_BYTES // 2
+    shard.window_loaded(lane, rows, exhausted=len(rows) < REFILL and whole, now=room.now())
+    if lane.topic.cold:
+        lane.topic.cold = False
+
+
+async def _key(room: Mailroom, shard: Shard, wanted: Load) -> None:
+    lane = wanted.lane
+    assert lane is not None
+    line = lane.keys[wanted.key]
+    after = line.followers[-1].seq if line.followers else line.released
+    rows = await room.ask(room.engine.next_of_key, lane.topic.id, wanted.key, after, FOLLOWERS_MAX)
+    shard.key_loaded(lane, wanted.key, rows, room.now())
+
+
+async def _keys(room: Mailroom, _shard: Shard, wanted: Load) -> None:
+    topic = wanted.topic
+    assert topic is not None
+    heads = await room.ask(room.engine.key_heads, topic.id, topic.keys_cursor, REFILL)
+    now = room.now()
+    for row, state in heads:
+        room.shard_of(row.slot).key_found(row, state, now)
+    topic.keys_loading = False
+    if len(heads) < REFILL:
+        topic.keys_cursor = ""
+        topic.keys_more = topic.keys_missed
+    else:
+        topic.keys_cursor = heads[-1][0].key or ""
+
+
+async def _due(room: Mailroom, shard: Shard, _wanted: Load) -> None:
+    rows, later = await room.ask(room.engine.due, room.now().wall, REFILL)
+    now = room.now()
+    shard.disk_due = min(shard.disk_due, math.inf if later is None else now.mono + max(0, later - now.wall))
+    for row, state in rows:
+        room.shard_of(row.slot).due_loaded([(row, state)], math.inf, now)
+
+
+def _give_up(shard: Shard, wanted: Load) -> None:
+    """Let a later receiver ask again."""
+    if wanted.kind == "window" and wanted.lane is not None:
+        wanted.lane.loading, wanted.lane.more = False, True
+    elif wanted.kind == "keys" and wanted.topic is not None:
+        wanted.topic.keys_loading = False
+    elif wanted.kind == "key" and wanted.lane is not None:
+        wanted.lane.keys[wanted.key].loading = False
+        wanted.lane.stalled.append(wanted.key)
+    elif wanted.kind == "due":
+        shard.disk_due = 0.0
+
+
+_LOADS: Final = {"window": _window, "key": _key, "keys": _keys, "due": _due}

@@ -1,0 +1,59 @@
+"""The Rebalancer: cuts the slots into another number of shards, without losing or rewriting a message."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.kernel.child import Child
+from penstock.kernel.log import Log
+
+if TYPE_CHECKING:
+    from penstock.kernel.watch import Watch
+    from penstock.services.mailbox.mailroom import Mailroom
+
+_DRAIN_STEP_S = 0.002
+
+
+class Rebalancer:
+    """Watches `ready_shards`; a change stops intake, lets everything drain, rebinds and goes on."""
+
+    def __init__(self, room: Mailroom, wanted: Watch[int]) -> None:
+        """Follow the wanted number of shards."""
+        self._room = room
+        self._wanted = wanted
+        self._log = Log(room.inventory.service)
+        self._rebinds = room.inventory.metrics.counter("rebalances_total", "Changes of the number of shards.")
+
+    async def run(self, child: Child) -> None:
+        """Rebind at each change, until the service drains."""
+        changed = asyncio.Event()
+        undo = (self._wanted.on_change(changed.set), child.shutdown.on_drain(changed.set))
+        try:
+            while not child.shutdown.draining:
+                if self._wanted.value != len(self._room.shards) and self._room.writer.ready:
+                    await self._rebind(child, self._wanted.value)
+                await changed.wait()
+                changed.clear()
+        finally:
+            for forget in undo:
+                forget()
+
+    async def _rebind(self, child: Child, shards: int) -> None:
+        room = self._room
+        began = child.clock.monotonic()
+        room.switching = True
+        try:
+            while not room.quiet:
+                await room.writer.flushed()
+                if await child.shutdown.sleep(_DRAIN_STEP_S):
+                    return
+            room.rebind(shards)
+        finally:
+            room.switching = False
+        self._rebinds.value += 1
+        elapsed_ms = round((child.clock.monotonic() - began) * 1000)
+        self._log.info("shards.rebound", shards=shards, elapsed_ms=elapsed_ms)
+        for topic in list(room.books.topics.values()):
+            if topic.waiters:
+                room.wake(topic)

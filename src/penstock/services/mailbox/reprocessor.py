@@ -1,0 +1,115 @@
+"""The DLQ Reprocessor: sends dead letters back as new messages, in slices and at a bounded rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.backoff import Doubling
+from penstock.kernel.channel import Channel
+from penstock.kernel.child import Child
+from penstock.kernel.errors import Busy, Closed, PenstockError
+from penstock.kernel.log import Log
+from penstock.services.mailbox.engines.engine import DeadPage
+from penstock.services.mailbox.ids import slot_of
+from penstock.services.mailbox.jobs import Draft, SendJob
+from penstock.services.mailbox.rows import Dead, Row
+
+if TYPE_CHECKING:
+    from penstock.services.mailbox.mailroom import Mailroom
+
+SLICE: Final = 100
+_REFUSED: Final = Doubling(0.05, 0.1, cap_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Which dead letters to send back, and where to; None is where each came from."""
+
+    page: DeadPage
+    to: str | None
+    corr_id: str
+
+
+class Reprocessor:
+    """Works off the `reproc` channel."""
+
+    def __init__(self, room: Mailroom, reproc: Channel[Redrive]) -> None:
+        """Send through the same workers as everybody else."""
+        self._room = room
+        self.reproc = reproc
+        self._log = Log(room.inventory.service)
+        self._moved = room.inventory.metrics.counter("dlq_redriven_total", "Dead letters sent back.")
+        # Redrives taken on and not finished.
+        self.open = 0
+
+    def submit(self, redrive: Redrive) -> None:
+        """Take a redrive on, or say Busy."""
+        try:
+            self.reproc.try_send(redrive)
+        except Busy as error:
+            self._log.warning("reproc_queue_full", corr_id=redrive.corr_id)
+            raise Busy("Too many redrives are waiting.", queue="reproc", reason="reproc_queue_full") from error
+        self.open += 1
+
+    async def run(self, child: Child) -> None:
+        """Work until the service drains; what is left stays a dead letter."""
+        while not child.shutdown.draining:
+            try:
+                redrive = await self.reproc.recv()
+            except Closed:
+                return
+            try:
+                await self._redrive(redrive, child)
+            except PenstockError as error:
+                self._log.warning("redrive.failed", detail=error.detail, corr_id=redrive.corr_id)
+            finally:
+                self.open -= 1
+
+    async def _redrive(self, redrive: Redrive, child: Child) -> None:
+        room, left, page = self._room, redrive.page.limit, redrive.page
+        attempt = 0
+        while left and not child.shutdown.draining:
+            found = await room.ask(room.engine.dead, replace(page, limit=min(left, SLICE)))
+            if not found:
+                return
+            moved = await self._send_back(found, redrive)
+            self._moved.value += moved
+            left -= moved
+            page = replace(page, after=found[-1][0].seq)
+            attempt = attempt + 1 if moved < len(found) else 0
+            pause_s = _REFUSED.delay(attempt, room.rng) if attempt else len(found) / room.options.reprocess_rps
+            if len(found) == SLICE or attempt:
+                await child.shutdown.sleep(pause_s)
+
+    async def _send_back(self, found: list[tuple[Row, Dead]], redrive: Redrive) -> int:
+        """Make new messages of dead letters; each replaces its dead letter in one commit."""
+        room = self._room
+        groups: dict[int, list[Draft]] = {}
+        for row, dead in found:
+            draft = self._draft(row, dead, redrive)
+            if draft is not None:
+                groups.setdefault(room.worker_of(draft.slot).index, []).append(draft)
+        results: list[m.SendResult] = []
+        for index, drafts in groups.items():
+            part: list[m.SendResult | None] = [None] * len(drafts)
+            for place, draft in enumerate(drafts):
+                draft.place = place
+            job = SendJob(drafts, part, None, redrive.corr_id)
+            try:
+                room.workers[index].offer(job)
+                results += await job.reply
+            except PenstockError as error:
+                self._log.info("redrive.refused", detail=error.detail, corr_id=redrive.corr_id)
+        return sum(isinstance(result.msg_id, str) for result in results)
+
+    def _draft(self, row: Row, dead: Dead, redrive: Redrive) -> Draft | None:
+        topic = self._room.books.by_id.get(row.topic)
+        if topic is None or row.damaged:
+            return None  # its bytes are damaged: it stays where it can be looked at
+        name = redrive.to or topic.name
+        send = m.Send(name, row.payload, attrs=row.attrs, key=row.key, idem_key=row.idem_key)
+        draft = Draft(send, slot_of(name, row.key), row.payload_hash, row.corr_id)
+        draft.redrive = (row, dead)
+        return draft

@@ -1,0 +1,234 @@
+"""HTTP to the contract and back; no decisions. The three hot routes go straight to the desk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.contracts import mailbox as m
+from penstock.contracts.call import Call, Origin
+from penstock.kernel.errors import Malformed
+from penstock.net.message import Response, StreamResponse
+from penstock.net.route import Route
+from penstock.services.mailbox import bodies
+from penstock.services.mailbox.desk import Bearings
+from penstock.services.mailbox.stream import RecvStream
+
+if TYPE_CHECKING:
+    from penstock.net.message import Request
+    from penstock.services.mailbox.api import MailboxApi
+    from penstock.services.mailbox.authority import Authority
+    from penstock.services.mailbox.desk import Desk
+    from penstock.services.mailbox.jobs import RecvJob
+    from penstock.services.mailbox.mailroom import Mailroom
+
+_encode: Final = msgspec.json.Encoder().encode
+_NDJSON: Final = b"application/x-ndjson"
+_FULL: Final = ((b"X-Inflight-Full", b"1"),)
+_COMMON: Final = (
+    "malformed",
+    "unauthenticated",
+    "expired",
+    "forbidden",
+    "over_limit",
+    "unsupported",
+    "not_ready",
+    "internal",
+)
+_STREAM_S: Final = 86_400.0
+Convert = Callable[[Any, str | None], Any]
+
+
+class MailboxRoutes:
+    """Every route of the mailbox."""
+
+    def __init__(self, room: Mailroom, desk: Desk, api: MailboxApi, authority: Authority) -> None:
+        """Stand in front of these."""
+        self._room = room
+        self._desk = desk
+        self._api = api
+        self._authority = authority
+
+    def routes(self) -> list[Route]:
+        """Describe the routes; OpenAPI and the router read the same description."""
+        post, get = _describe("POST"), _describe("GET")
+        sending = ("conflict", "integrity", "busy", "timeout", "downstream_unavailable")
+        settling = ("not_found", "conflict", "busy", "timeout", "downstream_unavailable")
+        return [
+            post("/v1/send", self._send, "send", "Store a message.", m.Send, m.Sent, sending),
+            post("/v1/send/batch", self._send_batch, "send", "Store up to 256.", m.SendBatch, m.SentBatch, sending),
+            post("/v1/send/{topic}", self._send_raw, "send", "Store the raw body as a message.", None, m.Sent, sending),
+            post("/v1/recv", self._recv, "recv", "Lease messages.", bodies.RecvIn, bodies.Received, ("busy", "timeout")),
+            post("/v1/recv/stream", self._stream, "recv", "Lease messages as they come.", bodies.StreamIn, None, ("busy",)),
+            *(
+                post(path + tail, self._settler(op, convert), op, text, body, answer, settling)
+                for paths, op, text, body, answer, convert in _SETTLEMENTS
+                for path in paths
+                for tail in ("", "/{msg_id}")
+            ),
+            get("/v1/topics", self._topics, "recv", "Count every topic.", None, m.TopicList, ()),
+            get("/v1/topics/{topic}", self._topic, "recv", "Count one topic.", None, m.TopicStats, ("not_found",)),
+            get("/v1/topics/{topic}/peek", self._peek, "recv", "Look without taking.", None, m.PeekedList, ()),
+            post("/v1/topics/{topic}/purge", self._purge, "admin", "Remove what waits.", None, m.Purged, ("busy",)),
+            get("/v1/dlq", self._dlq, "admin", "Page through dead letters.", None, m.DlqPage, ()),
+            post("/v1/dlq/reprocess", self._reprocess, "admin", "Send dead letters back.", m.Reprocess, m.Reprocessing, ("busy",)),
+        ]  # fmt: skip
+
+    # --- authority
+
+    def _call(self, request: Request) -> Call:
+        given = request.headers.get(b"authorization", b"")
+        token = given[7:].decode("ascii", "replace") if given[:7].lower() == b"bearer " else ""
+        origin = Origin(request.method, request.route.path, request.peer.host)
+        return Call(token, request.corr_id, request.traceparent or "", origin=origin)
+
+    def _allowed(
+        self, request: Request, op: str, topic: str, act: Callable[[], asyncio.Future[Any]]
+    ) -> asyncio.Future[Any] | Awaitable[Any]:
+        """Act at once when the capability can be judged at once."""
+        if self._authority.open:
+            return act()
+        waiting = self._authority.allow(self._call(request), op, topic)
+        return act() if waiting is None else _after(waiting, act)
+
+    # --- send and recv
+
+    def _send(self, request: Request, send: m.Send) -> Any:  # noqa: ANN401 - typed by its caller
+        bearings = _bearings(request)
+        return self._allowed(request, "send", send.topic, lambda: self._desk.send(send, bearings))
+
+    def _send_raw(self, request: Request) -> Any:  # noqa: ANN401 - typed by its caller
+        headers = request.headers
+        kind = headers.get(b"content-type")
+        value = {
+            "topic": request.params["topic"],
+            "payload_b64": request.body,
+            "idem_key": _text(headers.get(b"idempotency-key")),
+            "payload_hash": _text(headers.get(b"x-payload-hash")),
+            "attrs": {} if kind is None else {"content-type": _text(kind)},
+        }
+        return self._send(request, _convert(value, m.Send))
+
+    async def _send_batch(self, request: Request, batch: m.SendBatch) -> m.SentBatch:
+        return await self._api.send_many(batch, self._call(request), _bearings(request))
+
+    def _recv(self, request: Request, recv: bodies.RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
+        return self._allowed(request, "recv", recv.topic, lambda: self._start_recv(request, recv).reply)
+
+    def _start_recv(self, request: Request, recv: bodies.RecvIn) -> RecvJob:
+        visibility_ms = recv.visibility_ms or self._room.options.default_visibility_ms
+        asked = m.Recv(recv.topic, recv.max_messages, visibility_ms, recv.wait_ms, recv.max_bytes)
+        job = self._desk.recv(asked, _bearings(request))
+        job.render = _render_received
+        return job
+
+    async def _stream(self, request: Request, asked: bodies.StreamIn) -> StreamResponse:
+        waiting = self._authority.allow(self._call(request), "recv", asked.topic)
+        if waiting is not None:
+            await waiting
+        self._desk.check_intake()
+        visibility_ms = asked.visibility_ms or self._room.options.default_visibility_ms
+        recv = m.Recv(asked.topic, asked.max_messages, visibility_ms, 0, asked.max_bytes)
+        stream = RecvStream(self._room, self._desk, recv, asked.max_inflight)
+        return StreamResponse(200, stream.lines(_bearings(request)), _NDJSON)
+
+    # --- settlements
+
+    def _settler(self, op: str, convert: Convert) -> Callable[[Request, Any], Any]:
+        def settle(request: Request, body: Any) -> Any:  # noqa: ANN401 - typed by its caller
+            value = convert(body, request.params.get("msg_id"))
+            if isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch):
+                return getattr(self._api, _BATCHES[type(value)])(value, self._call(request))
+            if self._authority.open:
+                return self._desk.settle(value, _bearings(request))
+            return self._settle_guarded(request, op, value)
+
+        return settle
+
+    async def _settle_guarded(self, request: Request, op: str, value: m.Settlement) -> Any:  # noqa: ANN401 - typed by its caller
+        waiting = self._authority.allow(self._call(request), op, await self._api.topic_of(value.msg_id))
+        if waiting is not None:
+            await waiting
+        return await self._desk.settle(value, _bearings(request))
+
+    # --- looking and the operator
+
+    async def _topics(self, request: Request) -> m.TopicList:
+        return await self._api.topics(m.GetTopics(), self._call(request))
+
+    async def _topic(self, request: Request) -> m.TopicStats:
+        return await self._api.topic(_convert({"topic": request.params["topic"]}, m.GetTopic), self._call(request))
+
+    async def _peek(self, request: Request) -> m.PeekedList:
+        asked = {**request.query_params(), "topic": request.params["topic"]}
+        return await self._api.peek(_convert(asked, m.Peek), self._call(request))
+
+    async def _purge(self, request: Request) -> m.Purged:
+        return await self._api.purge(_convert({"topic": request.params["topic"]}, m.Purge), self._call(request))
+
+    async def _dlq(self, request: Request) -> m.DlqPage:
+        return await self._api.dlq(_convert(request.query_params(), m.GetDlq), self._call(request))
+
+    async def _reprocess(self, request: Request, asked: m.Reprocess) -> Response:
+        return Response(202, _encode(await self._api.reprocess(asked, self._call(request))))
+
+
+def _describe(method: str) -> Callable[..., Route]:
+    def route(*columns: Any) -> Route:  # noqa: ANN401 - typed by its caller
+        path, handler, op, summary, body, answer, errors = columns
+        return Route(
+            method=method,
+            path=path,
+            handler=handler,
+            op=op,
+            summary=summary,
+            body=body,
+            answer=answer,
+            errors=(*_COMMON, *errors),
+            deadline_s=_STREAM_S if path.endswith("/stream") else None,
+        )
+
+    return route
+
+
+_SETTLEMENTS: Final = (
+    (("/v1/ack", "/ack"), "ack", "Settle for good.", bodies.AckIn, m.Acked, bodies.as_ack),
+    (("/v1/nack", "/nack"), "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),
+    (("/v1/extend",), "recv", "Lengthen a lease.", bodies.ExtendIn, m.Extended, bodies.as_extend),
+)
+_BATCHES: Final = {m.AckBatch: "ack_batch", m.NackBatch: "nack_batch", m.ExtendBatch: "extend_batch"}
+
+
+def _render_received(received: m.Received) -> Response:
+    body = _encode(bodies.Received(received.messages))
+    return Response(200, body, headers=_FULL if received.inflight_full else ())
+
+
+def _bearings(request: Request) -> Bearings:
+    strict = request.headers.get(b"x-idempotency-mode") == b"409-conflict"
+    return Bearings(request.corr_id, request.deadline, strict=strict)
+
+
+async def _after(waiting: Awaitable[None], act: Callable[[], asyncio.Future[Any]]) -> Any:  # noqa: ANN401 - typed by its caller
+    await waiting
+    return await act()
+
+
+def _text(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise Malformed("A header is not UTF-8.") from exc
+
+
+def _convert(value: dict[str, Any], kind: type) -> Any:  # noqa: ANN401 - typed by its caller
+    """Read a value from a path, a query or headers by the same rules as a body; numbers come as text there."""
+    try:
+        return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
+    except msgspec.ValidationError as exc:
+        raise Malformed(str(exc)) from exc

@@ -1,0 +1,200 @@
+"""What is stored of a message: an immutable row with its checksum, and a state row while it is not plainly ready. Pure."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgspec
+from blake3 import blake3
+
+from penstock.contracts.mailbox_rules import hash_chain
+from penstock.kernel.errors import Integrity
+from penstock.services.mailbox.ids import make_msg_id
+
+SUM_BYTES: Final = 16
+KIND_READY: Final = 0
+KIND_LEASED: Final = 1
+KIND_DELAYED: Final = 2
+
+History = tuple[tuple[int, str], ...]
+"""When (Unix ms) and why each attempt ended."""
+
+_FIXED: Final = struct.Struct(">QHIqqIi")
+_STATE: Final = struct.Struct(">QBqIQQ")
+_CHAIN: Final = b"penstock/mailbox/chain/1"
+_U32: Final = struct.Struct(">I").pack
+_HASH_SIZE: Final = _U32(67)
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    nonce: int
+    corr_id: str
+    idem_key: str | None
+    attrs: dict[str, str] | None
+    payload_hash: bytes
+    redriven_from: str | None
+
+
+_read_head: Final = msgspec.msgpack.Decoder(_Head).decode
+_read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
+
+
+class Row(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A message as it was sent. Nothing in it ever changes."""
+
+    seq: int
+    slot: int
+    topic: int
+    key: str | None
+    ts: int
+    expires: int | None
+    nonce: int
+    corr_id: str
+    idem_key: str | None
+    attrs: dict[str, str]
+    payload_hash: bytes
+    payload: bytes
+    redriven_from: str | None = None
+
+    @property
+    def msg_id(self) -> str:
+        """Name the message."""
+        return make_msg_id(self.ts, self.seq, self.slot, self.nonce)
+
+    @property
+    def damaged(self) -> bool:
+        """Tell whether this stands for a row whose bytes do not match: it has no hash, and is never delivered."""
+        return not any(self.payload_hash)
+
+    @property
+    def address(self) -> str:
+        """Write the payload's digest as the envelope carries it."""
+        return "b3:" + self.payload_hash.hex()
+
+    def chain(self, topic: str) -> str:
+        """Bind the message's parts together: the contract's `hash_chain`, over one buffer where there are no attrs."""
+        if self.attrs:
+            return hash_chain(topic, self.ts, self.idem_key, self.address, self.attrs)
+        name, ts, idem = topic.encode(), b"%d" % self.ts, (self.idem_key or "").encode()
+        sizes = (len(name), len(ts), len(idem))
+        parts = (
+            _CHAIN,
+            _U32(sizes[0]),
+            name,
+            _U32(sizes[1]),
+            ts,
+            _U32(sizes[2]),
+            idem,
+            _HASH_SIZE,
+            self.address.encode(),
+        )
+        return "b3:" + blake3(b"".join(parts)).hexdigest()
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the row as the table holds it."""
+        head = _pack(
+            (self.nonce, self.corr_id, self.idem_key, self.attrs or None, self.payload_hash, self.redriven_from)
+        )
+        key = None if self.key is None else self.key.encode()
+        fixed = (self.seq, self.slot, self.topic, key, self.ts, self.expires, len(self.payload))
+        return (*fixed, head, self.payload, _row_sum(fixed, head))
+
+
+def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
+    """Cover every column; the payload through its digest, which lies in the head."""
+    seq, slot, topic, key, ts, expires, size = fixed
+    expires = -1 if expires is None else expires
+    key_size = -1 if key is None else len(key)
+    return blake3(_FIXED.pack(seq, slot, topic, ts, expires, size, key_size) + (key or b"") + head).digest(SUM_BYTES)
+
+
+def read_row(columns: tuple[Any, ...]) -> Row:
+    """Read and check a stored row; a bit that changed is Integrity, never obeyed."""
+    seq, slot, topic, key, ts, expires, size, head, payload, total = columns[:10]
+    try:
+        good = _row_sum((seq, slot, topic, key, ts, expires, size), head) == total and len(payload) == size
+        parts = _read_head(head) if good else None
+    except (struct.error, TypeError, msgspec.MsgspecError) as exc:
+        raise Integrity("A stored row is damaged.", where="row", seq=seq) from exc
+    if parts is None or blake3(payload).digest() != parts.payload_hash:
+        raise Integrity("A stored row is damaged.", where="row", seq=seq)
+    return Row(
+        seq=seq,
+        slot=slot,
+        topic=topic,
+        key=None if key is None else key.decode(),
+        ts=ts,
+        expires=expires,
+        nonce=parts.nonce,
+        corr_id=parts.corr_id,
+        idem_key=parts.idem_key,
+        attrs=parts.attrs or {},
+        payload_hash=parts.payload_hash,
+        payload=payload,
+        redriven_from=parts.redriven_from,
+    )
+
+
+class State(msgspec.Struct, frozen=True, gc=False):
+    """Why a message is not plainly ready. `until` is Unix milliseconds."""
+
+    seq: int
+    kind: int
+    until: int
+    attempts: int
+    gen: int
+    history: History = ()
+    # How long was asked for (ms): after a restart it never becomes more, whatever the wall clock did meanwhile.
+    span: int = 0
+
+    def left(self, wall: int) -> int:
+        """Return the milliseconds that are left of a lease or delay."""
+        left = max(0, self.until - wall)
+        return min(left, self.span) if self.span else left
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the row as the table holds it."""
+        history = _pack(self.history)
+        fixed = (self.seq, self.kind, self.until, self.attempts, self.gen, self.span)
+        return (*fixed, history, blake3(_STATE.pack(*fixed) + history).digest(SUM_BYTES))
+
+
+def read_state(columns: tuple[Any, ...]) -> State:
+    """Read and check a state row."""
+    *fixed, history, total = columns
+    try:
+        good = blake3(_STATE.pack(*fixed) + history).digest(SUM_BYTES) == total
+        if good:
+            seq, kind, until, attempts, gen, span = fixed
+            return State(seq, kind, until, attempts, gen, _read_history(history), span)
+    except (struct.error, TypeError, msgspec.MsgspecError) as exc:
+        raise Integrity("A stored state is damaged.", where="state", seq=columns[0]) from exc
+    raise Integrity("A stored state is damaged.", where="state", seq=columns[0])
+
+
+def topic_sum(number: int, name: str) -> bytes:
+    """Cover a row of the topic table."""
+    return blake3(number.to_bytes(8, "big") + name.encode()).digest(SUM_BYTES)
+
+
+class Dead(msgspec.Struct, frozen=True, gc=False):
+    """A dead letter's own facts, beside its row."""
+
+    seq: int
+    reason: str
+    at: int
+    attempts: int
+    history: History
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What an idem_key was used for."""
+
+    n: int
+    name: bytes
+    content: bytes
+    msg_id: str
+    slot: int
+    at: int

@@ -1,0 +1,194 @@
+"""The wiring of svc-mailbox: what it is made of, as child specs in start order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.kernel.channel import Full
+from penstock.kernel.child import Child, ChildSpec, Drain
+from penstock.kernel.errors import Busy
+from penstock.kernel.restart import RestartPolicy
+from penstock.kernel.supervisor import SupervisorOptions
+from penstock.net.listener import Listener
+from penstock.net.listener_config import listener_options
+from penstock.services.mailbox.api import MailboxApi
+from penstock.services.mailbox.authority import Authority
+from penstock.services.mailbox.cap_cache_refresher import CapCacheRefresher
+from penstock.services.mailbox.desk import Desk
+from penstock.services.mailbox.engines.memory import MemoryEngine
+from penstock.services.mailbox.engines.sqlite import SqliteEngine
+from penstock.services.mailbox.jobs import Work
+from penstock.services.mailbox.mailroom import Mailroom
+from penstock.services.mailbox.rebalancer import Rebalancer
+from penstock.services.mailbox.reprocessor import Redrive, Reprocessor
+from penstock.services.mailbox.retention import Retention
+from penstock.services.mailbox.routes import MailboxRoutes
+from penstock.services.mailbox.shard_worker import ShardWorker
+from penstock.services.mailbox.visibility_scanner import VisibilityScanner
+
+if TYPE_CHECKING:
+    from penstock.contracts.capability import Verifier
+    from penstock.kernel.channel import Channel
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.limiter import ByteBudget
+    from penstock.services.mailbox.config import MailboxOptions
+    from penstock.services.mailbox.engines.engine import Engine
+
+SERVICE: Final = "svc-mailbox"
+_LINGER_STEP_S: Final = 0.02
+# The last part of the drain is for flushing and closing, not for late settlements.
+_LINGER_SHARE: Final = 0.6
+
+
+class MailboxService:
+    """One writer, a worker for each shard, the agents beside them, a listener in front."""
+
+    def __init__(  # noqa: PLR0913 - what it is made of, most of it by name
+        self,
+        inventory: Inventory,
+        options: MailboxOptions,
+        budget: ByteBudget | None = None,
+        *,
+        verifier: Verifier | None = None,
+        trim_capabilities: Callable[[], object] = lambda: None,
+        engine: Engine | None = None,
+    ) -> None:
+        """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
+        self._inventory = inventory
+        self._options = options
+        self.room = Mailroom(inventory, options, engine or make_engine(options))
+        self.room.workers = [self._worker(index) for index in range(options.ready_shards)]
+        self.shards = inventory.watch("ready_shards", options.ready_shards, producers="config", consumers="rebalancer")
+        authority = Authority(verifier)
+        self.desk = Desk(self.room)
+        reproc = inventory.channel(
+            "reproc", Redrive, capacity=options.reproc_capacity, full=Full.REFUSE, producers="operator",
+            consumers="dlq_reprocessor",
+        )  # fmt: skip
+        self.reprocessor = Reprocessor(self.room, reproc)
+        self.api = MailboxApi(self.room, self.desk, authority, self.reprocessor)
+        self._scanner = VisibilityScanner(self.room)
+        self._retention = Retention(self.room)
+        self._rebalancer = Rebalancer(self.room, self.shards)
+        self._refresher = CapCacheRefresher(inventory, authority, trim_capabilities, options.cap_cache_ttl_s)
+        self._intake = inventory.health.gate("intake", is_open=True)
+        self.routes = MailboxRoutes(self.room, self.desk, self.api, authority).routes()
+        self.listener: Listener | None = None
+        if options.listener is not None:
+            busy = Busy("The mailbox is draining.", queue="work")
+            settings = listener_options(options.listener)
+            self.listener = Listener(inventory, settings, self.routes, budget=budget, draining_error=busy)
+        self._declare_saturation()
+
+    def _worker(self, index: int) -> ShardWorker:
+        inventory, options = self._inventory, self._options
+        work: Channel[Work] = inventory.channel(
+            "work", Work, capacity=options.shard_capacity, full=Full.REFUSE, producers="listener, requeue",
+            consumers="shard_worker", shard=index,
+        )  # fmt: skip
+        requeue = inventory.channel(
+            "requeue", int, capacity=options.requeue_capacity, full=Full.REFUSE, producers="visibility_scanner",
+            consumers="shard_worker", shard=index,
+        )  # fmt: skip
+        return ShardWorker(index, self.room, work, requeue)
+
+    def _declare_saturation(self) -> None:
+        metrics, room = self._inventory.metrics, self.room
+        for worker in room.workers:
+            shard = str(worker.index)
+            for queue, channel in (("work", worker.work), ("requeue", worker.requeue)):
+                metrics.gauge("saturation", "Depth over capacity.", read=_depth(channel), queue=queue, shard=shard)
+            text = "How many un-keyed messages overtook one on first delivery, at most."
+            metrics.gauge("reorder_depth_max", text, read=partial(_reorder, room, worker.index), shard=shard)
+
+    def children(self) -> list[ChildSpec]:
+        """List what this service runs, in start order; it stops in reverse."""
+        workers = self.room.workers
+        children = [
+            # First, so that it ends last: whatever the others still persist is committed.
+            ChildSpec(
+                "writer",
+                self.room.writer.run,
+                critical=True,
+                drain=Drain.FINISH,
+                announces=True,
+                policy=RestartPolicy(crashes_max=3),
+            ),
+            ChildSpec(
+                "shard_worker",
+                self._run_worker,
+                instances=len(workers),
+                critical=True,
+                drain=Drain.FINISH,
+                consumes=lambda index: (workers[index].work, workers[index].requeue),
+            ),
+            ChildSpec("visibility_scanner", self._scanner.run, critical=True),
+            ChildSpec("dlq_reprocessor", self.reprocessor.run, consumes=(self.reprocessor.reproc,)),
+            ChildSpec("retention", self._retention.run),
+            ChildSpec("cap_cache_refresher", self._refresher.run),
+            ChildSpec("rebalancer", self._rebalancer.run),
+        ]
+        if self.listener is not None:
+            # Last: it starts when everything behind it runs, and stops taking work first.
+            children.append(
+                ChildSpec("listener", self._run_listener, critical=True, drain=Drain.STOP_INTAKE, announces=True)
+            )
+        return children
+
+    def supervision(self) -> SupervisorOptions:
+        """Say how long the drain may take, and how long opening the engine."""
+        return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s, start_deadline_s=60.0)
+
+    async def _run_worker(self, child: Child) -> None:
+        await self.room.workers[child.index].run(child)
+
+    async def close(self) -> None:
+        """End the engine's threads, after the supervisor ended everything else."""
+        await self.room.close()
+
+    def stop_intake(self) -> None:
+        """Refuse new sends and receives, end streams and long polls; settlements are still taken."""
+        self.room.draining = True
+        self._intake.set(is_open=False, why="draining")
+        self.room.end_waits()
+
+    async def _run_listener(self, child: Child) -> None:
+        """Serve; when asked to drain, go on taking settlements for a while before the listener refuses everything."""
+        listener = self.listener
+        assert listener is not None
+        await listener.start(child)
+        try:
+            child.announce()
+            await child.shutdown.wait()
+            self.stop_intake()
+            await self._linger(child)
+            listener.stop_intake()
+            await listener.quiet()
+            child.quiet()
+            await child.shutdown.stopped()
+        finally:
+            await listener.close()
+
+    async def _linger(self, child: Child) -> None:
+        """Wait while leases are out that may still be settled, and connections that may do it."""
+        until = child.clock.monotonic() + self._options.drain_deadline_s * _LINGER_SHARE
+        while self.room.books.inflight and child.clock.monotonic() < until:
+            await self.room.writer.paused(_LINGER_STEP_S)
+
+
+def _depth(channel: Channel[Any]) -> Callable[[], float]:
+    return lambda: channel.depth / channel.capacity
+
+
+def _reorder(room: Mailroom, index: int) -> float:
+    return max((shard.reorder_depth_max for shard in room.shards[index :: len(room.workers)]), default=0)
+
+
+def make_engine(options: MailboxOptions) -> Engine:
+    """Make the engine the options name."""
+    if options.engine == "memory" or options.data_dir is None:
+        return MemoryEngine(os.urandom(32))
+    return SqliteEngine(options.data_dir, fsync=options.fsync, wal_bytes=options.wal_bytes)

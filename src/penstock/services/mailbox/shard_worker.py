@@ -1,0 +1,283 @@
+"""The ShardWorker: the only one who changes its shards. Takes jobs in bunches, lets the shard decide, persists, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.channel import Channel
+from penstock.kernel.child import Child
+from penstock.kernel.errors import Busy, Closed, Conflict, Internal, PenstockError
+from penstock.kernel.log import Log
+from penstock.kernel.scope import Scope
+from penstock.services.mailbox.books import Now
+from penstock.services.mailbox.envelopes import Deliveries
+from penstock.services.mailbox.intake import NOTHING, Intake
+from penstock.services.mailbox.jobs import (
+    ACK,
+    EXTEND,
+    PurgeJob,
+    RecvJob,
+    SendJob,
+    Settle,
+    SettleJob,
+    Work,
+)
+from penstock.services.mailbox.loader import load
+from penstock.services.mailbox.mailroom import empty
+from penstock.services.mailbox.shard import NackCause, Shard
+from penstock.services.mailbox.topics import Message, Topic
+
+if TYPE_CHECKING:
+    from penstock.services.mailbox.mailroom import Mailroom
+
+_BUNCH: Final = 512
+_LOADS_MAX: Final = 4096
+
+
+class ShardWorker:
+    """One worker and its two channels."""
+
+    def __init__(self, index: int, room: Mailroom, work: Channel[Work], requeue: Channel[int]) -> None:
+        """Own the shards whose number leaves `index` when divided by the number of workers."""
+        self.index = index
+        self.work = work
+        self.requeue = requeue
+        # Sends and receives leave an eighth of the channel to those who settle.
+        self.settle_reserve = max(1, work.capacity // 8)
+        self._room = room
+        self._log = Log(room.inventory.service)
+        self._scope: Scope | None = None
+        self._deliveries = Deliveries(room, self.spawn)
+        self._intake = Intake(room, self.spawn)
+        self._do: dict[type, Callable[[Any, Now], None]] = {
+            SendJob: self._intake.send,
+            RecvJob: self._recv,
+            SettleJob: self._settle,
+            PurgeJob: self._purge,
+        }
+
+    def offer(self, job: SendJob | RecvJob) -> None:
+        """Take a send or a receive, or say Busy: some places are kept for settlements."""
+        work = self.work
+        if work.depth >= work.capacity - self.settle_reserve:
+            work.dropped += 1
+            raise Busy(f"channel {work.name} is full", queue="work")
+        work.try_send(job)
+
+    def shards(self) -> list[Shard]:
+        """Return the shards that are this worker's now."""
+        return self._room.shards[self.index :: len(self._room.workers)]
+
+    # --- its life
+
+    async def run(self, child: Child) -> None:
+        """Work until the channels are closed and empty."""
+        self._scope = child.scope("mailbox_load", _LOADS_MAX)
+        requeue = child.scope("requeue", 1)
+        requeue.start(self._run_requeue())
+        writer = self._room.writer
+        self.look_after()
+        while True:
+            try:
+                jobs = await self.work.recv_many(_BUNCH)
+            except Closed:
+                break
+            self._bunch(jobs)
+            if writer.full:
+                await writer.room()
+        await self._scope.join()
+        await requeue.join()
+
+    async def _run_requeue(self) -> None:
+        while True:
+            try:
+                index = await self.requeue.recv()
+            except Closed:
+                return
+            room = self._room
+            if room.writer.ready and index < len(room.shards):
+                room.shards[index].due(room.now(), room.writer.batch)
+                self.look_after()
+
+    def _bunch(self, jobs: list[Work]) -> None:
+        room = self._room
+        now = room.now()
+        for job in jobs:
+            if not job.take():
+                continue
+            try:
+                room.check_ready()
+                self._do[type(job)](job, now)
+            except PenstockError as error:
+                job.fail(error)
+            except Exception as error:  # noqa: BLE001  # lint: allow PK015 the boundary of one job
+                self._failed(job, error)
+        self.look_after()
+
+    def _failed(self, job: Work, error: Exception) -> None:
+        job.fail(Internal())
+        metrics = self._room.inventory.metrics
+        kind = type(error).__name__
+        metrics.counter("job_failures_total", "Jobs that raised.", worker="shard_worker", type=kind).value += 1
+        self._log.error("job.failed", error=error, worker="shard_worker", corr_id=job.corr_id)
+
+    def look_after(self) -> None:
+        """Do what the last steps made possible: serve those who wait, read what is wanted, commit."""
+        if self._scope is None:
+            return  # not started yet; `run` looks first of all
+        room = self._room
+        for shard in self.shards():
+            while shard.woken:
+                woken, shard.woken = shard.woken, {}
+                for topic in woken:
+                    self._serve(topic, shard)
+            if shard.wanted:
+                wanted, shard.wanted = shard.wanted, []
+                for each in wanted:
+                    self.spawn(load(room, shard, each))
+        if room.writer.batch:
+            room.writer.kick()
+        elif room.books.riders:
+            room.writer.ride()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that has to wait for the engine."""
+        assert self._scope is not None
+        self._scope.start(work)
+
+    # --- recv
+
+    def _recv(self, job: RecvJob, now: Now) -> None:
+        room = self._room
+        shard = room.shards[job.path.pop() % len(room.shards)]
+        batch, want = room.writer.batch, job.value
+        topic = job.topic = room.books.topic(job.topic.name)
+        lane = topic.lanes.get(shard.index) or shard.lane(topic)
+        if shard.leases and shard.leases[0][0] <= now.mono:
+            shard.due(now, batch)
+        left = want.max_messages - len(job.got)
+        if left != want.max_messages:
+            want = want._replace(max_messages=left)
+        for message in shard.lease(lane, want, now, batch):
+            job.got.append((message, message.gen))
+            self._hint(message.until)
+        if len(job.got) < job.value.max_messages:
+            if job.path:
+                self._pass_on(job)
+                return
+            if topic.keys_more:
+                shard.want_keys(topic)
+        self._finish_recv(job, now)
+
+    def _hint(self, until: float) -> None:
+        on_deadline = self._room.on_deadline
+        if on_deadline is not None:
+            on_deadline(until)
+
+    def _pass_on(self, job: RecvJob) -> None:
+        """Ask the next shard of the topic; when its worker is full, what was got is the answer."""
+        room = self._room
+        try:
+            room.workers[job.path[-1] % len(room.shards) % len(room.workers)].work.try_send(job)
+        except PenstockError:
+            if not job.got:
+                raise
+            self._finish_recv(job, room.now())
+
+    def _finish_recv(self, job: RecvJob, now: Now) -> None:
+        room = self._room
+        if job.got:
+            self._deliveries.deliver(job, now)
+        elif room.books.inflight >= room.books.bounds.global_inflight:
+            empty(job, full=True)
+        elif (job.wait_ms and not room.draining) or job.topic.pending:
+            room.waiters.park(job)
+        else:
+            empty(job)
+
+    def _serve(self, topic: Topic, shard: Shard) -> None:
+        """Give what is ready to those who wait, the longest waiting first."""
+        room = self._room
+        lane = topic.lanes.get(shard.index)
+        now: Now | None = None
+        while lane is not None and (waiter := room.waiters.first(topic)) is not None:
+            now = now or room.now()
+            got = shard.lease(lane, waiter.job.value, now, room.writer.batch)
+            if not got:
+                break
+            room.waiters.claim(topic)
+            waiter.job.got = [(message, message.gen) for message in got]
+            self._hint(got[0].until)
+            self._deliveries.deliver(waiter.job, now)
+        if topic.waiters:
+            if topic.keys_more and not topic.keys_loading:
+                shard.want_keys(topic)
+            room.waiters.settle(topic)
+
+    # --- settlements
+
+    def _settle(self, job: SettleJob, now: Now) -> None:
+        for item in job.value:
+            try:
+                self._settle_one(item, now)
+            except PenstockError as error:
+                job.refuse(item, error)
+        job.value = NOTHING
+        self._room.writer.batch.failed.append(job.fail)
+
+    def _settle_one(self, item: Settle, now: Now) -> None:
+        room, name, value = self._room, item.name, item.value
+        shard, batch = room.shard_of(name.slot), room.writer.batch
+        if item.kind == ACK:
+            if shard.ack(name, value.receipt, now, batch):
+                batch.after.append((_settled, (item, _ACKED)))
+                return
+        elif item.kind == EXTEND:
+            message = shard.extend(name, value.receipt, value.visibility_ms, now, batch)
+            if message is not None:
+                self._hint(message.until)
+                batch.after.append((_settled, (item, m.Extended(value.receipt, now.wall_of(message.until)))))
+                return
+        else:
+            message = shard.nack(name, value.receipt, NackCause(value.reason, value.delay_ms), now, batch)
+            if message is not None:
+                batch.after.append((_settled, (item, self._nacked(message, now))))
+                return
+        self.spawn(self._trace(item, shard))
+
+    def _nacked(self, message: Message, now: Now) -> m.Nacked:
+        dead = message.attempts >= self._room.options.rules.max_attempts
+        if message.until and not dead:
+            self._hint(message.until)
+        visible_in_ms = 0 if dead or not message.until else round(message.until - now.mono)
+        return m.Nacked(message.attempts, visible_in_ms, dead)
+
+    async def _trace(self, item: Settle, shard: Shard) -> None:
+        """Judge a settlement of a message that is not in RAM."""
+        room = self._room
+        try:
+            trace = await room.ask(room.engine.trace, item.name.seq)
+            shard.judge(trace, item.name, item.value.msg_id, item.value.receipt)
+            if item.kind != ACK:
+                raise Conflict("The receipt is no longer good.", reason="stale_receipt")
+            item.job.answer(item, _ACKED)
+        except PenstockError as error:
+            item.job.refuse(item, error)
+
+    # --- purge
+
+    def _purge(self, job: PurgeJob, now: Now) -> None:
+        room = self._room
+        purged = sum(room.shard_of(row.slot).purge([row], now, room.writer.batch) for row in job.value)
+        room.writer.batch.after.append((job.done, purged))
+        room.writer.batch.failed.append(job.fail)
+
+
+_ACKED: Final = m.Acked()
+
+
+def _settled(done: tuple[Settle, Any]) -> None:
+    item, value = done
+    item.job.answer(item, value)

@@ -1,0 +1,87 @@
+"""Receivers that wait for a topic: each is claimed by exactly one shard in one synchronous step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.errors import Busy
+from penstock.services.mailbox.jobs import RecvJob
+from penstock.services.mailbox.topics import Topic
+
+
+class Waiter:
+    """One parked receiver."""
+
+    __slots__ = ("job", "timer")
+
+    def __init__(self, job: RecvJob) -> None:
+        """Wait for this job."""
+        self.job = job
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Waiters:
+    """All parked receivers of the service; a parked one sits in no channel."""
+
+    def __init__(self, limit: int, on_idle: Callable[[Topic], None]) -> None:
+        """Bound them; `on_idle` hears of topics that nobody waits for any more."""
+        self.limit = limit
+        self.count = 0
+        self._on_idle = on_idle
+
+    def park(self, job: RecvJob) -> None:
+        """Wait until a shard has something, or the job's patience ends. Busy when too many wait."""
+        if self.count >= self.limit:
+            raise Busy("Too many receivers are waiting.", limit="waiters")
+        waiter = Waiter(job)
+        self.count += 1
+        job.topic.waiters.append(waiter)
+        if job.wait_ms:
+            loop = asyncio.get_running_loop()
+            waiter.timer = loop.call_later(
+                job.wait_ms / 1000, self._end, waiter
+            )  # lint: allow PK006 one a parked receiver, cancelled when it is served or gone
+        job.reply.add_done_callback(lambda _: self._gone(waiter))
+
+    def first(self, topic: Topic) -> Waiter | None:
+        """Return the one that waits longest, and still does."""
+        while topic.waiters and topic.waiters[0].job.reply.done():
+            self.claim(topic)
+        return topic.waiters[0] if topic.waiters else None
+
+    def claim(self, topic: Topic) -> None:
+        """Take the first one out of the line: it is served now, by whoever calls this, and by nobody else."""
+        waiter = topic.waiters.popleft()
+        self.count -= 1
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+
+    def _gone(self, waiter: Waiter) -> None:
+        """Leave the line when nobody waits for the answer any more."""
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        topic = waiter.job.topic
+        if waiter in topic.waiters:
+            topic.waiters.remove(waiter)
+            self.count -= 1
+            self._on_idle(topic)
+
+    def _end(self, waiter: Waiter) -> None:
+        if waiter in waiter.job.topic.waiters:
+            waiter.job.deliver(m.Received(()))
+
+    def settle(self, topic: Topic) -> None:
+        """Answer those that would not wait, now that nothing of the topic is under way."""
+        if topic.pending:
+            return
+        for waiter in [waiter for waiter in topic.waiters if not waiter.job.wait_ms]:
+            waiter.job.deliver(m.Received(()))
+        self._on_idle(topic)
+
+    def end_all(self, topics: list[Topic]) -> None:
+        """Answer everybody empty: the service drains."""
+        for topic in topics:
+            for waiter in list(topic.waiters):
+                waiter.job.deliver(m.Received(()))

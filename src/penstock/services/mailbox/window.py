@@ -1,0 +1,387 @@
+"""What a shard has in RAM of its messages: windows of deliverable ones, filled from the disk as they empty. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from heapq import heappush
+from typing import Final, Literal
+
+from penstock.services.mailbox.books import Books, Now
+from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, Row, State
+from penstock.services.mailbox.topics import DELAYED, LEASED, READY, KeyLine, Lane, Message, Topic
+
+LANE_MAX: Final = 4096
+REFILL: Final = 1024
+FOLLOWERS_MAX: Final = 64
+DELAYS_MAX: Final = 16_384
+
+Loaded = tuple[Row, State | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """What shall be read: more of a lane, the next of a key, heads of unknown keys, or delays that are over."""
+
+    kind: Literal["window", "key", "keys", "due"]
+    topic: Topic | None = None
+    lane: Lane | None = None
+    key: str = ""
+
+
+class Window:
+    """The resident messages of a shard, and what it wants to read."""
+
+    def __init__(self, index: int, count: int, books: Books) -> None:
+        """Start empty, as one of `count` shards."""
+        self.index = index
+        self._count = count
+        self.books = books
+        self.refill_below = REFILL // 4
+        self.messages: dict[int, Message] = {}
+        self.leases: list[tuple[float, int, int]] = []
+        self.delays: list[tuple[float, int]] = []
+        # The earliest delay that is on the disk only.
+        self.disk_due = math.inf
+        self.wanted: list[Load] = []
+        # Topics in which something became deliverable, or stopped being under way.
+        self.woken: dict[Topic, None] = {}
+        # Messages that left while something was being read: the reader may have seen them still.
+        self.gone: set[int] = set()
+        self._loads = 0
+
+    @property
+    def reading(self) -> bool:
+        """Tell whether something is being read for this shard."""
+        return self._loads > 0
+
+    def lane(self, topic: Topic) -> Lane:
+        """Return this shard's part of a topic."""
+        lane = topic.lanes.get(self.index)
+        if lane is None:
+            lane = topic.lanes[self.index] = Lane(topic)
+            # Un-keyed messages all live in one shard: the others must never look for them.
+            lane.more = topic.cold and topic.slot % self._count == self.index
+        return lane
+
+    # --- what comes in
+
+    def stored(self, sent: tuple[Row, float]) -> None:
+        """Take a message whose commit is done; the second value is its delay's end."""
+        row, until = sent
+        topic = self.books.by_id[row.topic]
+        topic.incoming -= 1
+        topic.living += 1
+        topic.bytes += len(row.payload)
+        topic.sends += 1
+        lane = topic.lanes.get(self.index) or self.lane(topic)
+        if row.key is not None:
+            self._store_keyed(row, row.key, lane)
+        elif until:
+            self._store_delayed(row, until, lane)
+        elif row.seq > lane.tail:
+            self._store_plain(row, lane)
+
+    def _store_plain(self, row: Row, lane: Lane) -> None:
+        if lane.more or lane.loading or len(lane.ready) >= LANE_MAX or self._crowded():
+            lane.more = lane.missed = True
+            if lane.topic.waiters:
+                self.want_window(lane)
+            return
+        lane.tail = row.seq
+        self._take_in(Message(row, lane))
+        self.books.cache.put(row)
+
+    def _store_delayed(self, row: Row, until: float, lane: Lane) -> None:
+        lane.topic.delayed += 1
+        if len(self.delays) >= DELAYS_MAX:
+            self.disk_due = min(self.disk_due, until)
+            return
+        message = Message(row, lane)
+        self._keep(message)
+        message.until, message.state = until, DELAYED
+        heappush(self.delays, (until, message.seq))
+
+    def _store_keyed(self, row: Row, key: str, lane: Lane) -> None:
+        line = lane.keys.get(key)
+        topic = lane.topic
+        if line is not None:
+            self._follow(row, line, lane)
+        elif topic.keys_more or self._crowded():
+            # The key may have older messages that no line knows of yet: the scan of keys will tell.
+            topic.keys_more = topic.keys_missed = True
+            if topic.waiters:
+                self.want_keys(topic)
+        else:
+            message = Message(row, lane)
+            lane.keys[key] = KeyLine(message)
+            self._take_in(message)
+            self.books.cache.put(row)
+
+    def _follow(self, row: Row, line: KeyLine, lane: Lane) -> None:
+        if row.seq in self.messages:
+            return
+        if line.more or line.loading or len(line.followers) >= FOLLOWERS_MAX or self._crowded():
+            line.more = line.missed = True
+            return
+        message = Message(row, lane)
+        self._keep(message)
+        if line.head is None:
+            line.head = message
+            self._make_ready(message)
+        else:
+            line.followers.append(message)
+
+    def _crowded(self) -> bool:
+        return self.books.resident >= self.books.bounds.window_messages
+
+    def _keep(self, message: Message) -> None:
+        self.messages[message.seq] = message
+        self.books.resident += 1
+
+    def _take_in(self, message: Message) -> None:
+        self._keep(message)
+        self._make_ready(message)
+
+    def _make_ready(self, message: Message) -> None:
+        message.state = READY
+        lane = message.lane
+        heappush(lane.ready, message.seq)
+        self.woken[lane.topic] = None
+
+    def _delay(self, message: Message) -> None:
+        message.state = DELAYED
+        message.lane.topic.delayed += 1
+        heappush(self.delays, (message.until, message.seq))
+        self.woken[message.lane.topic] = None
+
+    def _undelay(self, seq: int) -> None:
+        message = self.messages.get(seq)
+        if message is not None and message.state == DELAYED:
+            message.lane.topic.delayed -= 1
+            # Its stored delay would be found again and again by those who look for delays that are over.
+            self.books.riders[seq] = message
+            self._make_ready(message)
+
+    # --- what goes out
+
+    def _leave(self, message: Message) -> None:
+        """Forget a message that is durably gone from the living, and let its key go on."""
+        if self.messages.pop(message.seq, None) is None:
+            return
+        books, lane = self.books, message.lane
+        books.resident -= 1
+        books.cache.drop(message.seq)
+        books.give_room(message.size)
+        lane.topic.living -= 1
+        lane.topic.bytes -= message.size
+        if self._loads:
+            self.gone.add(message.seq)
+        if message.key is not None:
+            self._release(message, message.key, lane)
+        if lane.topic.waiters:
+            self.woken[lane.topic] = None
+
+    def _release(self, message: Message, key: str, lane: Lane) -> None:
+        line = lane.keys.get(key)
+        if line is None:
+            return
+        if line.head is not message:
+            if message in line.followers:
+                line.followers.remove(message)
+            return
+        if line.followers:
+            line.head = line.followers.popleft()
+            self._make_ready(line.head)
+        elif line.more:
+            line.head, line.released = None, message.seq
+            self._want_key(lane, key, line)
+        else:
+            del lane.keys[key]
+
+    def evict(self, lane: Lane) -> int:
+        """Give up a lane's un-keyed waiting messages; they are read again when somebody asks for them."""
+        plain = [m for m in map(self.messages.get, lane.ready) if m is not None and _is_plain(m)]
+        if lane.loading or not plain:
+            return 0
+        for message in plain:
+            self.messages.pop(message.seq, None)
+            self.books.cache.drop(message.seq)
+        self.books.resident -= len(plain)
+        dropped = {message.seq for message in plain}
+        lane.ready = [seq for seq in lane.ready if seq not in dropped]
+        lane.tail = min(dropped) - 1
+        lane.more = True
+        return len(plain)
+
+    # --- loads
+
+    def want_window(self, lane: Lane) -> None:
+        """Ask for more of a lane."""
+        if not lane.loading:
+            lane.loading, lane.missed = True, False
+            self._want(Load("window", lane.topic, lane))
+
+    def want_keys(self, topic: Topic) -> None:
+        """Ask for the heads of keys that have no line yet."""
+        if not topic.keys_loading:
+            topic.keys_loading = True
+            if not topic.keys_cursor:
+                topic.keys_missed = False
+            self._want(Load("keys", topic))
+
+    def want_due(self) -> None:
+        """Ask for delays that are over and lie on the disk."""
+        self.disk_due = math.inf
+        self._want(Load("due"))
+
+    def _want_key(self, lane: Lane, key: str, line: KeyLine) -> None:
+        if not line.loading:
+            line.loading, line.missed = True, False
+            self._want(Load("key", lane.topic, lane, key))
+
+    def retry_keys(self, lane: Lane) -> None:
+        """Ask again for keys whose read failed."""
+        stalled, lane.stalled = lane.stalled, []
+        for key in stalled:
+            line = lane.keys.get(key)
+            if line is not None and line.head is None:
+                self._want_key(lane, key, line)
+
+    def _want(self, load: Load) -> None:
+        self._loads += 1
+        if load.topic is not None:
+            load.topic.pending += 1
+        self.wanted.append(load)
+
+    def load_ended(self, load: Load) -> None:
+        """Note that a read came back, well or not."""
+        self.scan_ended()
+        if load.topic is not None:
+            load.topic.pending -= 1
+            self.woken[load.topic] = None
+
+    def begin_scan(self) -> None:
+        """Note a read that others make for this shard: what leaves meanwhile is remembered."""
+        self._loads += 1
+
+    def scan_ended(self) -> None:
+        """Note the end of such a read."""
+        self._loads -= 1
+        if not self._loads:
+            self.gone.clear()
+
+    def window_loaded(self, lane: Lane, rows: list[Loaded], *, exhausted: bool, now: Now) -> None:
+        """Add un-keyed messages beyond the tail to the window."""
+        for row, state in rows:
+            if row.seq not in self.messages and row.seq not in self.gone:
+                self._take_in(self._restored(row, state, lane, now))
+                self.books.cache.put(row)
+            lane.tail = max(lane.tail, row.seq)
+        lane.loading = False
+        lane.more = lane.missed or not exhausted
+
+    def key_loaded(self, lane: Lane, key: str, rows: list[Loaded], now: Now) -> None:
+        """Give a key its next messages; the first becomes its head."""
+        line = lane.keys.get(key)
+        if line is None:
+            return
+        line.loading = False
+        fresh = [self._restored(row, state, lane, now) for row, state in rows if self._is_new(row.seq)]
+        for message in fresh:
+            self._keep(message)
+            line.followers.append(message)
+        line.more = line.missed or bool(rows)
+        if line.head is None and line.followers:
+            line.head = line.followers.popleft()
+            self._settle_in(line.head)
+        elif line.head is None and line.more:
+            self._want_key(lane, key, line)
+        elif line.head is None:
+            del lane.keys[key]
+
+    def key_found(self, row: Row, state: State | None, now: Now) -> None:
+        """Make a line for a key whose first message was found by the scan."""
+        lane = self.lane(self.books.by_id[row.topic])
+        if row.key is None or row.key in lane.keys or not self._is_new(row.seq):
+            return
+        message = self._restored(row, state, lane, now)
+        line = lane.keys[row.key] = KeyLine(message)
+        line.more = True
+        self._keep(message)
+        self._settle_in(message)
+
+    def _settle_in(self, message: Message) -> None:
+        """Put a message that came from the disk where it belongs."""
+        if message.state == DELAYED:
+            heappush(self.delays, (message.until, message.seq))
+        elif message.state == LEASED:
+            self.restore_lease(message)
+        else:
+            self._make_ready(message)
+
+    def _is_new(self, seq: int) -> bool:
+        return seq not in self.messages and seq not in self.gone
+
+    def due_loaded(self, rows: list[Loaded], next_due: float, now: Now) -> None:
+        """Take delayed messages whose time has come."""
+        self.disk_due = min(self.disk_due, next_due)
+        for row, state in rows:
+            if self._is_new(row.seq):
+                message = self._restored(row, state, self.lane(self.books.by_id[row.topic]), now)
+                self._keep(message)
+                self._settle_in(message)
+
+    def adopt(self, row: Row, state: State | None, now: Now) -> Message:
+        """Make a message resident without making it deliverable, for a command that needs it in hand."""
+        message = self._restored(row, state, self.lane(self.books.by_id[row.topic]), now)
+        self._keep(message)
+        return message
+
+    def _restored(self, row: Row, state: State | None, lane: Lane, now: Now) -> Message:
+        """Rebuild a message from the disk; what is stored as wall time becomes a deadline once, here."""
+        message = Message(row, lane)
+        if state is not None:
+            message.attempts, message.gen, message.history = state.attempts, state.gen, state.history
+            if state.kind == KIND_DELAYED:
+                message.state = DELAYED
+                message.until = now.mono + state.left(now.wall)
+            elif state.kind == KIND_LEASED:
+                message.state = LEASED
+                message.until = now.mono + state.left(now.wall)
+                message.span = state.span
+                message.receipt = self.books.receipts.make(row.slot, row.seq, state.gen)
+        return message
+
+    def restore(self, row: Row, state: State, now: Now) -> None:
+        """Take over a lease or a delay of an earlier life."""
+        lane = self.lane(self.books.by_id[row.topic])
+        message = self._restored(row, state, lane, now)
+        self._keep(message)
+        if row.key is not None:
+            # Only the first of a key is ever leased or given back.
+            line = lane.keys[row.key] = KeyLine(message)
+            line.more = True
+        self._settle_in(message)
+
+    def take_over(self, message: Message) -> None:
+        """Take a message from another cut of the shards; what the disk has as it is, is read again instead."""
+        lane = self.lane(message.lane.topic)
+        message.lane = lane
+        if message.state == READY and not message.attempts and not message.until:
+            return
+        self._keep(message)
+        if message.key is not None:
+            line = lane.keys[message.key] = KeyLine(message)
+            line.more = True
+        self._settle_in(message)
+
+    def restore_lease(self, message: Message) -> None:
+        """Count a lease of an earlier life: its receipt stays good until it ends."""
+        heappush(self.leases, (message.until, message.seq, message.gen))
+        self.books.inflight += 1
+        message.lane.topic.inflight += 1
+
+
+def _is_plain(message: Message) -> bool:
+    return message.state == READY and message.key is None and not message.attempts and not message.until

@@ -1,0 +1,113 @@
+"""Names, rows and claims: what is written can be read, and what was changed is found."""
+
+from __future__ import annotations
+
+import pytest
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.contracts.mailbox_rules import hash_chain
+from penstock.kernel.errors import Integrity
+from penstock.services.mailbox.books import Now
+from penstock.services.mailbox.claims import Claims, ClaimTable
+from penstock.services.mailbox.ids import SEQ_MAX, Receipts, make_msg_id, read_msg_id
+from penstock.services.mailbox.rows import KIND_LEASED, Row, State, read_row, read_state
+from penstock.wire.ids import uuid7_ms
+
+ROWS = st.builds(
+    lambda payload, **more: Row(payload=payload, payload_hash=blake3(payload).digest(), **more),
+    st.binary(max_size=40),
+    seq=st.integers(1, SEQ_MAX),
+    slot=st.integers(0, 4095),
+    topic=st.integers(1, 1000),
+    key=st.none() | st.text(min_size=1, max_size=5),
+    ts=st.integers(0, 1 << 47),
+    expires=st.none() | st.integers(0, 1 << 47),
+    nonce=st.integers(0, 65535),
+    corr_id=st.text(max_size=5),
+    idem_key=st.none() | st.text(min_size=1, max_size=5),
+    attrs=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+)
+
+
+@given(st.integers(0, (1 << 48) - 1), st.integers(0, SEQ_MAX), st.integers(0, 4095), st.integers(0, 65535))
+def test_msg_id_says_what_it_was_made_of(ts: int, seq: int, slot: int, nonce: int) -> None:
+    text = make_msg_id(ts, seq, slot, nonce)
+
+    assert read_msg_id(text) == (ts, seq, slot, nonce)
+    assert uuid7_ms(text) == ts
+    assert read_msg_id(text.upper()) in (None, (ts, seq, slot, nonce))
+
+
+@pytest.mark.parametrize("text", ["", "nobody", "x" * 36, "0" * 36, "01a1e125-e46b-4000-8000-00001fdd07c7"])
+def test_what_is_no_msg_id_is_not_read(text: str) -> None:
+    assert read_msg_id(text) is None
+
+
+@given(st.integers(0, 4095), st.integers(0, SEQ_MAX), st.integers(0, (1 << 63) - 1), st.integers(0, 26 * 8 - 1))
+def test_receipt_cannot_be_changed_or_guessed(slot: int, seq: int, gen: int, bit: int) -> None:
+    receipts = Receipts(bytes(32))
+    text = receipts.make(slot, seq, gen)
+
+    assert receipts.read(text) == (seq, gen)
+    assert Receipts(b"\1" * 32).read(text) is None
+    swapped = "A" if text[bit % 36] != "A" else "B"
+    assert receipts.read(text[: bit % 36] + swapped + text[bit % 36 + 1 :]) is None
+
+
+@given(ROWS)
+def test_row_is_read_as_it_was_written(row: Row) -> None:
+    assert read_row(row.columns()) == row
+    assert row.chain("t") == hash_chain("t", row.ts, row.idem_key, row.address, row.attrs)
+
+
+@given(ROWS, st.integers(0, 9), st.integers(0, 7))
+def test_changed_column_of_a_row_is_found(row: Row, place: int, bit: int) -> None:
+    columns = list(row.columns())
+    value = columns[place]
+    if isinstance(value, bytes):
+        columns[place] = bytes([value[0] ^ 1 << bit, *value[1:]]) if value else b"x"
+    else:
+        columns[place] = 0 if value is None else value ^ 1 << bit
+
+    with pytest.raises(Integrity):
+        read_row(tuple(columns))
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_changed_column_of_a_state_is_found(place: int) -> None:
+    state = State(7, KIND_LEASED, 1000, 2, 99, ((5, "visibility"),))
+    columns = list(state.columns())
+    assert read_state(tuple(columns)) == state
+    columns[place] = columns[place] + 1 if isinstance(columns[place], int) else b"\x90" + columns[place][1:] + b"\0"
+
+    with pytest.raises(Integrity):
+        read_state(tuple(columns))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=200))
+def test_claim_table_agrees_with_a_dictionary(steps: list[tuple[bool, int]]) -> None:
+    table, oracle, numbers = ClaimTable(1000), {}, {}
+    for number, (add, which) in enumerate(steps):
+        # Few different beginnings: entries collide and wrap.
+        name = bytes(7) + bytes([which % 3]) + bytes([which]) * 8 if which < 3 else bytes([which]) * 16
+        if add and name[:8] not in oracle:
+            table.put(name, number, len(oracle))
+            oracle[name[:8]] = number
+            numbers[number] = name
+        elif not add and oracle:
+            gone = min(oracle.values())
+            table.take_out(gone)
+            del oracle[numbers.pop(gone)[:8]]
+        for each in (bytes([w]) * 16 for w in range(3, 31)):
+            assert table.find(each) == oracle.get(each[:8])
+
+
+def test_claims_are_bounded_and_never_pushed_out_while_they_hold() -> None:
+    claims = Claims(3, window_ms=1000)
+    for second in range(3):
+        claims.number(Now(0.0, second * 1000))
+    assert claims.full(Now(0.0, 1500))
+
+    assert not claims.full(Now(0.0, 10_000))
