@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 
 from penstock.cli import settings as options
-from penstock.cli.up import launch
-from penstock.kernel.log import configure
-from penstock.node import process
-from penstock.node.build import SERVICE_NAMES, schema
+from penstock.cli.up import start
+from penstock.node.build import SERVICE_NAMES
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +18,4 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the service until told to stop; a crash loop that is fatal ends the process."""
-    given = options.sources(args)
-    settings = options.load_or_explain(schema(), given)
-    if settings is None:
-        return process.BAD_CONFIG
-    configure(settings.text("node.log.format"), settings.text("node.log.level"))
-    return launch(settings, given, only=args.service, as_json=args.json)
+    return start(args, only=args.service)

@@ -31,7 +31,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the settings, take the data directory, run until told to stop."""
+    """Run the whole node."""
+    return start(args, only=None)
+
+
+def start(args: argparse.Namespace, *, only: str | None) -> int:
+    """Check the settings, then run the node, or `only` one service of it, until told to stop."""
     given = options.sources(args)
     settings = options.load_or_explain(schema(), given)
     if settings is None:
@@ -39,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if settings.text("node.profile") == "macro":
         return _fail("this build runs the micro profile only; use --profile micro", process.BAD_CONFIG)
     configure(settings.text("node.log.format"), settings.text("node.log.level"))
-    return launch(settings, given, only=None, as_json=args.json)
+    return launch(settings, given, only=only, as_json=args.json)
 
 
 def launch(settings: Settings, given: Sources, *, only: str | None, as_json: bool) -> int:
