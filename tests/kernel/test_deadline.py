@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel.deadline import Deadline, current_deadline, timeout, use_deadline
+from penstock.kernel.deadline import Deadline, current_deadline, no_deadline, timeout, use_deadline
 from penstock.kernel.errors import Timeout
 from penstock.testing.sweep import Run, sweep
 from tests.kernel.kit import now
@@ -110,3 +110,10 @@ def test_a_cancel_at_any_step_is_never_swallowed_by_nested_timeouts() -> None:
         await run.ended()
 
     assert sweep(scenario) > 5
+
+
+def test_what_outlives_its_maker_is_made_without_the_makers_deadline() -> None:
+    with use_deadline(Deadline.after(1.0, 0.0)) as outer:
+        with no_deadline():
+            assert current_deadline() is None
+        assert current_deadline() is outer

@@ -126,3 +126,12 @@ async def test_two_children_of_one_name_are_refused() -> None:
 
     with pytest.raises(ValueError, match="already"):
         Supervisor(new_inventory(), specs)
+
+
+def test_a_queue_kept_by_its_owner_is_listed_like_a_channel() -> None:
+    inventory = Inventory("svc")
+    inventory.queue("work", int, capacity=8, live=lambda: {"depth": 3, "dropped": 1}, producers="a", consumers="b")
+    (row,) = inventory.rows()["channels"]
+
+    assert row["name"] == "work"
+    assert (row["kind"], row["full"], row["capacity"], row["depth"]) == ("mpsc", "refuse", 8, 3)

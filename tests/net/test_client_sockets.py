@@ -14,9 +14,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from penstock.kernel.deadline import Deadline, current_deadline, use_deadline
 from penstock.kernel.errors import DownstreamUnavailable
 from penstock.kernel.inventory import Inventory
 from penstock.net.client import ClientOptions, HttpClient
+from penstock.net.client_connection import ClientConnection
+from penstock.net.client_origin import parse_url
+from penstock.net.client_pool import ClientShared
 from tests.net.client_peers import Peer, PeerConnection, answer, in_turn, says
 
 LOOPS = [pytest.param(name, marks=pytest.mark.real_loop(loop=name)) for name in ("uvloop", "asyncio")]
@@ -58,6 +62,28 @@ async def test_calls_over_tcp_reuse_one_connection_and_leave_no_file_open(loop: 
 
         assert (peer.accepted, len(peer.seen[1].body)) == (1, 1_000_000)
         assert open_files() == before
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_kept_connection_is_not_under_the_deadline_of_who_dialled_it(loop: str) -> None:
+    felt: asyncio.Future[Deadline | None] = asyncio.get_running_loop().create_future()
+
+    class Watching(ClientConnection):
+        def buffer_updated(self, nbytes: int) -> None:
+            felt.set_result(current_deadline())
+            super().buffer_updated(nbytes)
+
+    async with listening(Peer(says(answer()))) as url:
+        origin, _ = parse_url(url)
+        shared = ClientShared(ClientOptions(service="peer"), Inventory("test").metrics)
+        connection = Watching(shared.inbox, shared.waits, lambda _: None)
+        with use_deadline(Deadline.after(30.0, asyncio.get_running_loop().time())):
+            await shared.dial(origin, connection)
+        connection._transport.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        found = await felt
+        connection.abort()
+
+    assert found is None
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -233,3 +233,18 @@ async def test_after_the_last_answer_a_silent_client_is_let_go_within_a_second(f
 
     assert held == 0
     assert elapsed <= 2.4
+
+
+async def test_an_answer_that_waits_behind_a_slower_one_never_becomes_a_504() -> None:
+    reply: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    slow = route(lambda _request: reply, deadline_s=30.0)
+    async with serving([*ROUTES, slow], {"request_deadline_s": 1.0}) as site:
+        client = site.connect()
+        client.send(get("/it") + get("/hello"))
+        await asyncio.sleep(5.0)
+        inflight = site.listener.inflight
+        reply.set_result({"n": 1})
+        answers = await client.answers(2)
+
+    assert inflight == 1
+    assert [answer.status for answer in answers] == [200, 200]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 
@@ -87,3 +88,18 @@ async def test_a_refused_request_leaves_no_cycle_for_the_collector(request_bytes
             gc.enable()
 
     assert kept == []
+
+
+async def test_a_head_that_was_let_in_by_the_old_rules_has_to_pass_the_new_ones() -> None:
+    asked = b"GET /hello HTTP/1.1\r\nHost: mail.example\r\n\r\n"
+    async with serving(options={"allowed_hosts": ("mail.example",)}) as site:
+        old = site.connect()
+        old.send(asked)
+        first = await old.answer()
+        await site.listener.reconfigure(replace(site.listener.options, allowed_hosts=()))
+        old.send(asked)
+        new = site.connect()
+        new.send(asked)
+
+        assert first.status == 200
+        assert [(await client.answer()).status for client in (old, new)] == [421, 421]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -186,6 +187,18 @@ async def test_a_client_that_closes_its_side_still_gets_its_answer() -> None:
         answers = await client.gone()
 
     assert [answer.status for answer in answers] == [200]
+
+
+async def test_a_client_that_closes_its_side_of_a_long_poll_has_gone() -> None:
+    reply: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    async with serving([replace(route(lambda _r: reply), long_poll=True)]) as site:
+        client = site.connect()
+        client.send(get("/it"))
+        client.transport.write_eof()
+        answers = await client.gone()
+
+    assert answers == []
+    assert reply.cancelled()
 
 
 async def test_as_a_supervised_child_it_announces_drains_and_closes() -> None:

@@ -31,6 +31,11 @@ DIFFERENCES = {
         "We take Upgrade, HTTP2-Settings and their Connection options out of the head, so that nobody obeys them.",
         b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
     ),
+    "transfer coding in capitals": Difference(
+        lambda data: re.search(rb"(?i:transfer-encoding:)[ \t]*(?!chunked)(?i:chunked)", data) is not None,
+        "A coding's name is the same in any case; h11 hands its value on in lower case, we hand it on as it came.",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chuNked\r\n\r\n0\r\n\r\n",
+    ),
 }
 
 

@@ -9,11 +9,11 @@ from penstock.wire.http1_answer import (
     FIELDS_MAX,
     HEAD_BYTES_MAX,
     INFORMATIONAL_MAX,
-    TRAILERS_MAX,
     AnswerEnd,
     AnswerParser,
     Framing,
 )
+from penstock.wire.http1_answer_chunks import TRAILERS_MAX
 from tests.wire import answer_reading
 from tests.wire.answer_reading import CHUNKED, OK, every_byte, read
 

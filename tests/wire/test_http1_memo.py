@@ -1,4 +1,4 @@
-"""The remembered head: an equal one is reused, one that differs anywhere is read anew."""
+"""Remembered heads: an equal one is reused, one that differs anywhere is read anew, and there are only so many."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from penstock.kernel.errors import PenstockError
 from penstock.wire.http1 import RequestReader
+from penstock.wire.http1_head import Head
 
 LONG = "x" * 200
 
@@ -50,3 +51,43 @@ def test_a_remembered_head_does_not_excuse_a_malformed_one() -> None:
 
     with pytest.raises(PenstockError):
         reader.next_head()
+
+
+def test_a_client_that_goes_round_several_heads_has_each_read_once() -> None:
+    reader = RequestReader()
+    firsts = [read(reader, head(length) + b"x" * length)[0] for length in (3, 4, 5)]
+    seconds = [read(reader, head(length) + b"y" * length)[0] for length in (3, 4, 5)]
+
+    assert all(second is first for first, second in zip(firsts, seconds, strict=True))
+
+
+def test_readers_with_the_same_memory_share_their_heads_and_not_their_bodies() -> None:
+    heads: dict[bytes, Head] = {}
+    one, other = RequestReader(heads), RequestReader(heads)
+    first, body = read(one, head(3) + b"abc")
+    other.receive(head(3) + b"d")
+
+    assert other.next_head() is first
+    assert (body, other.read_body(), other.body_done) == (b"abc", b"d", False)
+    other.receive(b"ef")
+    assert (other.read_body(), other.body_done, one.body_done) == (b"ef", True, True)
+
+
+def test_remembered_heads_are_bounded_whatever_a_client_sends() -> None:
+    heads: dict[bytes, Head] = {}
+    reader = RequestReader(heads)
+    for number in range(3000):
+        read(reader, head(3, f"Traceparent: {number}") + b"abc")
+
+    assert len(heads) <= 1024
+
+
+def test_a_reader_goes_on_with_new_heads_between_remembered_ones() -> None:
+    reader = RequestReader()
+    for round_ in range(3):
+        for length in (3, 7):
+            _, body = read(reader, head(length) + bytes([65 + round_]) * length)
+
+            assert body == bytes([65 + round_]) * length
+        _, body = read(reader, head(2, f"X-Round: {round_}") + b"zz")
+        assert body == b"zz"

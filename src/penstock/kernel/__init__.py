@@ -23,7 +23,7 @@ from penstock.kernel.broadcast import Broadcast, Receiver
 from penstock.kernel.channel import Channel, Full
 from penstock.kernel.child import Child, ChildSpec, ChildState, Drain
 from penstock.kernel.clock import SYSTEM, Clock, LoopClock
-from penstock.kernel.deadline import Deadline, current_deadline, timeout, use_deadline
+from penstock.kernel.deadline import Deadline, current_deadline, no_deadline, timeout, use_deadline
 from penstock.kernel.drain import DrainReport
 from penstock.kernel.errors import (
     BackoffRetry,
@@ -149,6 +149,7 @@ __all__ = [
     "WatchReceiver",
     "current_corr_id",
     "current_deadline",
+    "no_deadline",
     "open_resources",
     "timeout",
     "use_deadline",

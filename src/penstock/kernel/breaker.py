@@ -39,11 +39,8 @@ class BreakerPolicy:
             raise ValueError(message)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    at: float
-    slow: bool
-    failed: bool
+# When, whether slow, whether failed: a plain tuple, because one is made for every call.
+_Sample = tuple[float, bool, bool]
 
 
 class Breaker:
@@ -131,14 +128,15 @@ class Breaker:
     def _note(self, now: float, elapsed_s: float, *, failed: bool) -> None:
         """Remember an outcome, forget what left the window, and judge."""
         policy, samples = self._policy, self._samples
-        sample = _Sample(now, 0 < policy.p95_s < elapsed_s, failed)
-        samples.append(sample)
-        self._failed += sample.failed
-        self._slow += sample.slow
-        while len(samples) > policy.samples_max or samples[0].at < now - policy.window_s:
-            gone = samples.popleft()
-            self._failed -= gone.failed
-            self._slow -= gone.slow
+        slow = 0 < policy.p95_s < elapsed_s
+        samples.append((now, slow, failed))
+        self._failed += failed
+        self._slow += slow
+        oldest = now - policy.window_s
+        while len(samples) > policy.samples_max or samples[0][0] < oldest:
+            _, was_slow, had_failed = samples.popleft()
+            self._failed -= had_failed
+            self._slow -= was_slow
         self._judge(now)
 
     def _judge(self, now: float) -> None:

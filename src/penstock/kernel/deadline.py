@@ -78,6 +78,24 @@ class use_deadline:  # noqa: N801 - reads as a verb at the call site: `with use_
             _current.reset(self._token)
 
 
+class no_deadline:  # noqa: N801 - reads as a clause at the call site: `with no_deadline():`
+    """Leave the caller's deadline behind for a block: what is made in it outlives the caller.
+
+    A loop runs the callbacks of a connection in the context it was made in. One that is kept for others must not go on
+    under the deadline of whoever happened to need it first.
+    """
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        """Put the current deadline aside."""
+        self._token = _current.set(None)
+
+    def __exit__(self, *_exc: object) -> None:
+        """Take it up again."""
+        _current.reset(self._token)
+
+
 _WAITING: Final = 0
 _FIRED: Final = 1
 _LEFT: Final = 2

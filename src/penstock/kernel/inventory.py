@@ -94,6 +94,28 @@ class Inventory:
         siblings = self.metrics.watched("queue_dropped_total", "Items refused or dropped.", queue=name)
         siblings.append(lambda: channel.dropped)
 
+    def queue(  # noqa: PLR0913 - a declaration is a row of a table, and the table has these columns
+        self,
+        name: str,
+        item: type[T] | UnionType,
+        *,
+        capacity: int,
+        live: Callable[[], Row],
+        producers: str = "",
+        consumers: str = "",
+    ) -> None:
+        """Declare a bounded queue that its owner keeps itself and that refuses when full, so that it is listed."""
+        facts: Row = {
+            "kind": "mpsc",
+            "item": getattr(item, "__name__", str(item)),
+            "capacity": capacity,
+            "policy": _POLICY_TEXT[Full.REFUSE],
+            "full": Full.REFUSE.value,
+            "producers": producers,
+            "consumers": consumers,
+        }
+        self._declare("channels", name, facts, live)
+
     def broadcast(
         self,
         name: str,

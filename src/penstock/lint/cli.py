@@ -18,7 +18,7 @@ CLEAN, FOUND, BAD_USE = 0, 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the given paths; 0 when clean, 1 when there are findings, 2 for bad arguments or configuration."""
-    options = _parser().parse_args(argv)
+    options = command().parse_args(argv)
     if options.explain:
         return _explain(options.explain)
     try:
@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return FOUND if report.findings else CLEAN
 
 
-def _parser() -> argparse.ArgumentParser:
+def command() -> argparse.ArgumentParser:
+    """Make the parser; the shell completion reads it too."""
     parser = argparse.ArgumentParser(prog="penstock lint", description="Check the concurrency rules of Python code.")
     parser.add_argument("paths", nargs="*", type=Path, help="files or directories (default: those of pyproject.toml)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a pyproject.toml (default: the nearest)")

@@ -6,12 +6,12 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from penstock.net.message import JSON
+from penstock.net.message import JSON, StreamResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.net.message import Response, StreamResponse
+    from penstock.net.message import Relayed, Response
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -72,8 +72,14 @@ class AnswerHeads:
             framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
         return self._head(response, corr, framing, close=close)
 
+    @staticmethod
+    def relayed(answer: Relayed, corr: bytes, *, close: bool) -> bytes:
+        """Return the head of an answer that is passed on whole."""
+        return b"%b%b\r\n%b\r\n" % (answer.start, corr, _CLOSE if close else b"")
+
     def _head(self, response: Response | StreamResponse, corr: bytes, framing: bytes, *, close: bool) -> bytes:
-        parts = [self.start(response.status, response.content_type), corr, b"\r\n", framing]
+        written = response.start if isinstance(response, StreamResponse) else b""
+        parts = [written or self.start(response.status, response.content_type), corr, b"\r\n", framing]
         parts += [b"%b: %b\r\n" % field for field in response.headers]
         if close:
             parts.append(_CLOSE)

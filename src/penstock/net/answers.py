@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from contextlib import suppress
+from functools import partial
+from socket import SO_LINGER, SOL_SOCKET
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 
 from penstock.kernel.deadline import timeout, use_deadline
-from penstock.kernel.errors import Malformed, PenstockError, forget_where
+from penstock.kernel.errors import Malformed, PenstockError, Timeout, forget_where
 from penstock.net import answer
 from penstock.net.admission import Refusal, labels_of
 from penstock.net.body import gone
 from penstock.net.core import Core, encode_json
 from penstock.net.exchange import Exchange
-from penstock.net.message import Response, StreamResponse
+from penstock.net.message import Relayed, Response, StreamResponse, Written
 from penstock.net.problem import problem
+from penstock.net.promise import Promise
+from penstock.net.wheel import NEVER
 
 if TYPE_CHECKING:
     from penstock.net.endpoint import Endpoint
@@ -27,13 +32,14 @@ if TYPE_CHECKING:
 UNANSWERED_MAX: Final = 8
 _CLOSE_S: Final = 1.0
 # A body above this is not copied behind its head but handed over beside it.
-_COPY_BYTES_MAX: Final = 16 * 1024
+COPY_BYTES_MAX: Final = 16 * 1024
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
 _JSON: Final = (msgspec.Struct, dict)
-_PENDING: Final = (asyncio.Future, CoroutineType)
-_AS_IT_IS: Final = (Response, StreamResponse, PenstockError, *_PENDING)
+_PENDING: Final = (asyncio.Future, CoroutineType, Promise)
+_AS_IT_IS: Final = (Written, Response, Relayed, StreamResponse, PenstockError, *_PENDING)
 # A handler's value once it is ready to be written: bytes are the body of a JSON 200.
-Ready = bytes | Response | StreamResponse | PenstockError
-Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any]"
+Ready = bytes | Response | Relayed | StreamResponse | PenstockError
+Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any] | Promise"
 
 
 class Answers:
@@ -84,8 +90,10 @@ class Answers:
             endpoint.ok.value += 1
             if request.held_bytes:
                 core.let_go(request)
+            if request.ticket is not None:
+                request.ticket.ended(len(request.body) + len(result), answered=True)
             self._out.append(core.heads.json(request.corr, result))
-            if len(result) > _COPY_BYTES_MAX:
+            if len(result) > COPY_BYTES_MAX:
                 self.flush()
         else:
             self._serve_uncommon(request, endpoint, result)
@@ -114,8 +122,11 @@ class Answers:
         core = self._core
         try:
             core.hold(request, len(request.body))
-            if not isinstance(pending, asyncio.Future):
-                pending = core.scope.start(self._under_deadline(request, pending))
+            if isinstance(pending, CoroutineType):
+                work = core.scope.start(self._under_deadline(request, pending))
+                # One that is cancelled before its first step would leave its coroutine behind.
+                work.add_done_callback(partial(_close_unbegun, pending))
+                pending = work
         except PenstockError as busy:
             # No place for what it would hold, or for its task: the work is withdrawn before anybody took it.
             _withdraw(pending)
@@ -170,6 +181,8 @@ class Answers:
         """Turn a value into the exchange's bytes, and write whatever is next in order."""
         request, core = exchange.request, self._core
         core.heads.tick(request.received_at)
+        # The deadline runs to here, whenever its turn to be written comes; each piece of a stream has its own.
+        exchange.due = NEVER
         streamed = isinstance(ready, StreamResponse)
         # A streamed answer may still be reading its request; that is settled when it ends.
         exchange.close = not self._keeps(request) or (not streamed and self._leaves_body(request))
@@ -177,9 +190,11 @@ class Answers:
         if isinstance(ready, StreamResponse):
             exchange.stream = ready
             exchange.endpoint.count(request.method, ready.status)
+            if request.ticket is not None:
+                request.ticket.answering()
         else:
-            exchange.data = self._render(exchange, ready)
-            core.release(request)
+            exchange.data = data = self._render(exchange, ready)
+            core.release(request, sum(map(len, data)))
         self._write_in_order()
 
     def _keeps(self, request: Request) -> bool:
@@ -190,10 +205,16 @@ class Answers:
         """Tell whether the handler answered while too much of its body is still to come; the reader knows."""
         return False
 
-    def _render(self, exchange: Exchange, ready: bytes | Response | PenstockError) -> list[bytes]:
+    def _render(self, exchange: Exchange, ready: bytes | Response | Relayed | PenstockError) -> list[bytes]:
         request, endpoint = exchange.request, exchange.endpoint
+        if isinstance(ready, Relayed):
+            endpoint.count(request.method, ready.status)
+            head = self._core.heads.relayed(ready, request.corr, close=exchange.close)
+            return [head, ready.body] if ready.body else [head]
         if isinstance(ready, PenstockError):
-            endpoint.count_refusal(request.method, labels_of(ready))
+            labels = labels_of(ready)
+            endpoint.count_refusal(request.method, labels)
+            self._core.note_refusal(endpoint.path, labels, request.corr)
             ready = problem(ready, request.corr_id)
         else:
             if isinstance(ready, bytes):
@@ -207,6 +228,7 @@ class Answers:
         core = self._core
         method = "none" if head is None else head.method
         endpoint.count_refusal(method, refusal.labels)
+        core.note_refusal(endpoint.path, refusal.labels, corr)
         data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
         self._closing = self._closing or close
         if self._waiting:
@@ -221,7 +243,7 @@ class Answers:
         while waiting and waiting[0].data is not None:
             data = waiting.pop(0).data or ()
             self._out += data
-            if len(data) > 1 and len(data[1]) > _COPY_BYTES_MAX:
+            if len(data) > 1 and len(data[1]) > COPY_BYTES_MAX:
                 # At once, so that the transport can say stop before the next large answer is made.
                 self.flush()
         if waiting and waiting[0].stream is not None:
@@ -234,7 +256,7 @@ class Answers:
             self._transport.write(out[0])
         elif not out:
             return
-        elif max(map(len, out)) > _COPY_BYTES_MAX:
+        elif max(map(len, out)) > COPY_BYTES_MAX:
             self._transport.writelines(out)
             self._out = []
             return
@@ -243,7 +265,7 @@ class Answers:
         out.clear()
 
     def _start_stream(self, exchange: Exchange, stream: StreamResponse) -> None:
-        exchange.stream = None
+        exchange.stream, exchange.sending = None, stream
         chunked = stream.length is None and exchange.request.head.minor == 1
         if stream.length is None and not chunked:
             exchange.close = self._closing = True
@@ -261,22 +283,25 @@ class Answers:
         try:
             self.flush()
             if exchange.request.method != "HEAD":
-                await self._send_chunks(stream, chunked=chunked)
+                await self._send_chunks(exchange.request, stream, chunked=chunked)
         except Exception as error:  # noqa: BLE001 - the request's boundary
             if exchange.connection is not None:
-                self._core.failed(error, exchange.request.corr)
-            self._transport.abort()
+                self._count_cut(error, exchange.request.corr)
+            self._cut(to_the_end=stream.length is None and not chunked)
         finally:
             self._stream_ended(exchange)
             async with timeout("stream_close", _CLOSE_S):
                 await _close_iterator(stream)
 
-    async def _send_chunks(self, stream: StreamResponse, *, chunked: bool) -> None:
+    async def _send_chunks(self, request: Request, stream: StreamResponse, *, chunked: bool) -> None:
         sent_bytes = 0
-        async for piece in stream.chunks:
+        limit_s = self._core.options.read_timeout_s if stream.chunk_s is None else stream.chunk_s
+        while (piece := await _next_piece(stream, limit_s)) is not None:
             if not piece:
                 continue
             sent_bytes += len(piece)
+            if request.ticket is not None:
+                request.ticket.bytes_seen += len(piece)
             if self._transport.is_closing() or (stream.length is not None and sent_bytes > stream.length):
                 break
             self._transport.writelines(answer.chunk(piece) if chunked else [piece])
@@ -287,6 +312,20 @@ class Answers:
         if chunked:
             self._transport.write(answer.LAST_CHUNK)
 
+    def _count_cut(self, error: Exception, corr: bytes) -> None:
+        """Count why a stream ended short; a condition is no bug."""
+        if not isinstance(error, PenstockError):
+            self._core.failed(error, corr)
+        elif isinstance(error, Timeout) and error.op == "stream":
+            self._core.timeouts["stream"].value += 1
+
+    def _cut(self, *, to_the_end: bool) -> None:
+        """End the connection short. A body that lasts to the end of the connection can only be cut by a reset."""
+        sock = self._transport.get_extra_info("socket") if to_the_end else None
+        if sock is not None and not self._transport.is_closing():
+            sock.setsockopt(SOL_SOCKET, SO_LINGER, _AT_ONCE)
+        self._transport.abort()
+
     async def _until_room(self) -> None:
         """Wait until the client took what it was sent; the write deadline ends the connection otherwise."""
         self._room = asyncio.get_running_loop().create_future()
@@ -296,8 +335,11 @@ class Answers:
             self._room = None
 
     def _stream_ended(self, exchange: Exchange) -> None:
-        self._core.release(exchange.request)
-        if exchange.connection is None or not self._waiting or self._waiting[0] is not exchange:
+        if exchange.connection is None:
+            # The client went first, and everything was given back then.
+            return
+        self._core.release(exchange.request, 0)
+        if not self._waiting or self._waiting[0] is not exchange:
             return
         self._waiting.pop(0)
         self._closing = self._leaves_body(exchange.request) or self._closing
@@ -312,22 +354,42 @@ class Answers:
     def abandon_all(self) -> None:
         """Give up every unanswered request, because the client is gone."""
         for exchange in self._waiting:
-            streaming = exchange.stream is None and exchange.source is None and exchange.data is None
-            if exchange.data is None and not streaming:
+            if exchange.data is None:
                 self._core.release(exchange.request)
             if exchange.stream is not None:
                 self._close_unsent(exchange.stream)
+            elif exchange.sending is not None:
+                _stop(exchange.sending)
             exchange.leave()
         self._waiting.clear()
         if self._room is not None and not self._room.done():
             self._room.set_exception(gone())
 
 
-def _withdraw(pending: asyncio.Future[Any] | CoroutineType[Any, Any, Any]) -> None:
-    if isinstance(pending, asyncio.Future):
-        pending.cancel()
-    else:
+def _close_unbegun(work: CoroutineType[Any, Any, Any], _task: asyncio.Task[Any]) -> None:
+    work.close()
+
+
+def _withdraw(pending: Pending) -> None:
+    if isinstance(pending, CoroutineType):
         pending.close()
+    else:
+        pending.cancel()
+
+
+def _stop(stream: StreamResponse) -> None:
+    """Tell a source that can be told that nobody takes its pieces any more; others notice at their next one."""
+    stop = getattr(stream.chunks, "stop", None)
+    if stop is not None:
+        stop()
+
+
+async def _next_piece(stream: StreamResponse, limit_s: float) -> bytes | None:
+    """Wait for the next piece, as long as one may take to make; a stream without a limit bounds its own waits."""
+    if limit_s == NEVER:
+        return await anext(stream.chunks, None)
+    async with timeout("stream", limit_s):
+        return await anext(stream.chunks, None)
 
 
 async def _close_iterator(stream: StreamResponse) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.net.core import Core
     from penstock.net.endpoint import Endpoint
+    from penstock.net.exchange import Exchange
     from penstock.net.message import Request
 
 PIECE_BYTES: Final = 64 * 1024
@@ -127,6 +128,24 @@ class Inflating:
         return b"".join(self._pieces)
 
 
+class Unread:
+    """The body of a request that waits at the gate: nothing of it, nor of what follows, is looked at."""
+
+    __slots__ = ("awaits_continue", "blocked", "due", "exchange")
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Stand in the way until the gate has decided."""
+        self.exchange = exchange
+        self.due = NEVER
+        self.blocked = True
+        # Its 100 Continue comes with admission.
+        self.awaits_continue = False
+
+    def feed(self, piece: bytes) -> None:
+        """Never called: it stays blocked as long as it stands."""
+        raise RuntimeError(f"{len(piece)} bytes were read of a body that waits")
+
+
 class Discarded:
     """The body of a request that was answered already."""
 
@@ -176,6 +195,8 @@ class BodyStream:
         self._seen_bytes += len(piece)
         if self._seen_bytes > self._bytes_max:
             raise OverLimit("The body is too large.", limit="body")
+        if self.request.ticket is not None:
+            self.request.ticket.bytes_seen += len(piece)
         self._held.append(piece)
         self._held_bytes += len(piece)
         self.blocked = self._held_bytes >= HELD_BYTES_MAX

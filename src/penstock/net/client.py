@@ -63,11 +63,11 @@ class HttpClient(Resource):
 
     async def request(self, method: str, url: str, **said: Unpack[CallOptions]) -> Answer:
         """Make a call and return its whole answer."""
-        return await self._run(make_call(method, url, said, self._options), self._take_all)
+        return await self._run(make_call(method, url, said, self._options, whole=True), self._take_all)
 
     def stream(self, method: str, url: str, **said: Unpack[CallOptions]) -> Streaming:
         """Make a call whose answer is read as it comes: `async with client.stream("GET", url) as answer`."""
-        call = make_call(method, url, said, self._options)
+        call = make_call(method, url, said, self._options, whole=False)
         return Streaming(lambda: self._run(call, _hold))
 
     @property
@@ -87,7 +87,7 @@ class HttpClient(Resource):
                 if deadline.expired(loop.time()):
                     raise Timeout("call", budget_s=deadline.budget_s)
                 downstream.budget.record_call(loop.time())
-                plan = RetryPlan(call, self._retries, downstream.budget, deadline)
+                plan = RetryPlan(self._retries, downstream.budget, deadline, repeatable=call.repeatable)
                 while True:
                     outcome = await self._try(downstream, call, plan, finish)
                     if not isinstance(outcome, Again):
@@ -122,7 +122,7 @@ class HttpClient(Resource):
     async def _take_all(self, opened: Opened) -> Answer:
         """Read the body and give the connection back, whatever happens meanwhile."""
         try:
-            answer = StreamAnswer(opened.head, opened.connection)
+            answer = StreamAnswer(opened.head, opened.connection, opened.body)
             body = await answer.read(self._options.body_bytes_max)  # lint: allow PK009 each read is bounded inside
         finally:
             opened.release()

@@ -48,10 +48,10 @@ class StreamAnswer:
     It belongs to the `async with` block that made it. The peer is held back while nobody reads.
     """
 
-    __slots__ = ("_connection", "complete", "fields", "headers", "length", "status")
+    __slots__ = ("_connection", "_here", "complete", "fields", "headers", "length", "status")
 
-    def __init__(self, head: AnswerHead, connection: ClientConnection) -> None:
-        """Borrow the connection until the block ends."""
+    def __init__(self, head: AnswerHead, connection: ClientConnection, body: bytes | None = None) -> None:
+        """Borrow the connection until the block ends; `body` is what `read` returns, when it came with the head."""
         self.status = head.status
         self.headers = head.headers
         self.fields = head.fields
@@ -60,6 +60,7 @@ class StreamAnswer:
         # Set when the body was read to an end that the peer meant.
         self.complete = False
         self._connection: ClientConnection | None = connection
+        self._here = body
 
     def __aiter__(self) -> StreamAnswer:
         """Iterate over the rest of the body."""
@@ -80,6 +81,8 @@ class StreamAnswer:
         """Return the rest of the body, or refuse one larger than `bytes_max`."""
         if self.length is not None and self.length > bytes_max:
             raise AnswerTooLarge(status=502, limit="answer_bytes")
+        if self._here is not None:
+            return self._checked(self._here, bytes_max)
         if self._connection is not None and (body := self._connection.whole()) is not None:
             return self._checked(body, bytes_max)
         return await self._collect(bytes_max)

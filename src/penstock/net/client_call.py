@@ -17,6 +17,8 @@ from penstock.net.client_origin import Origin, parse_url
 
 Body = bytes | AsyncIterator[bytes]
 
+SHORT_BYTES_MAX: Final = 4 * 1024
+
 _IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
 _WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 _METHOD: Final = re.compile(r"[A-Z]+")
@@ -91,9 +93,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     # A streamed body can be sent once only, so such a call is never repeated.
     repeatable: bool
+    # The request is written in one go and the answer wanted in one piece: there is one wait, and no more.
+    at_once: bool
 
 
-def make_call(method: str, url: str, said: CallOptions, defaults: ClientOptions) -> Call:
+def make_call(method: str, url: str, said: CallOptions, defaults: ClientOptions, *, whole: bool) -> Call:
     """Check everything that will stand in the request, so that no argument can change its framing."""
     if not _METHOD.fullmatch(method) or method == "CONNECT":
         raise Malformed("A method is upper-case letters, and this client makes no tunnels.")
@@ -112,6 +116,7 @@ def make_call(method: str, url: str, said: CallOptions, defaults: ClientOptions)
         body_bytes=body_bytes,
         timeout_s=said.get("timeout_s", defaults.timeout_s),
         repeatable=repeatable and isinstance(body, bytes),
+        at_once=whole and isinstance(body, bytes) and len(body) <= SHORT_BYTES_MAX,
     )
 
 

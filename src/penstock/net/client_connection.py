@@ -1,7 +1,8 @@
 """One connection of the client: it writes a request and reads its answer, each wait under a deadline.
 
-There is no task here. The caller's own task writes and reads; the protocol's callbacks only store what came and wake
-it. A caller that is cancelled anywhere hands the connection back unfinished, and the pool then closes it.
+There is no task here. A caller's own task writes and reads by `send`, `head` and `chunk`, and the protocol's callbacks
+only store what came and wake it; or nobody waits at all, and who asked by `ask` is told in the callback. A caller that
+is cancelled anywhere hands the connection back unfinished, and the pool then closes it.
 """
 
 from __future__ import annotations
@@ -9,81 +10,88 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import DownstreamUnavailable, Malformed, PenstockError, Timeout
-from penstock.kernel.metrics import Counter
+from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
 from penstock.net.client_call import Call
+from penstock.net.client_sending import Sending, Waits
 from penstock.wire.http1_answer import AnswerEnd, AnswerHead, AnswerParser, Event
 
 INBOX_BYTES: Final = 64 * 1024
 # Unread answer bytes at which reading stops, and at which it goes on; one read may overshoot by the inbox.
 HELD_BYTES_HIGH: Final = 128 * 1024
 HELD_BYTES_LOW: Final = 32 * 1024
-WRITE_SLICE_BYTES: Final = 64 * 1024
+# A short answer whose end is not here yet is worth this wait: many servers write head and body apart.
+PATIENCE_S: Final = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """What the connections of a client share: how long each wait may last, and who counts the breaches."""
+class Taker(Protocol):
+    """Who gets the answer to a request made by `ask`: one of these is called, once, unless the call is dropped before."""
 
-    write_s: float
-    read_s: float
-    write_timeouts: Counter
-    read_timeouts: Counter
+    def whole(self, head: AnswerHead, body: bytes) -> None:
+        """Take an answer that is here as a whole."""
+        ...
+
+    def begun(self, head: AnswerHead) -> None:
+        """Take the head; the body is on its way and is read by `chunk`."""
+        ...
+
+    def failed(self, error: PenstockError) -> None:
+        """Take the reason why there will be no answer."""
+        ...
 
 
-class ClientConnection(asyncio.BufferedProtocol):
+class Arrival:
+    """A taker whose caller waits on a future."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for an answer."""
+        self.future: asyncio.Future[tuple[AnswerHead, bytes | None]] = loop.create_future()
+
+    def whole(self, head: AnswerHead, body: bytes) -> None:
+        """Hand over head and body."""
+        if not self.future.done():
+            self.future.set_result((head, body))
+
+    def begun(self, head: AnswerHead) -> None:
+        """Hand over the head."""
+        if not self.future.done():
+            self.future.set_result((head, None))
+
+    def failed(self, error: PenstockError) -> None:
+        """Hand over the failure."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class ClientConnection(Sending, asyncio.BufferedProtocol):
     """A socket with at most one call on it. Owned by its pool from dialling until `on_lost` was called."""
 
     __slots__ = (
-        "_call_s",
-        "_chunks",
-        "_end",
-        "_fault",
-        "_head",
-        "_held_bytes",
-        "_inbox",
-        "_lost",
-        "_on_lost",
-        "_parser",
-        "_reading_paused",
-        "_sent",
-        "_transport",
-        "_waiter",
-        "_waits",
-        "_writing_paused",
-        "calls",
-        "idle_until",
+        "_chunks", "_held_bytes", "_inbox", "_on_lost", "_parser", "_patience", "_reading_paused", "_taker", "_view", "calls", "idle_until",
         "placed",
-    )
+    )  # fmt: skip
 
     def __init__(self, inbox: bytearray, waits: Waits, on_lost: Callable[[ClientConnection], None]) -> None:
         """Take the client's receive buffer: it is filled and emptied within one callback, so all may share it."""
+        super().__init__(waits)
         self._inbox = inbox
-        self._waits = waits
+        self._view = memoryview(inbox)
         self._on_lost = on_lost
         self._parser = AnswerParser()
-        self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[None] | None = None
         self._chunks: deque[bytes] = deque()  # bounded: reading stops at HELD_BYTES_HIGH
-        self._lost = self._reading_paused = self._writing_paused = False
-        self._reset()
-        self._call_s = 0.0
+        self._held_bytes = 0
+        self._reading_paused = False
+        # Who hears of the answer to a request made by `ask`, until it was told.
+        self._taker: Taker | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self.calls = 0
         self.idle_until = 0.0
         # Whether the pool counts it among its connections; the pool alone writes this.
         self.placed = True
-
-    def _reset(self) -> None:
-        self._chunks.clear()
-        self._held_bytes = 0
-        self._head: AnswerHead | None = None
-        self._end: AnswerEnd | None = None
-        self._fault: PenstockError | None = None
-        self._sent = True
 
     # --- what the pool asks
 
@@ -102,22 +110,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Forget the finished call and tell whether another may follow."""
         if not (self._sent and self.usable):
             return False
-        self._reset()
-        self._resume_reading()
+        if self._head is not None:
+            self._chunks.clear()
+            self._held_bytes = 0
+            self._forget_call()
+        if self._reading_paused:
+            self._resume_reading()
         return True
 
     def fail(self, error: PenstockError) -> None:
         """Cut the connection; whoever waits on it gets `error`."""
         self._fault = self._fault or error
         self.abort()
-        self._wake()
+        self._tell()
 
     def abort(self) -> None:
         """Close at once: nothing that is still to come or to go is of use."""
         if self._transport is not None:
             self._transport.abort()
 
-    # --- one call
+    # --- one call by a task
 
     async def send(self, call: Call) -> None:
         """Write the request; stops early when the peer has refused it before taking it all."""
@@ -125,12 +137,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.calls += 1
         self._call_s = call.timeout_s
         self._sent = False
-        if isinstance(call.body, bytes):
-            self._sent = await self._send_bytes(call.head, call.body)
-        elif call.body_bytes is None:
-            self._sent = await self._send_chunked(call.head, call.body)
-        else:
-            self._sent = await self._send_exactly(call, call.body, call.body_bytes)
+        self._sent = await self._send_call(call)
 
     async def head(self) -> AnswerHead:
         """Wait for the final status, as long as the call's own deadline allows."""
@@ -163,94 +170,92 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _check_end(self, end: AnswerEnd) -> bytes:
         if not end.complete:
-            raise self._fault or DownstreamUnavailable("The answer was cut before its end.", status=502)
+            raise self._fault or _cut()
         return b""
 
     def _raise_fault(self) -> None:
         if self._fault is not None:
             raise self._fault
 
-    # --- writing
+    # --- one call without a task: the answer comes in the callback that received it
 
-    def _write(self, data: bytes | memoryview) -> None:
-        if self._transport is not None and not self._lost:
-            self._transport.write(data)
+    def ask(self, method: str, request: bytes, taker: Taker, *, body_follows: bool = False) -> None:
+        """Write a request, or the head of one whose body follows by `upload`; `taker` hears what becomes of it.
 
-    async def _send_bytes(self, head: bytes, body: bytes) -> bool:
-        if len(body) <= WRITE_SLICE_BYTES:
-            self._write(head + body)
-            return await self._drained()
-        self._write(head)
-        view = memoryview(body)
-        for at in range(0, len(body), WRITE_SLICE_BYTES):
-            self._write(view[at : at + WRITE_SLICE_BYTES])
-            if not await self._drained():
-                return False
-        return True
-
-    async def _send_chunked(self, head: bytes, body: AsyncIterator[bytes]) -> bool:
-        self._write(head)
-        while (piece := await self._next_piece(body)) is not None:
-            if piece:
-                self._write(b"%x\r\n%b\r\n" % (len(piece), piece))
-            if not await self._drained():
-                return False
-        self._write(b"0\r\n\r\n")
-        return await self._drained()
-
-    async def _send_exactly(self, call: Call, body: AsyncIterator[bytes], left: int) -> bool:
-        self._write(call.head)
-        while (piece := await self._next_piece(body)) is not None:
-            left -= len(piece)
-            if left < 0:
-                break
-            self._write(piece)
-            if not await self._drained():
-                return False
-        if left:
-            raise Malformed("The request body is not as long as it was declared.")
-        return True
-
-    async def _next_piece(self, body: AsyncIterator[bytes]) -> bytes | None:
-        # The source of the body is the caller's; only the call's own deadline bounds it.
-        async with timeout("request_body", self._call_s):
-            return await anext(body, None)
-
-    async def _drained(self) -> bool:
-        """Wait until the peer takes more; false when it will not need the rest."""
-        while self._writing_paused and not self._refused():
-            await self._bounded("write", self._waits.write_s, self._waits.write_timeouts)
-        return not self._refused()
-
-    def _refused(self) -> bool:
-        """Tell whether the rest of the request is pointless: it was answered already, or nobody listens.
-
-        A 2xx that is still coming may depend on the rest, so it stops nothing.
+        Nothing here bounds the wait: the caller does, and ends it by `drop`.
         """
-        early = self._head is not None and (self._head.status >= 300 or self._end is not None)
-        return early or self._fault is not None or self._lost
+        self._parser.begin(method)
+        self.calls += 1
+        self._taker = taker
+        self._sent = not body_follows
+        self._write(request)
 
-    # --- waiting
-
-    async def _bounded(self, op: str, seconds: float, breaches: Counter) -> None:
+    async def asked(self, call: Call) -> tuple[AnswerHead, bytes | None]:
+        """Ask, and wait for the answer: with its body if that comes along, else the body is read by `chunk`."""
+        arrival = Arrival(asyncio.get_running_loop())
+        self._call_s = call.timeout_s
+        assert isinstance(call.body, bytes)
+        self.ask(call.method, call.head + call.body, arrival)
         try:
-            async with timeout(op, seconds):
-                await self._wait()
-        except Timeout:
-            breaches.value += 1
+            async with timeout("read", call.timeout_s):
+                return await arrival.future
+        except BaseException as error:
+            self._waits.read_timeouts.value += isinstance(error, Timeout)
+            self._part()
             raise
 
-    async def _wait(self) -> None:
-        """Sleep until a callback has changed something; the caller looks at the state again, so no wake is lost."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    async def upload(self, body: AsyncIterator[bytes], length: int | None, piece_s: float) -> None:
+        """Send the body of a request whose head was written by `ask`; the answer may come, and be read, meanwhile."""
+        self._call_s = piece_s
+        self._sent = await self._send_pieces(body, length)
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def drop(self) -> None:
+        """Forget the taker and cut the connection: nobody waits for this answer any more."""
+        self._taker = None
+        self._lose_patience()
+        self.abort()
+
+    def _tell(self) -> None:
+        """Tell whoever waits for this call that its state has changed."""
+        if self._taker is not None:
+            self._hand_over(self._taker)
+        if self._waiters:
+            self._wake()
+
+    def _hand_over(self, taker: Taker) -> None:
+        """Hand over what there is to tell: the whole answer, its failure, or, when it is long or slow, its beginning."""
+        head, end = self._head, self._end
+        fault = self._fault or (None if end is None or end.complete else _cut())
+        if fault is not None:
+            self._part()
+            taker.failed(fault)
+        elif head is not None and end is not None:
+            self._part()
+            taker.whole(head, self.whole() or b"")
+        elif head is not None and not self._is_short(head):
+            self._part()
+            taker.begun(head)
+        elif head is not None and self._patience is None:
+            # lint: allow PK006 one timer a call, and only for an answer in pieces; _part and drop take it off
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._out_of_patience)
+
+    def _is_short(self, head: AnswerHead) -> bool:
+        return self._held_bytes < INBOX_BYTES and (head.length is None or head.length <= INBOX_BYTES)
+
+    def _out_of_patience(self) -> None:
+        taker, head = self._taker, self._head
+        self._part()
+        if taker is not None and head is not None:
+            taker.begun(head)
+
+    def _part(self) -> None:
+        self._taker = None
+        self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     # --- the loop's callbacks
 
@@ -267,8 +272,15 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse what came; bytes that nobody asked for close the connection."""
-        unasked = self._parser.ended
-        self._store(self._parser.feed(bytes(memoryview(self._inbox)[:nbytes])))
+        data, parser, taker = bytes(self._view[:nbytes]), self._parser, self._taker
+        if taker is not None:
+            answer = parser.take_whole(data)
+            if answer is not None:
+                self._taker = None
+                taker.whole(answer[0], answer[1])
+                return
+        unasked = parser.ended
+        self._store(parser.feed(data))
         if unasked:
             self.abort()
 
@@ -281,7 +293,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Tell the caller and the pool."""
         self._lost = True
         self._store(self._parser.cut())
-        self._wake()
+        self._tell()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -305,7 +317,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             else:
                 self._fault = self._fault or event
         if events:
-            self._wake()
+            self._tell()
         if self._held_bytes >= HELD_BYTES_HIGH:
             self._pause_reading()
 
@@ -318,3 +330,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is not None and self._reading_paused and not self._transport.is_closing():
             self._reading_paused = False
             self._transport.resume_reading()
+
+
+def _cut() -> DownstreamUnavailable:
+    return DownstreamUnavailable("The answer was cut before its end.", status=502)

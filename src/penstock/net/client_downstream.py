@@ -36,6 +36,8 @@ class Opened(msgspec.Struct, frozen=True):
     pool: OriginPool
     connection: ClientConnection
     head: AnswerHead
+    # The whole body, when it came along with the head.
+    body: bytes | None = None
 
     def release(self) -> None:
         """Give the connection back to its pool."""
@@ -50,12 +52,12 @@ class Opened(msgspec.Struct, frozen=True):
 class Downstream:
     """Everything that is counted for one origin."""
 
-    __slots__ = ("_latency", "_service", "breaker", "budget", "calls", "pool")
+    __slots__ = ("_service", "breaker", "budget", "calls", "latency", "pool")
 
     def __init__(self, origin: Origin, shared: ClientShared, latency: Histogram) -> None:
         """Start with a closed breaker and no connection."""
         self._service = shared.options.service
-        self._latency = latency
+        self.latency = latency
         self.pool = OriginPool(origin, shared)
         self.breaker = Breaker(self._service, shared.options.breaker)
         self.budget = RetryBudget()
@@ -72,7 +74,7 @@ class Downstream:
         if not self.breaker.allow(now):
             detail = f"{self._service} failed too often and is left alone."
             raise DownstreamUnavailable(detail, retry_after=math.ceil(self.breaker.retry_after_s(now)))
-        return Trial(self.breaker, self._latency, now)
+        return Trial(self.breaker, self.latency, now)
 
     async def open(self, call: Call) -> Opened:
         """Send the call and wait for the answer's head.
@@ -90,6 +92,9 @@ class Downstream:
 
     async def _exchange(self, connection: ClientConnection, call: Call) -> Opened:
         try:
+            if call.at_once:
+                head, body = await connection.asked(call)
+                return Opened(self.pool, connection, head, body)
             await connection.send(call)  # lint: allow PK009 each wait is bounded inside
             return Opened(self.pool, connection, await connection.head())
         except BaseException:
@@ -122,11 +127,12 @@ class Trial:
         else:
             self._breaker.abandon()
 
-    def answered(self, status: int, now: float) -> None:
-        """Report a try with an answer."""
+    def answered(self, status: int, now: float) -> float:
+        """Report a try with an answer; return how long it took."""
         elapsed_s = now - self._began_at
         self._latency.observe(elapsed_s)
         if status >= 500:
             self._breaker.failure(now, elapsed_s=elapsed_s)
         else:
             self._breaker.success(now, elapsed_s)
+        return elapsed_s

@@ -9,12 +9,13 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from penstock.kernel.deadline import timeout
+from penstock.kernel.deadline import no_deadline, timeout
 from penstock.kernel.errors import Busy, Canceled, DownstreamUnavailable, Timeout
 from penstock.kernel.metrics import Counter, Metrics
 from penstock.net.client_call import ClientOptions
-from penstock.net.client_connection import INBOX_BYTES, ClientConnection, Waits
+from penstock.net.client_connection import INBOX_BYTES, ClientConnection
 from penstock.net.client_origin import Origin
+from penstock.net.client_sending import Waits
 
 # Joins a protocol to an origin; raises OSError when there is nobody.
 Dial = Callable[[Origin, ClientConnection], Awaitable[None]]
@@ -30,17 +31,18 @@ class SocketDial:
         self._tls = tls
 
     async def __call__(self, origin: Origin, connection: ClientConnection) -> None:
-        """Connect; the caller bounds it."""
+        """Connect; the caller bounds it. The connection is kept for others, so its deadline does not go with it."""
         loop = asyncio.get_running_loop()
-        if origin.scheme == "unix":
-            # lint: allow PK009 the pool holds the deadline
-            await loop.create_unix_connection(lambda: connection, origin.host)
-            return
         if origin.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if origin.scheme == "https" else None
-        # lint: allow PK009 the pool holds the deadline
-        await loop.create_connection(lambda: connection, origin.host, origin.port, ssl=tls)
+        with no_deadline():
+            if origin.scheme == "unix":
+                # lint: allow PK009 the pool holds the deadline
+                await loop.create_unix_connection(lambda: connection, origin.host)
+            else:
+                # lint: allow PK009 the pool holds the deadline
+                await loop.create_connection(lambda: connection, origin.host, origin.port, ssl=tls)
 
 
 class ClientShared:
@@ -110,12 +112,17 @@ class OriginPool:
     async def acquire(self) -> ClientConnection:
         """Return a connection that may be written to at once: kept, new, or handed over by another caller."""
         self._check_open()
-        while self._idle:
-            kept = self._idle.pop()
+        return self.take_idle() or await self._dial_or_queue()
+
+    def take_idle(self) -> ClientConnection | None:
+        """Return a kept connection if there is one: what a call without a task starts with."""
+        idle = self._idle
+        while idle:
+            kept = idle.pop()
             if kept.usable:
                 return kept
             self._drop(kept)
-        return await self._dial_or_queue()
+        return None
 
     async def fresh(self) -> ClientConnection:
         """Return a new connection although kept ones may be idle: they died, perhaps, with the one that just did."""

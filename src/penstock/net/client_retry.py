@@ -10,7 +10,7 @@ from penstock.kernel.backoff import RetryBudget, Rng
 from penstock.kernel.deadline import Deadline, timeout
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.metrics import Metrics
-from penstock.net.client_call import Call, ClientOptions
+from penstock.net.client_call import ClientOptions
 from penstock.net.client_downstream import PEER_WAITS
 from penstock.wire.http1_answer import AnswerHead
 
@@ -72,11 +72,11 @@ class Pauses:
 class RetryPlan:
     """One call's retries. `begin` each try, then ask; None means that its outcome stands."""
 
-    __slots__ = ("_budget", "_call", "_deadline", "_policy", "_tries")
+    __slots__ = ("_budget", "_deadline", "_policy", "_repeatable", "_tries")
 
-    def __init__(self, call: Call, policy: RetryPolicy, budget: RetryBudget, deadline: Deadline) -> None:
+    def __init__(self, policy: RetryPolicy, budget: RetryBudget, deadline: Deadline, *, repeatable: bool) -> None:
         """Start before the first try."""
-        self._call = call
+        self._repeatable = repeatable
         self._policy = policy
         self._budget = budget
         self._deadline = deadline
@@ -102,7 +102,7 @@ class RetryPlan:
 
     def _delay_s(self, least_s: float, now: float) -> float | None:
         options = self._policy.options
-        if not self._call.repeatable or self._tries >= options.tries_max:
+        if not self._repeatable or self._tries >= options.tries_max:
             return None
         delay_s = max(least_s, options.backoff.delay(self._tries - 1, self._policy.rng))
         if delay_s >= self._deadline.remaining(now):

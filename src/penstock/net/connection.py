@@ -9,9 +9,9 @@ from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_wher
 from penstock.net import answer
 from penstock.net.admission import Refusal
 from penstock.net.answers import UNANSWERED_MAX
-from penstock.net.body import BodyStream, Collected, Discarded, Inflating, Intake, gone
+from penstock.net.body import BodyStream, Collected, Discarded, Inflating, Intake, Unread
+from penstock.net.holding import Holding
 from penstock.net.peer import peer_of
-from penstock.net.requests import Requests
 from penstock.net.wheel import NEVER, TICK_S
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LINGER_S: Final = 1.0
 LINGER_BYTES_MAX: Final = 16 << 20
 
 
-class Connection(Requests, asyncio.BufferedProtocol):
+class Connection(Holding, asyncio.BufferedProtocol):
     """One client. Everything happens in loop callbacks; a bug in one of them ends this connection only."""
 
     __slots__ = (
@@ -77,18 +77,14 @@ class Connection(Requests, asyncio.BufferedProtocol):
         self.due = NEVER
         self._core.caps.leave(self)
         self._core.wheel.forget(self)
-        intake, self._intake = self._intake, None
-        if isinstance(intake, BodyStream):
-            intake.end(gone())
-        elif isinstance(intake, Collected | Inflating):
-            self._core.release(intake.request)
+        self._drop_intake()
         self.abandon_all()
         self._give_unsent()
         self._reader.drop_pending()
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Lend the listener's buffer: it is read again before the loop does anything else."""
-        return self._core.buffer if self._intake is None else self._core.body_buffer
+        return self._core.buffer if self._intake is None or type(self._intake) is Unread else self._core.body_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
@@ -96,18 +92,22 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._discard(nbytes)
             return
         core = self._core
-        view = core.buffer_view if self._intake is None else core.body_view
+        view = core.buffer_view if self._intake is None or type(self._intake) is Unread else core.body_view
         self._reader.receive(bytes(view[:nbytes]))
         if not self._again:
             self.advance()
 
     def eof_received(self) -> bool:
-        """Answer what was asked, then end; a client may close its side first."""
+        """Answer what was asked, then end; a client may close its side first, but not while it waits for long."""
         self._eof = True
-        if self._lingering or not self._waiting or self._intake is not None:
+        if self._lingering or not self._waiting or not self._has_all_it_reads() or self._polls():
             self._transport.close()
             return False
         return not self.peer.secure
+
+    def _polls(self) -> bool:
+        whole_close = not self._core.options.half_close
+        return whole_close or any(each.data is None and each.request.route.long_poll for each in self._waiting)
 
     def pause_writing(self) -> None:
         """Stop reading from a client that does not take its answers, and give it `write_timeout`.
@@ -186,16 +186,21 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._transport.write(out.pop())
         elif out:
             self.flush()
-        if (
-            self._waiting
-            or self._closing
-            or self._write_paused
-            or self._intake is not None
-            or reader.pos < len(reader.data)
-        ):
+        if self._closing or self._write_paused or self._intake is not None or reader.pos < len(reader.data):
             self._settle_busy(now)
-        else:
+        elif not self._waiting:
             self._rest(now)
+        elif len(self._waiting) == 1 and self._reading and not (self._again or self._last):
+            self._await_answer(self._waiting[0].due)
+        else:
+            self._settle_busy(now)
+
+    def _await_answer(self, due: float) -> None:
+        """One answer is owed and nothing else is going on: the common way to wait."""
+        self.idle_since = self._read_due = NEVER
+        self.due = due
+        if due < NEVER and (not self.slot or due < (self.slot - 1) * TICK_S):
+            self._core.wheel.watch(self)
 
     def _rest(self, now: float) -> None:
         """Nothing is owed either way: wait for the next request."""
@@ -222,7 +227,9 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._tell_continue(intake, now)
         blocked = self._blocked()
         self._read_on(on=not blocked)
-        if blocked or (intake.awaits_continue if intake is not None else not self._reader.pending_bytes):
+        if isinstance(intake, Unread):
+            self._read_due = self._next_look(now, blocked=blocked)
+        elif blocked or (intake.awaits_continue if intake is not None else not self._reader.pending_bytes):
             self._read_due = NEVER
         elif self._read_op == "idle" or self._read_due == NEVER:
             self._read_op = "read"
@@ -244,6 +251,8 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def _blocked(self) -> bool:
         """Tell whether reading on would only pile up bytes."""
+        if isinstance(self._intake, Unread):
+            return self._unread_enough()
         if self._intake is not None:
             return self._again or self._intake.blocked
         if self._again or self._write_paused or self._closing or len(self._waiting) >= UNANSWERED_MAX:
@@ -295,14 +304,18 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def _expire_answers(self, now: float) -> None:
         for exchange in [exchange for exchange in self._waiting if exchange.due <= now]:
+            op = exchange.op
             exchange.abandon()
-            self._core.timeouts["request"].value += 1
-            self._place(exchange, Timeout("request", budget_s=exchange.request.timeout_s))
+            self._core.timeouts[op].value += 1
+            self._place(exchange, Timeout(op, budget_s=exchange.request.timeout_s))
 
     def _expire_reading(self, now: float) -> None:
         if self._read_due > now:
             return
         self._read_due = NEVER
+        if isinstance(self._intake, Unread):
+            self._look_for_client()
+            return
         self._core.timeouts[self._read_op].value += 1
         if self._read_op == "idle":
             self._transport.close()
@@ -346,7 +359,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def _streams(self) -> bool:
         """Tell whether an answer is being streamed, or will be: there is no other answer in its place then."""
-        return any(exchange.data is None and exchange.source is None for exchange in self._waiting)
+        return any(exchange.stream is not None or exchange.sending is not None for exchange in self._waiting)
 
     def _cancel_owed(self) -> None:
         for exchange in [exchange for exchange in self._waiting if exchange.data is None]:
@@ -358,7 +371,8 @@ class Connection(Requests, asyncio.BufferedProtocol):
     def _linger(self, now: float) -> None:
         """Say that nothing follows, then read on for a while: close() with unread input destroys the answer."""
         self._lingering = True
-        self._intake = None
+        # An answer before it ended the connection: nobody reads that body any more.
+        self._drop_intake()
         self._linger_bytes += self._reader.drop_pending()
         if self._transport.is_closing():
             return

@@ -67,7 +67,7 @@ class Core:
 
     __slots__ = (
         "admission", "always_open", "body_buffer", "body_view", "budget", "buffer", "buffer_view", "caps", "clock",
-        "corr_ids", "draining", "draining_refusal", "endpoints", "found", "heads", "hosts", "idle_timeout_s", "inflight", "log", "loop", "metrics",
+        "corr_ids", "draining", "draining_refusal", "endpoints", "found", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "metrics",
         "monotonic", "on_quiet", "options", "options_route", "router", "scope", "timeouts", "unmatched", "wheel",
     )  # fmt: skip
 
@@ -100,6 +100,8 @@ class Core:
         self.on_quiet: Callable[[], None] | None = None
         self.unmatched = self._endpoint(None)
         self.timeouts = _timeouts(self.metrics)
+        # Request heads that were read and passed their checks, for all connections; each reader bounds it.
+        self.known_heads: dict[bytes, Head] = {}
         self.serve((), ())
 
     def serve(self, routes: Iterable[Route], own: Iterable[Route]) -> None:
@@ -109,6 +111,7 @@ class Core:
         self.router = Router((*routes, *own))
         self.endpoints = {route: self._endpoint(route) for route in self.router.routes}
         self.found: dict[StartLine, Found] = {}
+        self.known_heads.clear()
         self.always_open = frozenset(self.endpoints[route] for route in own)
 
     def apply(self, options: ListenerOptions) -> None:
@@ -118,14 +121,16 @@ class Core:
         self.hosts = HostRules(
             loopback=is_loopback(options.host), names=options.allowed_hosts, origins=options.allowed_origins
         )
+        # A head that passed the old rules has to pass the new ones.
+        self.known_heads.clear()
         self.caps.resize(options.max_conns, options.per_ip)
         for endpoint in (self.unmatched, *self.endpoints.values()):
             endpoint.limit(body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s)
 
     def find(self, head: Head) -> Found:
-        """Find the route of a request line and keep it; OPTIONS is answered for every path that has one."""
+        """Find the route of a request line and keep it; OPTIONS is answered here, unless a route takes it itself."""
         segments = head.target.segments
-        if head.method == "OPTIONS" and (head.target.path == "*" or self.router.allowed(segments)):
+        if head.method == "OPTIONS" and (head.target.path == "*" or self.router.leaves_options(segments)):
             route, params = self.options_route, dict[str, str]()
         else:
             route, params = self.router.match(head.method, segments)
@@ -145,6 +150,12 @@ class Core:
         return Endpoint(
             route, self.metrics, body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s
         )
+
+    def note_refusal(self, path: str, labels: tuple[int, str, str | None], corr: bytes) -> None:
+        """Say what was refused and why, one line each; not under overload, where the counters tell enough."""
+        status, reason, _ = labels
+        if status not in (429, 503):
+            self.log.info("request.refused", route=path, status=status, reason=reason, corr_id=corr.decode("ascii"))
 
     def failed(self, error: BaseException, corr: bytes) -> PenstockError:
         """Turn a bug into `internal`: it is logged here, and nothing of it leaks but the corr_id."""
@@ -175,10 +186,13 @@ class Core:
             self.budget.give(request.held_bytes)
         request.held_bytes = 0
 
-    def release(self, request: Request) -> None:
-        """Note that an admitted request is answered or gone."""
+    def release(self, request: Request, answer_bytes: int = -1) -> None:
+        """Note that an admitted request is answered, with so many bytes, or gone."""
         if request.held_bytes:
             self.let_go(request)
+        if request.ticket is not None:
+            seen_bytes = len(request.body) + max(0, answer_bytes)
+            request.ticket.ended(seen_bytes, answered=answer_bytes >= 0)
         self.arrived()
 
     def arrived(self) -> None:
@@ -193,7 +207,7 @@ def _no_bytes() -> Busy:
 
 
 def _timeouts(metrics: Metrics) -> dict[str, Counter]:
-    ops = ("read", "write", "idle", "request")
+    ops = ("read", "write", "idle", "request", "rpc", "stream")
     return {op: metrics.counter("io_timeouts_total", "Deadlines that passed.", op=op) for op in ops}
 
 

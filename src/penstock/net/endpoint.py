@@ -20,8 +20,8 @@ class Endpoint:
     """One route with everything its requests need."""
 
     __slots__ = (
-        "_counts", "_metrics", "_own_bytes_max", "_own_deadline_s", "_refusals", "body_bytes_max", "decode", "handler", "latency", "ok", "path", "stream_body",
-        "timeout_s", "whole_bytes_max",
+        "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals", "body_bytes_max", "decode", "handler", "latency", "ok", "path", "stream_body",
+        "timeout_max_s", "timeout_s", "whole_bytes_max",
     )  # fmt: skip
 
     def __init__(self, route: Route | None, metrics: Metrics, *, body_bytes_max: int, timeout_s: float) -> None:
@@ -32,19 +32,26 @@ class Endpoint:
         self.stream_body = route is not None and route.stream_body
         self._own_bytes_max = None if route is None else route.body_bytes_max
         self._own_deadline_s = None if route is None else route.deadline_s
+        self._own_deadline_max_s = None if route is None else route.deadline_max_s
         self.limit(body_bytes_max=body_bytes_max, timeout_s=timeout_s)
         self._metrics = metrics
         self._counts: dict[tuple[str, int], Counter] = {}
         self._refusals: dict[tuple[str, tuple[int, str, str | None]], list[Counter]] = {}
-        self.latency = metrics.histogram("request_latency_seconds", "From end of headers to answer.", route=self.path)
+        # Routes that share an operation (an alias, a path with an id) are told apart by `route` and added up by `op`.
+        op = "" if route is None else route.op
+        self.latency = metrics.histogram(
+            "request_latency_seconds", "From end of headers to answer.", route=self.path, op=op
+        )
         self.ok = self._counter("GET" if route is None else route.method, 200)
 
     def limit(self, *, body_bytes_max: int, timeout_s: float) -> None:
         """Take the listener's limits, except where the route has its own."""
         self.body_bytes_max = body_bytes_max if self._own_bytes_max is None else self._own_bytes_max
-        # Up to here a body that has arrived is handed over as it lies in the buffer; a streamed one never is.
-        self.whole_bytes_max = 0 if self.stream_body else self.body_bytes_max
+        # Up to here a body that has arrived is handed over as it lies in the buffer, also where a stream is asked for.
+        self.whole_bytes_max = self.body_bytes_max
         self.timeout_s = timeout_s if self._own_deadline_s is None else self._own_deadline_s
+        # What a client's own deadline is bounded by.
+        self.timeout_max_s = self._own_deadline_max_s or self.timeout_s
 
     def count(self, method: str, status: int) -> None:
         """Count an answer."""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.errors import Canceled, PenstockError, forget_where
+from penstock.net.promise import Promise
 from penstock.net.wheel import NEVER
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Exchange:
     """One place in a connection's answer order."""
 
-    __slots__ = ("close", "connection", "data", "due", "endpoint", "request", "source", "stream")
+    __slots__ = ("close", "connection", "data", "due", "endpoint", "request", "sending", "source", "stream")
 
     def __init__(self, connection: Answers, request: Request, endpoint: Endpoint) -> None:
         """Take a place; `data` is the answer once it is there."""
@@ -27,7 +28,9 @@ class Exchange:
         self.close = False
         self.data: list[bytes] | None = None
         self.stream: StreamResponse | None = None
-        self.source: asyncio.Future[Any] | None = None
+        # The stream again, while it is being sent.
+        self.sending: StreamResponse | None = None
+        self.source: asyncio.Future[Any] | Promise | None = None
         self.due = request.received_at + request.timeout_s
 
     @classmethod
@@ -35,21 +38,32 @@ class Exchange:
         """Make a place for an answer that is there already, behind others that are not."""
         exchange = cls.__new__(cls)
         exchange.connection = connection
-        exchange.data, exchange.stream, exchange.source = data, None, None
+        exchange.data, exchange.stream, exchange.source, exchange.sending = data, None, None, None
         exchange.due, exchange.close = NEVER, False
         return exchange
 
-    def follow(self, source: asyncio.Future[Any]) -> None:
-        """Answer with what a future will hold."""
+    def follow(self, source: asyncio.Future[Any] | Promise) -> None:
+        """Answer with what a future or a promise will hold."""
         self.source = source
-        source.add_done_callback(self._resolved)
+        if isinstance(source, Promise):
+            source.follow(self._kept)
+        else:
+            source.add_done_callback(self._resolved)
+
+    @property
+    def op(self) -> str:
+        """Return what the deadline of this exchange bounds."""
+        return self.source.op if isinstance(self.source, Promise) else "request"
 
     def _resolved(self, source: asyncio.Future[Any]) -> None:
-        connection = self.connection
         if source.cancelled():
             result: Any = Canceled()
         else:
             result = source.exception() or source.result()
+        self._kept(result)
+
+    def _kept(self, result: Any) -> None:  # noqa: ANN401 - whatever the handler's work came to
+        connection = self.connection
         if isinstance(result, PenstockError):
             forget_where(result)
         if connection is None or self.source is None:

@@ -35,6 +35,8 @@ class ListenerOptions:
     body_bytes_max: int = 1 << 20
     decompress_ratio_cap: int = 10
     tasks_max: int = 1024
+    # A client that ends its side may still want its answers; a gateway takes it for gone, and ends its work instead.
+    half_close: bool = True
     tls_cert_path: Path | None = None
     tls_key_path: Path | None = None
     # Names a loopback listener answers to besides localhost and loopback literals; origins that may post to us.

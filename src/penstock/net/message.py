@@ -11,6 +11,7 @@ from penstock.kernel.errors import Malformed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from penstock.net.admission import Ticket
     from penstock.net.body import BodyStream
     from penstock.net.core import Found
     from penstock.wire.http1_head import Head
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 JSON: Final = b"application/json"
 
 QUERY_FIELDS_MAX: Final = 100
+_DEADLINE_DIGITS_MAX: Final = 9
 _NAME_CHARS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
@@ -34,7 +36,7 @@ class Request:
     """One request whose head passed every check. `headers` may be shared with equal requests: read-only."""
 
     __slots__ = (
-        "_stream", "body", "corr", "head", "headers", "held_bytes", "method", "params", "peer", "received_at", "route", "timeout_s",
+        "_stream", "body", "corr", "head", "headers", "held_bytes", "method", "params", "peer", "received_at", "route", "ticket", "timeout_s",
     )  # fmt: skip
 
     def __init__(self, head: Head, found: Found, peer: Peer, corr: bytes, received_at: float) -> None:
@@ -51,6 +53,11 @@ class Request:
         self.held_bytes = 0
         self.received_at = received_at
         self.timeout_s = found.endpoint.timeout_s
+        given = head.headers.get(b"x-deadline-ms")
+        if given is not None:
+            self.timeout_s = min(found.endpoint.timeout_max_s, _deadline_s(given))
+        # What it holds at a gate, where there is one.
+        self.ticket: Ticket | None = None
         self._stream: BodyStream | None = None
 
     @property
@@ -111,6 +118,13 @@ class Request:
             yield piece
 
 
+def _deadline_s(given: bytes) -> float:
+    """Read X-Deadline-Ms; the route's own limit bounds it."""
+    if not given.isdigit() or len(given) > _DEADLINE_DIGITS_MAX or not int(given):
+        raise Malformed("X-Deadline-Ms is a number of milliseconds above zero.")
+    return int(given) / 1000
+
+
 def check_headers(headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Refuse a field that would end its line: it could forge the rest of the answer."""
     for name, value in headers:
@@ -139,10 +153,28 @@ class Response:
         self.headers = headers
 
 
+class Written(bytes):
+    """The JSON body of a 200, written by the handler itself; any other bytes would be encoded as a JSON string."""
+
+    __slots__ = ()
+
+
+class Relayed:
+    """A whole answer of somebody else, passed on: its head is written already, up to the value of X-Corr-ID."""
+
+    __slots__ = ("body", "start", "status")
+
+    def __init__(self, status: int, start: bytes, body: bytes) -> None:
+        """Take `start` with its framing in it; the caller vouches for every field there."""
+        self.status = status
+        self.start = start
+        self.body = body
+
+
 class StreamResponse:
     """An answer whose body is made while it is sent; the client's pace holds the iterator back."""
 
-    __slots__ = ("chunks", "content_type", "headers", "length", "status")
+    __slots__ = ("chunk_s", "chunks", "content_type", "headers", "length", "start", "status")
 
     def __init__(
         self,
@@ -157,6 +189,11 @@ class StreamResponse:
             check_headers(headers)
         self.status = status
         self.chunks = chunks
+        # How long each piece may take to make; None is the listener's read_timeout. A stream that is silent for long
+        # by its nature says so here, and its own waits have to be bounded.
+        self.chunk_s: float | None = None
+        # An answer that is passed on has its head written already, up to the value of X-Corr-ID and without framing.
+        self.start = b""
         self.content_type = content_type
         self.headers = headers
         self.length = length

@@ -14,7 +14,7 @@ import msgspec
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.method import Method, Methods
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff, RetryBudget, Rng
-from penstock.kernel.deadline import current_deadline, timeout
+from penstock.kernel.deadline import current_deadline, no_deadline, timeout
 from penstock.kernel.errors import Busy, Closed, DownstreamUnavailable, OverLimit, PenstockError
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.log import Log
@@ -256,9 +256,11 @@ class OapClient(Resource):
     ) -> tuple[asyncio.BaseTransport, ClientConnection]:
         loop, options = asyncio.get_running_loop(), self._options
         async with timeout("oap_connect", options.connect_timeout_s):
-            if options.uds_path is not None:
-                return await loop.create_unix_connection(protocol, str(options.uds_path))
-            return await loop.create_connection(protocol, options.host, options.port)
+            # The connection outlives the call that needed it first.
+            with no_deadline():
+                if options.uds_path is not None:
+                    return await loop.create_unix_connection(protocol, str(options.uds_path))
+                return await loop.create_connection(protocol, options.host, options.port)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

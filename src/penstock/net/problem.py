@@ -44,13 +44,16 @@ def members(error: PenstockError, corr_id: str, retry_after: int | None) -> dict
 
 
 def extra_headers(error: PenstockError, retry_after: int | None) -> list[tuple[bytes, bytes]]:
-    """Return the fields that go with a status: Retry-After, Allow, WWW-Authenticate."""
+    """Return the fields that go with a status: Retry-After, Allow, WWW-Authenticate, Content-Range."""
     headers = []
     if retry_after is not None:
         headers.append((b"Retry-After", b"%d" % retry_after))
     allow = error.facts.get("allow")
     if isinstance(allow, list | tuple):
         headers.append((b"Allow", ", ".join(map(str, allow)).encode("ascii")))
+    size = error.facts.get("size")
+    if error.status == 416 and isinstance(size, int):
+        headers.append((b"Content-Range", b"bytes */%d" % size))
     if error.status == 401:
         headers.append((b"WWW-Authenticate", b"Bearer"))
     return headers

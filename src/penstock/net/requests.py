@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import Canceled, OverLimit, PenstockError, forget_where
-from penstock.net.admission import Refusal
-from penstock.net.answers import Answers
+from penstock.net.admission import HELD, Refusal
+from penstock.net.answers import COPY_BYTES_MAX, Answers
 from penstock.net.body import DISCARD_BYTES_MAX, HELD_BYTES_MAX, BodyStream, Collected, Discarded, Inflating, Intake
 from penstock.net.core import Found
-from penstock.net.message import Request
+from penstock.net.message import Request, Written
 from penstock.net.wheel import NEVER
 from penstock.wire.http1 import RequestReader
 from penstock.wire.http1_head import CHUNKED, Head
@@ -18,6 +18,7 @@ from penstock.wire.inflate import Inflater
 if TYPE_CHECKING:
     from penstock.net.core import Core
     from penstock.net.endpoint import Endpoint
+    from penstock.net.exchange import Exchange
 
 
 class Requests(Answers):
@@ -28,7 +29,7 @@ class Requests(Answers):
     def __init__(self, core: Core) -> None:
         """Start before the first request."""
         super().__init__(core)
-        self._reader = RequestReader()
+        self._reader = RequestReader(core.known_heads)
         # Where the body being read goes; None between bodies.
         self._intake: Intake | None = None
         # True while the next turn is already asked for.
@@ -60,6 +61,7 @@ class Requests(Answers):
         corr = core.corr_ids.make() if given is None else core.corr_ids.pick(given)
         found = head.note
         endpoint = core.unmatched
+        request: Request | None = None
         try:
             if not isinstance(found, Found):
                 found = self._find(head)
@@ -81,6 +83,9 @@ class Requests(Answers):
                 else:
                     self._open_body(request, endpoint)
                 return
+            if refusal is HELD:
+                self._hold(request, endpoint)
+                return
             if given is None and head.plain and not core.draining and not self._waiting:
                 length, reader = head.length, self._reader
                 if 0 <= length <= len(reader.data) - reader.pos:
@@ -92,6 +97,7 @@ class Requests(Answers):
                     return
         except PenstockError as error:
             refusal = Refusal(forget_where(error))
+            _end_ticket(request)
         self._refuse_request(head, corr, endpoint, refusal)
 
     def _find(self, head: Head) -> Found:
@@ -104,7 +110,8 @@ class Requests(Answers):
 
     def _refuse_request(self, head: Head, corr: bytes, endpoint: Endpoint, refusal: Refusal) -> None:
         """Answer at the end of the headers; a small body is discarded and the connection kept."""
-        keep = head.keep_alive and not self._core.draining and (not head.length or self._discards(head))
+        here = not head.length or self._reader.body_done
+        keep = head.keep_alive and not self._core.draining and (here or self._discards(head))
         self.refuse(head, corr, endpoint, refusal, close=not keep)
         if keep and not self._reader.body_done:
             self._intake = Discarded()
@@ -135,6 +142,8 @@ class Requests(Answers):
             self._open_stream(request, endpoint, encoding)
         else:
             self._core.check_room(length)
+            if request.ticket is not None:
+                request.ticket.step_aside()
             self._intake = Collected(request, endpoint, self._core)
             # Admitted: a drain waits for it from here on. `serve` counts again, until the answer is there.
             self._core.inflight += 1
@@ -192,8 +201,12 @@ class Requests(Answers):
     def _serve_whole(self, intake: Collected | Inflating) -> None:
         """Call the handler of a request whose body had to be waited for."""
         try:
-            intake.request.body = intake.whole()
-            self.serve(intake.request, intake.endpoint)
+            request = intake.request
+            request.body = intake.whole()
+            if request.ticket is None or request.ticket.step_back():
+                self.serve(request, intake.endpoint)
+            else:
+                self._hold(request, intake.endpoint)
         finally:
             self._core.arrived()
 
@@ -205,6 +218,46 @@ class Requests(Answers):
         except PenstockError as fault:
             self.fault(fault)
         self.advance()
+
+    # --- late answers ----------------------------------------------------------------------------------
+
+    def resolve(self, exchange: Exchange, result: object) -> None:
+        """Take the late result of a handler. When it is all that is owed it leaves at once, without another turn."""
+        reader, core, request = self._reader, self._core, exchange.request
+        if (
+            type(result) is not Written
+            or len(self._waiting) > 1
+            or reader.pos < len(reader.data)
+            or self._intake is not None
+            or not request.head.plain
+            or len(result) > COPY_BYTES_MAX
+            or self._out
+            or self._closing
+            or core.draining
+        ):
+            super().resolve(exchange, result)
+            return
+        try:
+            now = core.monotonic()
+            if now >= core.heads.until:
+                core.heads.tick(now)
+            exchange.endpoint.latency.observe(now - request.received_at)
+            exchange.endpoint.ok.value += 1
+            self._waiting.clear()
+            core.release(request, len(result))
+            self._transport.write(core.heads.json(request.corr, result))
+            self._settle(now)
+        except Exception as error:  # noqa: BLE001 - the connection's boundary: whoever kept the promise goes on
+            core.log.error("connection.failed", error=error)
+            self._transport.abort()
+
+    def _hold(self, request: Request, endpoint: Endpoint) -> None:
+        """Wait for a gate's word; `Holding` implements this."""
+        raise RuntimeError("the reading side is missing")
+
+    def _settle(self, now: float) -> None:
+        """Decide what to wait for; the connection implements this."""
+        raise RuntimeError("the reading side is missing")
 
     def fault(self, fault: PenstockError) -> None:
         """End reading because of `fault`; the connection implements this."""
@@ -219,3 +272,9 @@ class Requests(Answers):
         self._intake = Discarded()
         left = self._reader.body_left
         return left is None or left > DISCARD_BYTES_MAX
+
+
+def _end_ticket(request: Request | None) -> None:
+    """Give back what a gate lent to a request that goes no further."""
+    if request is not None and request.ticket is not None:
+        request.ticket.ended(0, answered=False)

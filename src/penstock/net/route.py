@@ -28,6 +28,10 @@ class Route:
     open: bool = False
     errors: tuple[str, ...] = ()
     deadline_s: float | None = None
+    # How far a client may extend that by X-Deadline-Ms; None: not at all.
+    deadline_max_s: float | None = None
+    # Its answers may take long; a client that closes its side meanwhile is taken to have gone.
+    long_poll: bool = False
 
 
 class _Node:
@@ -80,6 +84,11 @@ class Router:
             return []
         methods = set(node.routes) | {"OPTIONS"}
         return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+    def leaves_options(self, segments: tuple[str, ...]) -> bool:
+        """Tell whether OPTIONS is the listener's to answer: something is there, and does not take it itself."""
+        node, _ = self._find(segments)
+        return node is not None and "OPTIONS" not in node.routes
 
     def _walk(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
         node, values = self._find(segments)

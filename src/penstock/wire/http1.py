@@ -20,6 +20,7 @@ _CR: Final = 13
 _LINES_KEPT: Final = 1024
 _LINE_BYTES_KEPT: Final = 256
 _MEMO_BYTES_MAX: Final = 1024
+_HEADS_KEPT: Final = 1024
 
 # Names as clients mostly write them; the others are turned to lower case one by one.
 _LOWER: Final = {
@@ -60,11 +61,11 @@ class RequestReader:
     """One connection's requests, in order: `receive`, then `next_head`, then `read_body` until `body_done`."""
 
     __slots__ = (
-        "_chunked", "_fields", "_left", "_memo", "_memo_head", "_parser", "_scan", "_synced", "body_done", "data", "pos",
+        "_chunked", "_fields", "_heads", "_left", "_parser", "_scan", "_synced", "body_done", "data", "pos",
     )  # fmt: skip
 
-    def __init__(self) -> None:
-        """Start at the beginning of a message."""
+    def __init__(self, heads: dict[bytes, Head] | None = None) -> None:
+        """Start at the beginning of a message; readers that are given the same `heads` remember together."""
         # What was received, and how far it was read; the owner looks at both on every request.
         self.data = b""
         self.pos = 0
@@ -73,9 +74,8 @@ class RequestReader:
         self._scan = HeadScan()
         self._left = 0
         self._chunked: ChunkedBody | None = None
-        # The last head and what it meant: a keep-alive client mostly sends the same one again.
-        self._memo = b""
-        self._memo_head: Head | None = None
+        # Heads and what they meant: clients send the same few over and over, and a head is a pure function of its bytes.
+        self._heads: dict[bytes, Head] = {} if heads is None else heads
         self._synced = True
         self.body_done = True
 
@@ -122,11 +122,11 @@ class RequestReader:
         # Three bytes leave no mark here, and a line that ends within them is a fault already.
         if self._scan.seen_bytes:
             self._scan.restart()
-        head = self._memo_head
-        if head is not None and raw == self._memo:
-            self._synced = False
-        else:
+        head = self._heads.get(raw)
+        if head is None:
             head = self._read_head(raw)
+        else:
+            self._synced = False
         length = head.length
         if length:
             self._open_body(raw, length)
@@ -141,7 +141,9 @@ class RequestReader:
         head = Head(start, self._read_fields(raw, lines - 2))
         self._synced = True
         if len(raw) <= _MEMO_BYTES_MAX and head.length != CHUNKED:
-            self._memo, self._memo_head = raw, head
+            if len(self._heads) >= _HEADS_KEPT:
+                self._heads.clear()
+            self._heads[raw] = head
         return head
 
     def _read_start_line(self, line: bytes, raw: bytes) -> StartLine:

@@ -16,24 +16,18 @@ import httptools
 import msgspec
 
 from penstock.kernel.errors import DownstreamUnavailable
+from penstock.wire.http1_answer_chunks import AnswerChunks, bad_answer
 
 HEAD_BYTES_MAX: Final = 32 * 1024
 FIELD_BYTES_MAX: Final = 12 * 1024
 FIELDS_MAX: Final = 100
 INFORMATIONAL_MAX: Final = 8
-CHUNK_LINE_BYTES_MAX: Final = 1024
-TRAILER_BYTES_MAX: Final = 4 * 1024
-TRAILERS_MAX: Final = 16
 LENGTH_DIGITS_MAX: Final = 20
+MEMO_BYTES_MAX: Final = 1024
 
-_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _TEXT: Final = rb"[\t\x20-\x7e\x80-\xff]*"
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: " + _TEXT + rb")?\r\n")
 _VERSION: Final = b"HTTP/1."
-_EXTENSION: Final = rb";" + _TOKEN + rb"(?:=(?:" + _TOKEN + rb'|"[\t\x20\x21\x23-\x5b\x5d-\x7e]*"))?'
-_CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:" + _EXTENSION + rb")*\r\n")
-_TRAILER: Final = re.compile(rb"(" + _TOKEN + rb"):" + _TEXT + rb"\r\n")
-_FRAMING_FIELDS: Final = frozenset((b"content-length", b"transfer-encoding"))
 
 
 class Framing(Enum):
@@ -45,8 +39,11 @@ class Framing(Enum):
     EOF = auto()
 
 
-class AnswerHead(msgspec.Struct, frozen=True):
-    """A final status with its fields; names are lower-case, repeats stay apart in `fields` and are joined in `headers`."""
+class AnswerHead(msgspec.Struct):
+    """A final status with its fields; names are lower-case, repeats stay apart in `fields` and are joined in `headers`.
+
+    It may be shared by equal answers of a connection: treat it as read-only, but for `note`.
+    """
 
     status: int
     fields: tuple[tuple[bytes, bytes], ...]
@@ -54,6 +51,8 @@ class AnswerHead(msgspec.Struct, frozen=True):
     framing: Framing
     # The declared length: under LENGTH what will come, for HEAD and 304 what a GET would have brought.
     length: int | None
+    # The parser's owner may keep here what it made of this head; equal heads then share it.
+    note: object = None
 
 
 class AnswerEnd(msgspec.Struct, frozen=True):
@@ -85,68 +84,6 @@ class _Fields:
         self.on_header = on_header
 
 
-class _Chunks:
-    """Cut a chunked body; trailers are checked, counted and dropped."""
-
-    __slots__ = ("_left", "_line", "_take", "_trailer_bytes", "_trailers", "done")
-
-    def __init__(self) -> None:
-        self.done = False
-        self._left = 0
-        self._line = b""
-        self._take = self._size
-        self._trailers = 0
-        self._trailer_bytes = 0
-
-    def feed(self, data: bytes, pieces: list[bytes]) -> int:
-        """Append the body found in `data` and return how many bytes belong to this answer."""
-        at, size = 0, len(data)
-        while at < size and not self.done:
-            if self._left:
-                piece = data[at : at + self._left]
-                pieces.append(piece)
-                self._left -= len(piece)
-                at += len(piece)
-            else:
-                at = self._read_line(data, at)
-        return at
-
-    def _read_line(self, data: bytes, at: int) -> int:
-        end = data.find(b"\n", at) + 1
-        self._line += data[at : end or at + CHUNK_LINE_BYTES_MAX + 1]
-        if len(self._line) > (TRAILER_BYTES_MAX if self._take == self._trailer else CHUNK_LINE_BYTES_MAX):
-            raise _bad("A chunk line or trailer is too long.")
-        if not end:
-            return min(len(data), at + CHUNK_LINE_BYTES_MAX + 1)
-        line, self._line = self._line, b""
-        self._take(line)
-        return end
-
-    def _size(self, line: bytes) -> None:
-        match = _CHUNK_LINE.fullmatch(line)
-        if match is None:
-            raise _bad("A chunk size is malformed.")
-        self._left = int(match[1], 16)
-        self._take = self._data_end if self._left else self._trailer
-
-    def _data_end(self, line: bytes) -> None:
-        if line != b"\r\n":
-            raise _bad("A chunk is longer than its size.")
-        self._take = self._size
-
-    def _trailer(self, line: bytes) -> None:
-        if line == b"\r\n":
-            self.done = True
-            return
-        self._trailers += 1
-        self._trailer_bytes += len(line)
-        match = _TRAILER.fullmatch(line)
-        if match is None or match[1].lower() in _FRAMING_FIELDS:
-            raise _bad("A trailer is malformed.")
-        if self._trailers > TRAILERS_MAX or self._trailer_bytes > TRAILER_BYTES_MAX:
-            raise _bad("The answer has too many trailers.")
-
-
 class AnswerParser:
     """The answers of one connection, one after another: `begin(method)`, then `feed` until `AnswerEnd`.
 
@@ -160,6 +97,8 @@ class AnswerParser:
         "_informational",
         "_keep_alive",
         "_left",
+        "_memo",
+        "_memo_head",
         "_method",
         "_state",
         "fed_bytes",
@@ -169,6 +108,9 @@ class AnswerParser:
         """Start between two answers."""
         self._state = _State.IDLE
         self._keep_alive = True
+        # The last head and what it meant; most servers send the same one again until the date moves on.
+        self._memo = b""
+        self._memo_head: AnswerHead | None = None
         self._reset("")
 
     def _reset(self, method: str) -> None:
@@ -177,7 +119,7 @@ class AnswerParser:
         self._informational = 0
         self._framing = Framing.NONE
         self._left = 0
-        self._chunks: _Chunks | None = None
+        self._chunks: AnswerChunks | None = None
         # Bytes received since `begin`: zero means that the peer has not begun to answer.
         self.fed_bytes = 0
 
@@ -198,6 +140,18 @@ class AnswerParser:
             raise RuntimeError(message)
         self._reset(method)
         self._state = _State.HEAD
+
+    def take_whole(self, data: bytes) -> tuple[AnswerHead, bytes] | None:
+        """Return head and body if `data` is one whole answer under a head that came before; else take nothing of it."""
+        head, memo = self._memo_head, self._memo
+        size = len(memo)
+        if head is None or self.fed_bytes or not data.startswith(memo) or self._method == "HEAD":
+            return None
+        if len(data) - size != head.length:
+            return None
+        self.fed_bytes = len(data)
+        self._state = _State.DONE
+        return head, data[size:]
 
     def feed(self, data: bytes) -> list[Event]:
         """Take what the peer sent and return what it means, in order."""
@@ -230,7 +184,7 @@ class AnswerParser:
         if before is _State.BODY:
             return [AnswerEnd(complete)]
         if before is _State.HEAD:
-            return [_bad("The connection ended before the answer's head did.")]
+            return [bad_answer("The connection ended before the answer's head did.")]
         return []
 
     def _close(self) -> None:
@@ -243,7 +197,7 @@ class AnswerParser:
         data = self._held + data if held else data
         end = data.find(b"\r\n\r\n", max(held - 3, 0)) + 4
         if end > HEAD_BYTES_MAX or (end == 3 and len(data) >= HEAD_BYTES_MAX):
-            raise _bad("The answer's head is too long.")
+            raise bad_answer("The answer's head is too long.")
         if end == 3:
             _check_unfinished(data, held)
             self._held = data
@@ -255,7 +209,7 @@ class AnswerParser:
     def _take_head(self, raw: bytes, events: list[Event]) -> None:
         match = _STATUS_LINE.match(raw)
         if match is None:
-            raise _bad("The answer is not HTTP/1.")
+            raise bad_answer("The answer is not HTTP/1.")
         status, minor = int(match[2]), match[1]
         fields = _parse_fields(raw)
         if status < 200:
@@ -265,7 +219,10 @@ class AnswerParser:
         framing, length = self._tell_framing(status, minor, headers)
         self._begin_body(framing, length or 0)
         self._keep_alive = self._keep_alive and framing is not Framing.EOF and _keeps_alive(minor, headers)
-        events.append(AnswerHead(status, tuple(fields), headers, framing, length))
+        head = AnswerHead(status, tuple(fields), headers, framing, length)
+        events.append(head)
+        if framing is Framing.LENGTH and self._keep_alive and len(raw) <= MEMO_BYTES_MAX:
+            self._memo, self._memo_head = raw, head
         if self._state is _State.DONE:
             events.append(AnswerEnd(complete=True))
 
@@ -273,18 +230,18 @@ class AnswerParser:
         """Pass over an informational answer; 101 was never asked for and would change the protocol."""
         self._informational += 1
         if status == 101 or self._informational > INFORMATIONAL_MAX:
-            raise _bad("The answer switches protocols, or never becomes final.")
+            raise bad_answer("The answer switches protocols, or never becomes final.")
 
     def _tell_framing(self, status: int, minor: bytes, headers: dict[bytes, bytes]) -> tuple[Framing, int | None]:
         coding, declared = headers.get(b"transfer-encoding"), headers.get(b"content-length")
         if declared is not None and len(declared) > LENGTH_DIGITS_MAX:
-            raise _bad("The answer's length has too many digits.")
+            raise bad_answer("The answer's length has too many digits.")
         length = None if declared is None else int(declared)
         if self._method == "HEAD" or status in {204, 304}:
             return Framing.NONE, length
         if coding is not None:
             if minor != b"1" or coding.lower() != b"chunked":
-                raise _bad("The answer's transfer coding is not `chunked`.")
+                raise bad_answer("The answer's transfer coding is not `chunked`.")
             return Framing.CHUNKED, None
         return (Framing.EOF, None) if length is None else (Framing.LENGTH, length)
 
@@ -292,7 +249,7 @@ class AnswerParser:
         self._framing, self._left = framing, length
         empty = framing is Framing.NONE or (framing is Framing.LENGTH and not length)
         self._state = _State.DONE if empty else _State.BODY
-        self._chunks = _Chunks() if framing is Framing.CHUNKED else None
+        self._chunks = AnswerChunks() if framing is Framing.CHUNKED else None
 
     def _feed_body(self, data: bytes, events: list[Event]) -> bytes:
         """Take the body's share of `data` and return what lies beyond the answer."""
@@ -308,7 +265,7 @@ class AnswerParser:
             self._end(events)
         return beyond
 
-    def _feed_chunks(self, chunks: _Chunks, data: bytes, events: list[Event]) -> bytes:
+    def _feed_chunks(self, chunks: AnswerChunks, data: bytes, events: list[Event]) -> bytes:
         pieces: list[bytes] = []
         try:
             taken = chunks.feed(data, pieces)
@@ -328,15 +285,15 @@ class AnswerParser:
 def _check_unfinished(data: bytes, held: int) -> None:
     """Refuse at once what cannot become a head, instead of waiting for the deadline."""
     if data[:7] != _VERSION[: len(data)]:
-        raise _bad("The answer is not HTTP/1.")
+        raise bad_answer("The answer is not HTTP/1.")
     if data.count(b"\n", held) != data.count(b"\r\n", max(held - 1, 0)):
-        raise _bad("The answer's head has a line feed of its own.")
+        raise bad_answer("The answer's head has a line feed of its own.")
 
 
 def _parse_fields(raw: bytes) -> list[tuple[bytes, bytes]]:
     count = raw.count(b"\r\n") - 2
     if count > FIELDS_MAX or (len(raw) > FIELD_BYTES_MAX and max(map(len, raw.split(b"\r\n"))) > FIELD_BYTES_MAX):
-        raise _bad("The answer has too many fields, or one too long.")
+        raise bad_answer("The answer has too many fields, or one too long.")
     # Most heads repeat no name, and filling a dict costs no Python call a field.
     found: dict[bytes, bytes] = {}
     _check_head(raw, found.__setitem__)
@@ -351,7 +308,7 @@ def _check_head(raw: bytes, on_header: Callable[[bytes, bytes], None]) -> None:
     try:
         httptools.HttpResponseParser(_Fields(on_header)).feed_data(raw)
     except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
-        raise _bad("The answer's head is malformed.") from exc
+        raise bad_answer("The answer's head is malformed.") from exc
 
 
 def _join(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -370,7 +327,3 @@ def _keeps_alive(minor: bytes, headers: dict[bytes, bytes]) -> bool:
         return minor == b"1"
     options = {option.strip(b" \t") for option in named.lower().split(b",")}
     return b"close" not in options and (minor == b"1" or b"keep-alive" in options)
-
-
-def _bad(detail: str) -> DownstreamUnavailable:
-    return DownstreamUnavailable(detail, status=502)

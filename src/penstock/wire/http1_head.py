@@ -55,7 +55,7 @@ class StartLine:
 
 
 class Head:
-    """A complete request head. It may be shared by equal requests of a connection: treat it as read-only."""
+    """A complete request head. It may be shared by equal requests of a listener: treat it as read-only."""
 
     __slots__ = (
         "corr_id", "encoded", "expects_continue", "headers", "keep_alive", "length", "method", "minor", "note", "plain",

@@ -80,13 +80,15 @@ class _Zstd:
     A block gives at most 128 KiB whatever it holds, which a byte count of the input could not promise.
     """
 
-    __slots__ = ("_pending", "_state", "_stream", "_summed", "done")
+    __slots__ = ("_owed_bytes", "_pending", "_state", "_stream", "_summed", "done")
 
     def __init__(self) -> None:
         self._stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX).decompressobj()
         self._pending = b""
         self._state = _HEADER
         self._summed = False
+        # What the frame says it holds, less what came out; unknown below zero. Fed in blocks, the library does not look.
+        self._owed_bytes = -1
         self.done = False
 
     def steps(self, data: bytes) -> Iterator[bytes]:
@@ -112,9 +114,14 @@ class _Zstd:
 
     def _decompress(self, unit: bytes) -> bytes:
         try:
-            return self._stream.decompress(unit)
+            block = self._stream.decompress(unit)
         except zstandard.ZstdError as exc:
             raise Malformed("The compressed body is damaged.") from exc
+        if self._owed_bytes >= 0:
+            self._owed_bytes -= len(block)
+            if self._owed_bytes < 0:
+                raise Malformed("The compressed body is longer than it says.")
+        return block
 
     def _unit_bytes(self, data: bytes, at: int) -> int:
         """Return how many bytes the unit of the frame at `at` has, as far as the bytes here tell."""
@@ -132,8 +139,11 @@ class _Zstd:
     def _enter_next(self, unit: bytes) -> None:
         if self._state == _HEADER:
             self._summed = bool(unit[4] & 0x04)
+            self._owed_bytes = zstandard.frame_content_size(unit)
             self._state = _BLOCKS
         elif self._state == _CHECKSUM or (unit[0] & 1 and not self._summed):
+            if self._owed_bytes > 0:
+                raise Malformed("The compressed body is shorter than it says.")
             self.done = True
         elif unit[0] & 1:
             self._state = _CHECKSUM

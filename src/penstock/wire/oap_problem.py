@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -51,10 +52,15 @@ def decode_problem(status: int, payload: bytes) -> PenstockError:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return DownstreamUnavailable(f"The answer {status} carries no readable problem.", status=502)
     kind = _BY_NAME.get(problem.name) or BY_CODE.get(problem.code) or DownstreamUnavailable
-    facts = {name: value for name, value in problem.facts.items() if name not in ("detail", "status", "self")}
+    return rebuild(kind, problem.detail, status, problem.facts)
+
+
+def rebuild(kind: type[PenstockError], detail: str, status: int, facts: Mapping[str, object]) -> PenstockError:
+    """Make an error that came over a wire what it was: its class, its facts and what the class derives from them."""
     # The subclasses' own constructors compose `detail` from their facts; here it is already composed.
     error = kind.__new__(kind)
-    PenstockError.__init__(error, problem.detail or None, status=status, **facts)
+    told = {name: value for name, value in facts.items() if name not in ("detail", "status", "self")}
+    PenstockError.__init__(error, detail or None, status=status, **told)
     _restore(error)
     return error
 

@@ -1,0 +1,45 @@
+"""A late answer that tells its follower at once, in the callback that brought it: no task, no turn of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Promise:
+    """What a handler may return instead of a future, when a callback of its own will bring the answer.
+
+    It is resolved once; what comes later, or after `cancel`, is dropped. Whoever makes promises derives from it and
+    ends the work behind it in `cancel`.
+    """
+
+    __slots__ = ("_follower", "done", "result")
+
+    # What a deadline that passes on it is called, in the answer and in `io_timeouts_total`.
+    op = "request"
+
+    def __init__(self) -> None:
+        """Start without an answer and without anybody who waits for it."""
+        self.done = False
+        # Read by a handler whose promise was kept before it returned: it returns this instead.
+        self.result: Any = None
+        self._follower: Callable[[Any], None] | None = None
+
+    def follow(self, follower: Callable[[Any], None]) -> None:
+        """Name the one to be told. The answer comes later than this: what is known at once is returned as it is."""
+        self._follower = follower
+
+    def resolve(self, result: object) -> None:
+        """Tell the follower; an error is an answer like any other."""
+        if self.done:
+            return
+        self.done = True
+        self.result = result
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower(result)
+
+    def cancel(self) -> None:
+        """Give up: nobody waits any more."""
+        self.done = True
+        self._follower = None
