@@ -29,10 +29,12 @@ def seed(number: int) -> bytes:
 class Issuer:
     """Signs whatever it is asked to: the tests decide what is right."""
 
-    def __init__(self, options: VerifierOptions | None = None, *, alg: str = ED25519, pool=None) -> None:
+    def __init__(
+        self, options: VerifierOptions | None = None, *, alg: str = ED25519, pool=None, seed: bytes = ISSUER_SEED
+    ) -> None:
         self.clock = VirtualClock(wall_s=float(NOW))
         self.alg = alg
-        self.public, self.secret = ed25519.expand(ISSUER_SEED)
+        self.public, self.secret = ed25519.expand(seed)
         self.ml = hybrid.private_key(ML_SEED) if alg == HYBRID else None
         self.trust = Trust(keys=MappingProxyType({"k1": self.record()}))
         self.verifier = CapabilityVerifier(self.trust, self.clock, options, pool=pool)

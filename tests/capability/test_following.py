@@ -10,6 +10,7 @@ from penstock.capability.trust import Trust, record_of
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.contracts.passport import Key, KeySet, Revocation, Revocations
 from penstock.kernel.errors import DownstreamUnavailable, Malformed
+from penstock.kernel.health import Health
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.pool import Pool
 from tests.capability.kit import NOW, Issuer
@@ -107,6 +108,96 @@ async def test_an_issuer_that_went_back_in_time_unlearns_nothing():
 
     assert world.issuer.verdict(token) == "unauthenticated:revoked"
     assert world.trust.floors.current == 1
+
+
+async def test_an_issuer_that_went_back_is_followed_from_where_it_is():
+    world = World()
+    for number in range(5):
+        world.source.revoke("tid", f"{number:032x}")
+    await world.step()
+    world.source.entries.clear()
+    world.source.revoke("tenant", "first")
+    await world.step()
+    for number in range(6):
+        world.source.revoke("tenant", f"later-{number}")
+    await world.step()
+
+    assert {("tenant", "first"), *(("tenant", f"later-{n}") for n in range(6))} <= set(world.trust.floors.in_force)
+
+
+async def test_an_issuer_with_other_keys_begins_anew_and_one_with_the_same_does_not():
+    """An issuer that keeps nothing and was restarted: its counter is young, and no token of the old keys verifies."""
+    world = World()
+    world.source.revoke("tenant", "acme")
+    world.source.revoke("epoch", "2")
+    await world.step()
+    reborn = Issuer(seed=bytes(range(1, 33)))
+    world.source.keys_ = KeySet((reborn.record("k2").jwk(),))
+    world.source.entries.clear()
+    await world.step()
+    young = reborn.token(kid="k2")
+
+    assert world.issuer.verdict(young) == "ok"
+    assert world.issuer.verdict(world.issuer.token()) == "unauthenticated:unknown_kid"
+
+
+async def test_a_feed_that_counts_on_without_its_entries_is_read_whole():
+    world = World()
+    await world.step()
+    world.source.revoke("tenant", "acme")
+    entries, honest = world.source.entries, world.source.revocations
+
+    async def forgetful(request) -> Revocations:
+        whole = await honest(request)
+        return whole if request.since == 0 else msgspec.structs.replace(whole, entries=())
+
+    world.source.revocations = forgetful
+    await world.step()
+    world.source.revoke("tid", "aa")
+    await world.step()
+
+    assert {(entry.kind, entry.value) for entry in entries} == set(world.trust.floors.in_force)
+
+
+async def test_what_the_issuer_has_dropped_is_dropped_within_ten_minutes_and_little_is_read_meanwhile():
+    world = World()
+    asked = []
+    honest = world.source.revocations
+
+    async def listened(request) -> Revocations:
+        asked.append(request.since)
+        return await honest(request)
+
+    world.source.revocations = listened
+    world.source.revoke("tid", "aa")
+    world.source.revoke("tid", "bb")
+    await world.step()
+    await world.step()
+    world.source.entries[0] = world.source.entries[1]  # what it keeps no longer has the first
+    world.source.lost_before = 1
+    world.issuer.clock.advance(601)
+    await world.step()
+
+    assert asked == [0, 2, 0]
+    assert set(world.trust.floors.in_force) == {("tid", "bb")}
+
+
+async def test_the_gate_is_open_while_the_lease_holds_and_shuts_before_it_ends():
+    world = World()
+    gate = Health("svc-test").gate("capability")
+    follower = Follower(world.trust, from_passport(world.source), Metrics("svc-test"), gate=gate)
+    assert not gate.open
+    await follower.step(world.issuer.clock.monotonic)
+    assert gate.open
+    world.source.down = True
+    world.issuer.clock.advance(2)
+    await follower.step(world.issuer.clock.monotonic)
+    assert gate.open
+    world.issuer.clock.advance(1)
+    await follower.step(world.issuer.clock.monotonic)
+
+    assert (gate.open, gate.why) == (False, "revocation_feed")
+    assert world.issuer.clock.monotonic() < world.trust.lease_until
 
 
 @pytest.mark.real_loop

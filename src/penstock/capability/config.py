@@ -18,7 +18,7 @@ TABLE = Table(
             Kind.STR,
             None,
             apply=Apply.RESTART,
-            help="URL or socket of svc-passport. Empty: the file it publishes in the data directory.",
+            help="Where svc-passport is, for a service alone: http(s)://host:port, unix:/socket, oap:/socket, oap://host:port, or a file. Empty: the file it publishes in the data directory.",
         ),
         Key(
             "stale_grace",

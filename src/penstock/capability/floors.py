@@ -50,24 +50,24 @@ class Floors:
 
     def with_entry(self, entry: Revocation) -> Floors:
         """Return the state after one more entry; an older or lower one changes no floor."""
-        seq, current = max(self.seq, entry.seq), max(self.current, entry.floor)
-        if entry.kind == "epoch":
-            return replace(self, seq=seq, current=current, issuer=max(self.issuer, entry.floor))
-        known = self.in_force.get((entry.kind, entry.value))
-        if known is not None and known.floor >= entry.floor:
-            return replace(self, seq=seq, current=current)
-        entries = {level: old for level, old in self.in_force.items() if level != (entry.kind, entry.value)}
-        entries[entry.kind, entry.value] = entry
-        return replace(self, seq=seq, current=current, in_force=MappingProxyType(entries))
+        return self.with_entries((entry,))
 
-    def without_older(self, at_ms: int) -> Floors:
-        """Forget entries from before `at_ms`: no token they could hit is still within its time."""
-        kept = {level: entry for level, entry in self.in_force.items() if entry.at_ms >= at_ms}
-        return self if len(kept) == len(self.in_force) else replace(self, in_force=MappingProxyType(kept))
+    def with_entries(self, entries: Iterable[Revocation]) -> Floors:
+        """Return the state after these, in the order of their numbers; copied once, however many they are."""
+        seq, current, issuer, in_force = self.seq, self.current, self.issuer, dict(self.in_force)
+        for entry in entries:
+            seq, current = max(seq, entry.seq), max(current, entry.floor)
+            level = (entry.kind, entry.value)
+            if entry.kind == "epoch":
+                issuer = max(issuer, entry.floor)
+            elif (known := in_force.get(level)) is None or known.floor < entry.floor:
+                # Taken out first, so that the order stays that of the numbers.
+                in_force.pop(level, None)
+                in_force[level] = entry
+        return Floors(current, issuer, seq, MappingProxyType(in_force))
 
 
 def merged(floors: Floors, entries: Iterable[Revocation], *, current: int, issuer: int) -> Floors:
     """Take in a feed: entries and the two numbers; nothing that was revoked before comes back."""
-    for entry in sorted(entries, key=lambda each: each.seq):
-        floors = floors.with_entry(entry)
+    floors = floors.with_entries(sorted(entries, key=lambda each: each.seq))
     return replace(floors, current=max(floors.current, current), issuer=max(floors.issuer, issuer))

@@ -18,12 +18,15 @@ from penstock.contracts.passport import GetKeys, GetRevocations, KeySet, Passpor
 from penstock.kernel.child import Child
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Malformed, PenstockError
+from penstock.kernel.health import Gate
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.pool import Pool
 
 PERIOD_S: Final = 0.5
 FETCH_S: Final = 2.0
+# So often everything in force is read anew: what the issuer has dropped since is dropped here too.
+WHOLE_S: Final = 600.0
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,12 +71,18 @@ def decode_published(data: bytes) -> Published:
 class Follower:
     """One source, one trust; the only writer of that trust."""
 
-    def __init__(self, trust: Trust, fetch: Fetch, metrics: Metrics, *, period_s: float = PERIOD_S) -> None:
-        """Begin without a lease: nothing is believed before the first answer."""
+    def __init__(
+        self, trust: Trust, fetch: Fetch, metrics: Metrics, *, period_s: float = PERIOD_S, gate: Gate | None = None
+    ) -> None:
+        """Begin without a lease: nothing is believed before the first answer. `gate` shuts before the lease ends."""
         trust.lease_until = float("-inf")
         self.trust = trust
         self._fetch = fetch
         self._period_s = period_s
+        self._gate = gate
+        # The number the source gave last. Not the highest ever seen: a source that went back counts from there.
+        self._since = 0
+        self._whole_at = float("-inf")
         self._log = Log(metrics.service)
         self._failures = metrics.counter("revocation_feed_failures_total", "Reads of the revocation feed that failed.")
 
@@ -88,25 +97,42 @@ class Follower:
     async def step(self, monotonic: Callable[[], float]) -> bool:
         """Read once; False when nothing could be read, which the lease will tell if it lasts."""
         asked_at = monotonic()
+        since = 0 if asked_at >= self._whole_at + WHOLE_S else self._since
         try:
             async with timeout("revocations", FETCH_S):
-                published = await self._fetch(self.trust.floors.seq)
-                if _has_gap(published.revocations, self.trust.floors):
-                    published = await self._fetch(0)
+                published = await self._fetch(since)
+                if _has_gap(published.revocations, since) or self._is_another(published):
+                    since, published = 0, await self._fetch(0)
             self._adopt(published, asked_at)
+            self._whole_at = self._whole_at if since else asked_at
         except (PenstockError, OSError) as error:
             self._failures.value += 1
             self._log.warning("capability.feed_failed", reason=str(error))
+            self._tell(monotonic())
             return False
+        self._tell(monotonic())
         return True
+
+    def _is_another(self, published: Published) -> bool:
+        """Tell whether none of the keys is one we know: then no old token verifies, and the counter began anew."""
+        known = self.trust.keys
+        return bool(known) and not any(key.kid in known for key in published.keys.keys)
+
+    def _tell(self, now: float) -> None:
+        if self._gate is not None:
+            # Readiness goes first: shut when the next reading, at its latest, would come too late.
+            leased = now + self._period_s + FETCH_S < self.trust.lease_until
+            self._gate.set(is_open=leased and self.trust.known, why="" if leased else "revocation_feed")
 
     def _adopt(self, published: Published, asked_at: float) -> None:
         """Swap in what came; the lease counts from the asking, because the answer may have been on its way for long."""
         trust, feed = self.trust, published.revocations
-        keys, floors = ring_of(published.keys), following(trust.floors, feed)
+        known = Floors() if self._is_another(published) else trust.floors
+        keys, floors = ring_of(published.keys), following(known, feed)
         if keys != trust.keys or floors != trust.floors or asked_at >= trust.lease_until:
             trust.swap(keys, floors)
         trust.lease_until = asked_at + feed.lease_ms / 1000
+        self._since = feed.seq
 
 
 def following(known: Floors, feed: Revocations) -> Floors:
@@ -116,7 +142,8 @@ def following(known: Floors, feed: Revocations) -> Floors:
     return merged(known, feed.entries, current=feed.current_epoch, issuer=feed.floor)
 
 
-def _has_gap(feed: Revocations, known: Floors) -> bool:
-    if feed.snapshot or not feed.entries:
+def _has_gap(feed: Revocations, since: int) -> bool:
+    """Tell whether something between what was known and what came is missing, at the front or altogether."""
+    if feed.snapshot:
         return False
-    return min(entry.seq for entry in feed.entries) > known.seq + 1
+    return min((entry.seq for entry in feed.entries), default=feed.seq + 1) > since + 1

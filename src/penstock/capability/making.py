@@ -35,6 +35,10 @@ class Draft(msgspec.Struct, frozen=True):
     data: bytes
     seed: bytes
 
+    def __repr__(self) -> str:
+        """Show which it is, and nothing that could be used."""
+        return f"Draft({self.root.tid.hex()})"
+
     @property
     def message(self) -> bytes:
         """Return what the issuer's key signs."""

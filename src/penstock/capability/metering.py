@@ -46,6 +46,8 @@ class Meter:
         self.capacity = capacity
         self.refused = 0
         self._accounts: dict[Account, _Spent] = {}
+        # No account ends before this: a full table is not searched in vain.
+        self._next_end: float = 0
 
     def __len__(self) -> int:
         """Count the accounts."""
@@ -75,11 +77,14 @@ class Meter:
             is_rate = each.name == "rate.rps"
             bucket = TokenBucket("rate.rps", rate=each.limit, depth=depth, now=now) if is_rate else None
             spent = self._accounts[each.account] = _Spent(each.exp, bucket=bucket)
+            self._next_end = min(self._next_end, each.exp)
         return spent
 
     def _forget_expired(self, wall: float) -> None:
-        for account in [account for account, spent in self._accounts.items() if spent.exp <= wall]:
-            del self._accounts[account]
+        if wall < self._next_end:
+            return
+        self._accounts = {account: spent for account, spent in self._accounts.items() if spent.exp > wall}
+        self._next_end = min((spent.exp for spent in self._accounts.values()), default=0)
 
 
 def _cost(name: str, cost_bytes: int) -> int:

@@ -54,7 +54,7 @@ class Standing:
         # A caveat that no request can satisfy here; told only once the signatures hold, so that a forgery is a 401.
         self.refused = _refused_caveat(token, policy)
         self.granted = granted_ops(root)
-        self.counted = _counted(token, self.rids, self.exp)
+        self.counted = _counted(token, self.rids)
         # Found out when somebody asks: few do.
         self._operator: bool | None = None
         # Set when signatures and proof were checked: until when that needs no repeating.
@@ -79,10 +79,10 @@ class Standing:
 
     @property
     def is_operator(self) -> bool:
-        """Tell whether it may do everything: the root grants `*`, and no block took it away."""
+        """Tell whether it is the operator's own: issued by nobody's leave, granting `*`, and no block took that away."""
         if self._operator is None:
             ops = [caveat for caveat in self.token.caveats if caveat.name == "op"]
-            self._operator = "*" in self.granted and all(caveat.is_star for caveat in ops)
+            self._operator = not self.root.via and "*" in self.granted and all(caveat.is_star for caveat in ops)
         return self._operator
 
     def may_act_for(self, tenant: str) -> bool:
@@ -120,14 +120,19 @@ def granted_ops(root: Root) -> frozenset[str]:
     return frozenset().union(*ops) if ops else frozenset()
 
 
-def _counted(token: Token, rids: tuple[bytes, ...], exp: int) -> tuple[Counted, ...]:
-    parts = (token.root.caveats, *(block.caveats for block in token.blocks))
-    return tuple(
-        Counted(rid, caveat.name, caveat.number, exp)
-        for rid, caveats in zip(rids, parts, strict=True)
-        for caveat in caveats
-        if caveat.name in COUNTED
-    )
+def _counted(token: Token, rids: tuple[bytes, ...]) -> tuple[Counted, ...]:
+    """List what is counted, block by block; of two counts of a kind in one block the narrower is the one."""
+    counted: list[Counted] = []
+    exp = token.root.exp
+    for rid, caveats in zip(rids, (token.root.caveats, *(block.caveats for block in token.blocks)), strict=True):
+        # A block's account lives as long as the block may, not as long as the child that happens to use it first.
+        exp = min([exp, *(caveat.number for caveat in caveats if caveat.name == "exp")])
+        limits: dict[str, int] = {}
+        for caveat in caveats:
+            if caveat.name in COUNTED:
+                limits[caveat.name] = min(caveat.number, limits.get(caveat.name, caveat.number))
+        counted += (Counted(rid, name, limit, exp) for name, limit in limits.items())
+    return tuple(counted)
 
 
 def stands(token: Token, policy: Policy, now: float) -> Standing:

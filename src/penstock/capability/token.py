@@ -92,6 +92,10 @@ class Token(msgspec.Struct, frozen=True):
     # BEARER with a seed, or SEALED with a signature.
     proof: tuple[int, bytes]
 
+    def __repr__(self) -> str:
+        """Show which it is, and nothing that could be used."""
+        return f"Token({self.root.tid.hex()}, blocks={len(self.blocks)})"
+
     @property
     def epk(self) -> bytes:
         """Return the last committed key."""

@@ -7,15 +7,16 @@ revocation; signatures that are not known yet; the proof, always; then the cavea
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, cast
 
 from blake3 import blake3
 
 from penstock.capability.cache import Bounded
 from penstock.capability.families import GRANTED_OPS, READ_OPS
-from penstock.capability.judging import judge, judge_given, make_ready_texts, not_covered
+from penstock.capability.judging import judge_given, make_ready_texts, not_covered
 from penstock.capability.metering import ACCOUNTS_MAX, Meter
 from penstock.capability.proving import Pending
 from penstock.capability.standing import Policy, Standing, stands
@@ -27,6 +28,7 @@ from penstock.kernel.errors import Malformed, NotReady, PenstockError, Unauthent
 from penstock.kernel.pool import Pool
 
 PqMode = Literal["off", "mirror", "require", "enforce"]
+T = TypeVar("T")
 
 TTL_S: Final = 60.0
 REFUSED_TTL_S: Final = 10.0
@@ -34,6 +36,20 @@ INLINE_SIGNATURES_MAX: Final = 2
 SLICE: Final = 8
 POOL_S: Final = 2.0
 """How long a slice of signatures may take on the crypto pool."""
+
+
+class Later(Awaitable[T]):
+    """Work that begins when it is awaited: whoever is refused a place before that leaves nothing behind."""
+
+    __slots__ = ("_begin",)
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """Hold what is to be begun."""
+        self._begin = begin
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Begin."""
+        return self._begin().__await__()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +105,7 @@ class CapabilityVerifier:
         standing = self.open(token)
         if type(standing) is not Standing:
             later = cast("Awaitable[Standing]", standing)
-            return self._granted_later(later, context, cost_bytes, charged=charged, waived=waived)
+            return Later(partial(self._granted_later, later, context, cost_bytes, charged=charged, waived=waived))
         self.judge(standing, context, waived)
         if standing.counted and not charged:
             self.meter.charge(standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
@@ -115,6 +131,39 @@ class CapabilityVerifier:
                 return self._judged_again(digest, standing, now)
         return self._prove(token, digest, now)
 
+    def peek(self, token: str) -> tuple[bytes, Standing | None]:
+        """Look a token up without any crypto: its keyed digest, and its standing if that is known and still holds.
+
+        What is known to be bad is refused. The digest names the token where the token itself must not lie.
+        """
+        digest = self._digest(token)
+        standing, now = self._tokens.get(digest), self._wall()
+        if standing is None:
+            if self._refused.get(digest, 0.0) > now:
+                self.refusals += 1
+                raise _refusal("bad_signature")
+            return digest, None
+        if standing.version != self.trust.version or now >= standing.until:
+            if now >= standing.proven_until:
+                return digest, None
+            standing = self._judged_again(digest, standing, now)
+        self.hits += 1
+        return digest, standing
+
+    def allow(
+        self,
+        standing: Standing,
+        context: RequestContext,
+        *,
+        cost_bytes: int = 0,
+        waived: frozenset[str] = frozenset(),
+    ) -> Grant:
+        """Judge a request on a token that was looked up, and charge it, as `verify` does."""
+        self.judge(standing, context, waived)
+        if standing.counted:
+            self.meter.charge(standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
+        return standing.grant
+
     def judge(self, standing: Standing, context: RequestContext, waived: frozenset[str] = frozenset()) -> None:
         """Judge a request strictly; nothing is charged."""
         if self._monotonic() >= self.trust.lease_until:
@@ -129,11 +178,11 @@ class CapabilityVerifier:
 
     def judge_given(self, standing: Standing, context: RequestContext) -> list[str]:
         """Judge what the context gives, and name the caveats it says nothing about."""
-        unjudged = judge_given(standing.checks[1:], context)
-        if context.aud is not None:
-            judge(standing.checks[:1], context)
+        # The first check is the root's own audience, which restricts nothing when it is everybody.
+        checks = standing.checks[1:] if "*" in standing.root.aud else standing.checks
+        unjudged = judge_given(checks, context)
         _judge_root(standing, context)
-        return unjudged
+        return list(dict.fromkeys(unjudged))
 
     async def open_many(self, tokens: Iterable[str]) -> list[Standing | PenstockError]:
         """Open many tokens, in slices whose crypto leaves the loop; one bad token is its own error."""
@@ -202,7 +251,7 @@ class CapabilityVerifier:
             raise
         if self._pool is None or pending.signatures <= INLINE_SIGNATURES_MAX:
             return self._accept(pending, pending.run(), now)
-        return self._prove_on(self._pool, pending)
+        return Later(partial(self._prove_on, self._pool, pending))
 
     async def _prove_on(self, pool: Pool, pending: Pending) -> Standing:
         proven = await pool.run("capability_verify", POOL_S, pending.run)

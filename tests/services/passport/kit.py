@@ -56,6 +56,8 @@ class FakeKms:
         return self.real.sign(kid, message)
 
     def rotate(self, algs: tuple[str, ...], now_s: int) -> None:
+        if self.failing:
+            raise KmsFailed("told to")
         self.real.rotate(algs, now_s)
 
     def public_keys(self) -> tuple[KeyRecord, ...]:

@@ -125,3 +125,26 @@ async def test_audit_walks_the_chain_and_finds_a_changed_record(tmp_path, capsys
     assert call(audit, "verify", "--data-dir", str(tmp_path), "--json") == 1
     assert json.loads(capsys.readouterr().out)["record"] == 2
     assert call(audit, "verify", "--data-dir", str(tmp_path / "none")) == 1
+
+
+def test_an_audit_nothing_was_written_to_is_no_fault(tmp_path, capsys):
+    assert call(audit, "verify", "--data-dir", str(tmp_path)) == 0
+    assert capsys.readouterr().out == "nothing written yet\n"
+    assert call(audit, "verify", "--data-dir", str(tmp_path), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 0
+
+
+@pytest.mark.parametrize("left", [1, 0, None])
+async def test_an_audit_whose_end_is_gone_is_found_by_its_mark(left, tmp_path, capsys):
+    async with running(options(tmp_path)) as world:
+        for _ in range(3):
+            await world.issue()
+    file = tmp_path / "audit" / "passport.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    if left is None:
+        file.unlink()
+    else:
+        file.write_bytes(b"".join(lines[:left]))
+
+    assert call(audit, "verify", "--data-dir", str(tmp_path)) == 1
+    assert f"Records {(left or 0) + 1} to 3 are missing" in capsys.readouterr().err

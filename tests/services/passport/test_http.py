@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.capability.caveats import parse_all
 from penstock.capability.making import attenuate
+from penstock.capability.token import decode, encode
+from penstock.kernel.errors import Unauthenticated
 from tests.services.passport.kit import Running, options, running
 
 pytestmark = pytest.mark.real_loop
@@ -158,9 +161,38 @@ async def test_a_batch_judges_each_item_and_a_large_one_needs_a_token_from_afar(
         assert (over.status, over.body["limit"]) == (413, "verify_batch")
 
         api = client.world.api
-        api.check_batch_allowed(17, client.world.operator_token, is_local=False)
-        with pytest.raises(Exception, match="No capability"):
-            api.check_batch_allowed(17, "", is_local=False)
+        await api.check_batch_allowed(17, client.world.operator_token, is_local=False)
+        with pytest.raises(Unauthenticated, match="No capability"):
+            await api.check_batch_allowed(17, "", is_local=False)
+
+
+async def test_a_long_chain_that_is_forged_opens_no_large_batch():
+    async with connected() as client:
+        token = client.world.operator_token
+        for _ in range(5):
+            token = attenuate(token, parse_all(["aud=*"]))
+        await client.world.api.check_batch_allowed(17, token, is_local=False)
+        root = decode(token)
+        forged = encode(msgspec.structs.replace(root, signature=bytes(len(root.signature))))
+
+        with pytest.raises(Unauthenticated):
+            await client.world.api.check_batch_allowed(17, forged, is_local=False)
+
+
+async def test_without_a_place_for_a_long_chain_it_is_busy_and_nothing_is_left_behind():
+    async with connected() as client:
+        token = client.world.operator_token
+        for _ in range(5):
+            token = attenuate(token, parse_all(["aud=*"]))
+        api = client.world.api
+        api._places.acquire_or_busy(api._places.capacity - 1)
+        refused = await client.ask("POST", "/v1/passport/verify", {"token": token})
+        api._places.release(api._places.capacity - 1)
+        served = await client.ask("POST", "/v1/passport/verify", {"token": token})
+
+        assert (refused.status, refused.body["code"]) == (429, "busy")
+        assert served.body["ok"]
+        assert api._places.in_use == 0
 
 
 async def test_a_long_chain_is_verified_off_the_loop_and_answered_the_same():

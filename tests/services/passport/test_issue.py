@@ -17,8 +17,8 @@ from penstock.contracts import passport as p
 from penstock.contracts.call import Call, Origin
 from penstock.kernel.broadcast import Broadcast
 from penstock.kernel.bus import ConfigUpdated
-from penstock.kernel.errors import Busy, Forbidden, NotReady, PenstockError, RateLimited, Unauthenticated
-from penstock.services.passport.core import IssuerView, root_of
+from penstock.kernel.errors import Busy, Forbidden, Malformed, NotReady, PenstockError, RateLimited, Unauthenticated
+from penstock.services.passport.core import IssuerView, lineage, root_of
 from penstock.services.passport.policy import Descriptor, Limits, in_force
 from penstock.services.passport.service import Around
 from tests.capability.kit import Issuer
@@ -121,19 +121,23 @@ async def test_a_revoked_delegate_mints_nothing_and_what_he_minted_falls(by):
             assert (await world.verdict(child)).reason == "revoked"
 
 
-async def test_lineage_is_bounded():
-    async with running() as world:
+@pytest.mark.parametrize(
+    ("via", "blocks", "good"),
+    [(0, 0, True), (3, 0, True), (4, 0, False), (1, 7, True), (3, 7, False)],
+)
+def test_lineage_is_bounded_in_levels_and_ids(via, blocks, good):
+    issuer = Issuer()
+    text = issuer.token(via=tuple((bytes([n]) * 16,) * 3 for n in range(via)))
+    for _ in range(blocks):
+        text = attenuate(text, ())
+    held = issuer.verifier.open(text)
 
-        async def handed_on(token: str, level: int) -> str:
-            request = p.Issue(f"d{level}", "*", tenant="acme", caveats=("op=*",), ttl_s=60)
-            return (await world.api.issue(request, Call(token))).token
-
-        token = world.operator_token
-        for level in range(4):
-            token = await handed_on(token, level)
-        assert len(decode(token).root.via) == 4
-
-        assert await refusal(handed_on(token, 5)) == "malformed:lineage_too_long"
+    if good:
+        assert lineage(held)[-1] == (held.root.tid, *held.rids)
+    else:
+        with pytest.raises(Malformed) as caught:
+            lineage(held)
+        assert caught.value.facts["reason"] == "lineage_too_long"
 
 
 async def test_a_sealed_token_may_issue_too():
@@ -221,7 +225,7 @@ async def test_post_quantum_mode_follows_the_settings_and_marks_a_classical_toke
         algs = [(await world.verdict(token)).claims.alg for token in (hybrid, classical)]
         assert algs == ["ed25519+ml-dsa-65", "ed25519"]
         assert (await world.verdict(classical)).claims.caveats == ("pq.fallback=true",)
-        assert (await world.verdict(attenuate(hybrid, ()))).warnings == ("classical_attenuation",)
+        assert (await world.verdict(attenuate(hybrid, ()), aud="svc-mailbox")).warnings == ("classical_attenuation",)
         world.service.book.adopt(limits=Limits(pq_mode="enforce"))
         await asyncio.sleep(0.01)
 

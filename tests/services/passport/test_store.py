@@ -15,12 +15,12 @@ from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
-from penstock.kernel.errors import DownstreamUnavailable, Integrity, Unauthenticated
+from penstock.kernel.errors import Conflict, DownstreamUnavailable, Integrity, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.pool import Pool
 from penstock.kernel.supervisor import Supervisor
-from penstock.services.passport import audit
+from penstock.services.passport import audit, background
 from penstock.services.passport.store import FileStore
 from tests.services.passport.kit import START_S, options, running
 
@@ -49,6 +49,17 @@ async def test_a_state_older_than_the_audit_refuses_to_start(tmp_path):
         async with running(options(tmp_path)):
             pytest.fail("it started")
     assert caught.value.facts["reason"] == "rollback"
+
+
+async def test_two_issuers_never_share_a_data_directory(tmp_path):
+    async with running(options(tmp_path)) as first:
+        with pytest.raises(Conflict, match="Another svc-passport"):
+            async with running(options(tmp_path)):
+                pytest.fail("it started")
+        assert (await first.verdict(await first.issue())).ok
+
+    async with running(options(tmp_path)) as again:
+        assert await again.issue()
 
 
 async def test_a_damaged_state_refuses_to_start(tmp_path):
@@ -132,16 +143,23 @@ async def test_every_verifier_that_reads_the_published_file_refuses_after_the_ne
         assert caught.value.facts["reason"] == "revoked"
 
 
-async def test_floors_are_dropped_when_no_token_they_hit_is_alive(tmp_path):
+async def test_floors_are_dropped_when_no_token_they_hit_is_alive(tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "SAMPLE_S", 3600.0)  # a day of looking four times a second is long
     async with running(options(tmp_path)) as world:
+        book = world.service.book
         await world.api.revoke(p.Revoke(tenant="a"), world.operator)
-        await asyncio.sleep(3700)
-        await world.api.revoke(p.Revoke(tenant="b"), world.operator)
-        state = world.service.book.state
+        await world.api.revoke(p.Revoke(rid="b" * 32), world.operator)
+        # As long as the longest life any setting allows: this token may have been minted before `max_ttl` was lowered.
+        await asyncio.sleep(24 * 3600)
+        await world.api.revoke(p.Revoke(tenant="c"), world.operator)
+        assert [kept.entry.value for kept in book.state.kept] == ["a", "b" * 32, "c"]
+        await asyncio.sleep(120)
+        await world.api.revoke(p.Revoke(tenant="d"), world.operator)
 
-        assert [kept.entry.value for kept in state.kept] == ["b"]
-        assert (state.current, state.seq) == (2, 2)
-        assert decode_published((tmp_path / "passport" / "public.json").read_bytes()).revocations.current_epoch == 2
+        # A block may narrow the operator's own token, which lives for a year.
+        assert [kept.entry.value for kept in book.state.kept] == ["b" * 32, "c", "d"]
+        assert (book.state.current, book.state.seq) == (4, 4)
+        assert decode_published((tmp_path / "passport" / "public.json").read_bytes()).revocations.current_epoch == 4
 
 
 # --- audit -------------------------------------------------------------------------------------------------------------

@@ -182,10 +182,13 @@ class PassportApi:
         ]
         return p.VerifiedBatch(tuple(verdicts))
 
-    def check_batch_allowed(self, count: int, capability: str, *, is_local: bool) -> None:
+    async def check_batch_allowed(self, count: int, capability: str, *, is_local: bool) -> None:
         """Ask for a token above a small batch: verifying costs more than asking."""
-        if count > SMALL_BATCH and not is_local:
-            self._verifier.open(capability)
+        if count <= SMALL_BATCH or is_local:
+            return
+        opened = self._verifier.open(capability)
+        if not isinstance(opened, Standing):
+            await opened
 
     # --- what everybody may read ---------------------------------------------------------------------------------------
 

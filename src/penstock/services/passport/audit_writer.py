@@ -1,12 +1,14 @@
-"""The audit's one writer: lines are chained where things happen and written in groups, off the loop."""
+"""The audit's one writer: lines are chained where things happen and written in groups, off the loop, none lost on the way."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.kernel.channel import Full
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import Closed, DownstreamUnavailable
+from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError, Timeout
+from penstock.kernel.log import Log
 from penstock.services.passport.audit import Chain, Walked
 
 if TYPE_CHECKING:
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
 
 GATHER_S: Final = 0.05
 WRITE_S: Final = 5.0
+AGAIN_S: Final = 1.0
+# So many records at most are walked at the next start: the disk is waited for, and the place marked, this often.
+MARK_RECORDS: Final = 65_536
+
+
+class Line(NamedTuple):
+    """One record on its way to the disk, and who waits for it to be there."""
+
+    data: bytes
+    ends: Walked
+    done: asyncio.Future[None] | None
 
 
 class AuditTrail:
@@ -24,21 +37,32 @@ class AuditTrail:
     def __init__(self, inventory: Inventory, store: Store) -> None:
         """Declare the channel to the writer."""
         self._chain = Chain()
+        self._epoch = 0
         self._store = store
-        # Lines taken from the channel and not written yet; bounded, because a failing write leaves the channel full.
-        self._owed: list[bytes] = []
+        # Lines taken from the channel and not known to be written; they stay here until they are.
+        self._owed: list[Line] = []
+        # Touched by the one thread of the pool alone: a call that was given up on may still write its lines.
+        self._written_to = 0
+        self._synced_to = 0
+        self._urgent = asyncio.Event()
         self._wall = inventory.clock.wall
+        self._log = Log(inventory.service)
         self.lines = inventory.channel(
             "audit",
-            bytes,
+            Line,
             capacity=8192,
             full=Full.REFUSE,
             producers="issuance, revocation_worker",
             consumers="audit_writer",
         )
         self._pool = inventory.pool("passport_audit", threads=1, capacity=8)
-        inventory.timeout("passport_audit", WRITE_S, "503; the writer is restarted")
+        inventory.timeout(
+            "passport_audit", WRITE_S, "the lines are kept and written again; who waits for one: 503 or 504"
+        )
         self._written = inventory.metrics.counter("audit_records_total", "Records written to the audit.")
+        self._failures = inventory.metrics.counter(
+            "audit_failures_total", "Writes of the audit that failed or were late."
+        )
 
     @property
     def head(self) -> str:
@@ -48,47 +72,97 @@ class AuditTrail:
     def begin(self, walked: Walked) -> None:
         """Go on where the last run ended."""
         self._chain = Chain(walked.records, walked.head)
+        self._epoch = walked.epoch
+        self._written_to = self._synced_to = walked.records
+
+    # --- where things happen -------------------------------------------------------------------------------------------
 
     def note(self, action: str, **facts: Any) -> None:  # noqa: ANN401 - whatever is worth recording
         """Record something that may be lost with the last moments of a crash: an issue."""
-        if self.lines.depth >= self.lines.capacity:
-            # Refused before the chain moves on: a line that is not written must not be named by the next.
-            self.lines.try_send(b"")
-        self.lines.try_send(self._chain.add(action, int(self._wall() * 1000), facts))
+        self._add(action, facts, None)
 
     async def note_durably(self, action: str, **facts: Any) -> None:  # noqa: ANN401 - whatever is worth recording
         """Record something and wait for the disk: a revocation or rotation."""
-        self.note(action, **facts)
-        await self.flush(sync=True)
+        done = asyncio.get_running_loop().create_future()
+        self._add(action, facts, done)
+        self._urgent.set()
+        async with timeout("passport_audit", WRITE_S):
+            await done
 
-    async def flush(self, *, sync: bool) -> None:
-        """Write what waits. The one thread of the pool keeps the order of the lines."""
-        self._owed += [await self.lines.recv() for _ in range(self.lines.depth)]
-        owed, self._owed = self._owed, []
-        if not owed:
-            return
-        try:
-            await self._pool.run("passport_audit", WRITE_S, self._append, b"".join(owed), sync)
-        except OSError as exc:
-            # The chain goes through them: they are written before anything else is.
-            self._owed = [*owed, *self._owed]
-            raise DownstreamUnavailable("The audit cannot be written.", reason="audit") from exc
-        self._written.value += len(owed)
+    def _add(self, action: str, facts: dict[str, Any], done: asyncio.Future[None] | None) -> None:
+        if self.lines.depth >= self.lines.capacity:
+            # Refused before the chain moves on: a line that is not written must not be named by the next.
+            self.lines.try_send(Line(b"", Walked(0, ""), None))
+        data = self._chain.add(action, int(self._wall() * 1000), facts)
+        self._epoch = max(self._epoch, facts.get("epoch", 0))
+        self.lines.try_send(Line(data, Walked(self._chain.n, self._chain.head, self._epoch), done))
 
-    def _append(self, lines: bytes, sync: bool) -> None:  # noqa: FBT001 - called by position on the pool
-        self._store.append_audit(lines, sync=sync)
+    # --- the writer ----------------------------------------------------------------------------------------------------
 
     async def run(self, child: Child) -> None:
         """Write in groups until the channel is closed and empty; a moment's wait makes one write of many lines."""
-        while True:
-            try:
-                if not self._owed:
-                    self._owed.append(await self.lines.recv())
-            except Closed:
+        while await self._gather():
+            if await self._write():
+                continue
+            if child.shutdown.draining:
+                self._log.error("audit.lost", records=len(self._owed))
                 return
-            await child.shutdown.sleep(GATHER_S)
-            async with timeout("passport_audit", WRITE_S * 2):
-                await self.flush(sync=False)
+            await child.shutdown.sleep(AGAIN_S)
+
+    async def _gather(self) -> bool:
+        """Wait for lines and take what is there; False when there will be no more."""
+        try:
+            if not self._owed:
+                self._owed.append(await self.lines.recv())
+        except Closed:
+            return False
+        try:
+            async with timeout("audit_gather", GATHER_S):
+                await self._urgent.wait()
+        except Timeout:
+            self._urgent.clear()
+        self._urgent.clear()
+        # A failing disk leaves the channel full, and a full channel refuses: this list has a bound too.
+        room = min(self.lines.depth, self.lines.capacity - len(self._owed))
+        self._owed += [await self.lines.recv() for _ in range(room)]
+        return True
+
+    async def _write(self) -> bool:
+        """Write all that is owed; what fails is owed still, and whoever waits for it is told."""
+        owed = tuple(self._owed)
+        sync = any(line.done is not None for line in owed) or self.lines.closed
+        sync = sync or owed[-1].ends.records - self._synced_to >= MARK_RECORDS
+        try:
+            await self._pool.run("passport_audit", WRITE_S, self._append, owed, sync)
+        except (OSError, Timeout) as exc:
+            self._failures.value += 1
+            self._log.warning("audit.failed", reason=type(exc).__name__)
+            self._tell(owed, DownstreamUnavailable("The audit cannot be written.", reason="audit"))
+            self._owed = [line._replace(done=None) for line in owed]
+            return False
+        self._owed.clear()
+        self._written.value += len(owed)
+        self._tell(owed, None)
+        return True
+
+    def _append(self, owed: tuple[Line, ...], sync: bool) -> None:  # noqa: FBT001 - called by position on the pool
+        """Append what a call before this one did not; on the pool's one thread, so in order."""
+        fresh = [line for line in owed if line.ends.records > self._written_to]
+        self._store.append_audit(b"".join(line.data for line in fresh), owed[-1].ends, sync=sync)
+        self._written_to = owed[-1].ends.records
+        if sync:
+            self._synced_to = self._written_to
+
+    @staticmethod
+    def _tell(owed: tuple[Line, ...], error: PenstockError | None) -> None:
+        for line in owed:
+            if line.done is None or line.done.done():
+                continue
+            if error is None:
+                line.done.set_result(None)
+            else:
+                line.done.set_exception(error)
+                line.done.exception()
 
     async def close(self) -> None:
         """Let the thread go."""

@@ -11,6 +11,7 @@ from penstock.kernel.bus import ConfigUpdated, KernelEvent
 from penstock.kernel.errors import Closed, Lagging, PenstockError
 from penstock.kernel.log import Log
 from penstock.kernel.worker import Job
+from penstock.services.passport.revocation import OperatorOwed
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier, PqMode
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from penstock.services.passport.kms import KmsGate
     from penstock.services.passport.policy import Limits
     from penstock.services.passport.registry import RegistrySync
-    from penstock.services.passport.revocation import RevokeJob
+    from penstock.services.passport.revocation import Change, RevokeJob
 
 SAMPLE_S: Final = 0.25
 FULL_AT: Final = 0.8
 ROTATE_AGAIN_S: Final = 60.0
+RENEW_AGAIN_S: Final = 5.0
 _DAY_S: Final = 24 * 3600
 
 
@@ -129,7 +131,7 @@ class Seen:
 
 
 class ReadySampler:
-    """Feeds the gates of `/readyz` from sampled depths and states, and asks for a rotation when a key is old."""
+    """Feeds the gates of `/readyz` from sampled depths and states; asks for what is due: new keys, the operator's token."""
 
     def __init__(self, inventory: Inventory, book: Book, seen: Seen, *, rotation_days: int) -> None:
         """Declare the gates, all shut until somebody has looked."""
@@ -138,6 +140,7 @@ class ReadySampler:
         self._queues: dict[str, Channel[Any]] = {"issue_queue": seen.issue, "revoke_queue": seen.revoke}
         self._rotation_s = rotation_days * _DAY_S
         self._rotate_after = 0.0
+        self._renew_after = 0.0
         self._wall = inventory.clock.wall
         self._log = Log(inventory.service)
         self._gates = {name: inventory.health.gate(name) for name in ("kms", "registry", "policy", *self._queues)}
@@ -147,6 +150,7 @@ class ReadySampler:
         while True:
             self.sample()
             self._rotate_if_old()
+            self._renew_if_owed()
             if await child.shutdown.sleep(SAMPLE_S):
                 return
 
@@ -166,10 +170,23 @@ class ReadySampler:
         state = self._book.state
         born = [key.nbf for key in state.keys if key.kid in state.signing.values()]
         now = self._wall()
-        if not born or now - min(born) < self._rotation_s or now < self._rotate_after:
+        lacking = self._book.is_open and self._book.lacks_keys
+        if now < self._rotate_after or not (lacking or (born and now - min(born) >= self._rotation_s)):
             return
-        self._rotate_after = now + ROTATE_AGAIN_S
+        self._rotate_after = now + (RENEW_AGAIN_S if lacking else ROTATE_AGAIN_S)
+        self._ask(p.Rotate())
+
+    def _renew_if_owed(self) -> None:
+        """Ask for the operator's token that a failing key store did not give; not while the change itself is on its way."""
+        now = self._wall()
+        if not self._book.owes_operator:
+            self._renew_after = now + RENEW_AGAIN_S
+        elif now >= self._renew_after:
+            self._renew_after = now + RENEW_AGAIN_S
+            self._ask(OperatorOwed())
+
+    def _ask(self, change: Change) -> None:
         try:
-            self._seen.revoke.try_send(Job(p.Rotate()))
+            self._seen.revoke.try_send(Job(change))
         except PenstockError as error:
-            self._log.warning("rotation.put_off", reason=error.code)
+            self._log.warning("change.put_off", reason=error.code)

@@ -11,12 +11,14 @@ import msgspec
 
 from penstock.capability.following import Published
 from penstock.capability.making import draft
+from penstock.capability.proving import Pending
 from penstock.capability.standing import Policy as JudgingPolicy
 from penstock.capability.standing import stands
 from penstock.capability.token import ED25519, HYBRID, ID_BYTES, Root, decode
 from penstock.capability.trust import Trust, ring_of
 from penstock.contracts import passport as p
-from penstock.kernel.errors import DownstreamUnavailable, Integrity, PenstockError
+from penstock.kernel.errors import DownstreamUnavailable, Integrity, PenstockError, Timeout
+from penstock.kernel.log import Log
 from penstock.kernel.snapshot import Snapshot
 from penstock.services.passport import core
 from penstock.services.passport.policy import Descriptor, Limits, in_force
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.services.passport.store import Store
 
 STORE_S: Final = 5.0
+# An audit without a mark is walked whole; four microseconds a record.
+OPEN_S: Final = 60.0
 OPERATOR_IDS_MAX: Final = 64
 T = TypeVar("T")
 
@@ -51,13 +55,15 @@ class Book:
         self.view: Snapshot[core.IssuerView] = Snapshot(core.IssuerView(None, {}, 0))
         self.state = State()
         self.limits = limits
-        self.grace_s = 600.0
+        # The operator's token is no longer good, or not of the kind the policy asks for, and is to be minted anew.
+        self.owes_operator = False
         self.operator_token = ""
         self.is_open = False
         self._descriptor: Descriptor | None = None
         self._store = store
         self._kms = kms
         self._wall = inventory.clock.wall
+        self._log = Log(inventory.service)
         self._pool = inventory.pool("passport_store", threads=1, capacity=64)
         inventory.timeout("passport_store", STORE_S, "503")
         self.events: Broadcast[PolicyEvent] = inventory.broadcast(
@@ -86,12 +92,12 @@ class Book:
         if self.is_open:
             return
         state = await self._on_disk(self._store.load) or State()
-        walked = await self._on_disk(self._store.audited)
+        walked = await self._on_disk(self._store.audited, seconds=OPEN_S)
         if state.current < walked.epoch:
             raise Integrity("The state is older than the audit: tokens would come back to life.", reason="rollback")
         trail.begin(walked)
         await self._kms.open(self.algs, int(self._wall()))
-        self.state = self._with_keys(state, retire_at=int(self._wall() + self.grace_s))
+        self.state = self._with_keys(state, retire_at=int(self._wall() + self.limits.grace_s))
         await self._keep(self.state)
         self._swap()
         await self._find_operator()
@@ -100,16 +106,25 @@ class Book:
     async def _find_operator(self) -> None:
         """Keep the operator's token if it is good and less than half spent, else mint it anew."""
         token = await self._on_disk(self._store.operator_token)
+        if self._is_good(token):
+            self.operator_token = token
+        else:
+            await self.mint_operator()
+
+    def _is_good(self, token: str) -> bool:
+        """Tell whether a token verifies, may be used under this policy, and has more than half of its life before it."""
+        judging = JudgingPolicy(self.trust.keys, self.trust.floors, 0, self.limits.pq_mode, amnesia=False)
         try:
-            judging = JudgingPolicy(self.trust.keys, self.trust.floors, 0, self.limits.pq_mode, amnesia=False)
             standing = stands(decode(token), judging, self._wall())
         except PenstockError:
+            return False
+        lasts = standing.exp - self._wall() >= core.OPERATOR_TTL_S / 2
+        return lasts and standing.is_operator and standing.refused is None and Pending(standing, b"", -1).run()
+
+    async def renew_operator(self) -> None:
+        """Mint the operator's token anew if that is owed and the keys for it are there."""
+        if self.owes_operator and not self.lacks_keys:
             await self.mint_operator()
-            return
-        if standing.exp - self._wall() < core.OPERATOR_TTL_S / 2:
-            await self.mint_operator()
-        else:
-            self.operator_token = token
 
     async def mint_operator(self) -> None:
         """Make a new operator token and keep it where the operator finds it."""
@@ -122,6 +137,7 @@ class Book:
         )
         await self._on_disk(self._store.keep_operator_token, token)
         self.operator_token = token
+        self.owes_operator = False
 
     async def sign(self, root: Root) -> str:
         """Have the engine sign a root; its kid says which key, so a rotation cannot mislabel it."""
@@ -131,31 +147,34 @@ class Book:
     # --- changes: durable first, then in force, then told --------------------------------------------------------------
 
     async def revoke(self, request: p.Revoke) -> p.Revoked:
-        """Revoke; when this returns it is durable and every verifier of this process refuses."""
+        """Revoke; when this returns it is durable and every verifier of this process refuses. May owe the operator."""
         now_ms = int(self._wall() * 1000)
-        state = core.revoked(self.state, request, now_ms, self.limits.max_ttl_s)
+        state = core.revoked(self.state, request, now_ms)
         if state is None:
             return p.Revoked(self.state.current)
         if request.kid is not None:
             state = await self._without_key(state, request.kid)
         await self._commit(state, "revoked")
-        if request.epoch is not None or request.kid is not None:
-            await self.mint_operator()
+        self.owes_operator |= request.epoch is not None or request.kid is not None
         return p.Revoked(self.state.current)
 
     async def _without_key(self, state: State, kid: str) -> State:
-        """Retire a key at once; if it signs, a new one takes its place in the same step."""
+        """Retire a key at once; if it signs, a new one takes its place in the same step, or none until there is one."""
         if kid in state.signing.values():
-            await self._kms.rotate(self.algs, int(self._wall()))
-            state = self._with_keys(state, retire_at=int(self._wall() + self.grace_s))
+            try:
+                await self._kms.rotate(self.algs, int(self._wall()))
+            except (DownstreamUnavailable, Timeout) as error:
+                # Better no key than this one: nothing is issued until the sampler's next try succeeds.
+                self._log.error("revoke.no_new_key", reason=error.code)
+            state = self._with_keys(state, retire_at=int(self._wall() + self.limits.grace_s))
         keys = tuple(key for key in state.keys if key.kid != kid)
         return msgspec.structs.replace(state, keys=keys)
 
     async def rotate(self) -> p.Rotated:
-        """Sign with new keys; the old ones verify for their grace, and the epoch stays."""
+        """Sign with new keys; the old ones verify for their grace, and the epoch stays. Owes the operator a token."""
         await self._kms.rotate(self.algs, int(self._wall()))
-        await self._commit(self._with_keys(self.state, retire_at=int(self._wall() + self.grace_s)), "rotated")
-        await self.mint_operator()
+        await self._commit(self._with_keys(self.state, retire_at=int(self._wall() + self.limits.grace_s)), "rotated")
+        self.owes_operator = True
         return p.Rotated(
             self.view.value.signing[self.algs[-1] if self.limits.pq_mode == "enforce" else ED25519], self.state.current
         )
@@ -168,7 +187,9 @@ class Book:
     def adopt(self, descriptor: Descriptor | None = None, limits: Limits | None = None) -> None:
         """Go by another policy from now on: a new descriptor, new local limits, or both."""
         self._descriptor = self._descriptor if descriptor is None else descriptor
-        self.limits = self.limits if limits is None else limits
+        if limits is not None:
+            self.owes_operator |= limits.pq_mode != self.limits.pq_mode
+            self.limits = limits
         self._swap()
         self.events.publish(PolicyEvent("policy", self._policy_version))
 
@@ -178,8 +199,9 @@ class Book:
             await self._keep(msgspec.structs.replace(self.state, policy_version=version))
 
     def _with_keys(self, state: State, *, retire_at: int) -> State:
-        """Return a state whose ring has the engine's keys; what no longer signs is given an end."""
-        records = self._kms.engine.public_keys()
+        """Return a state whose ring has the engine's keys but no revoked one; what no longer signs is given an end."""
+        revoked = {kept.entry.value for kept in state.kept if kept.entry.kind == "kid"}
+        records = [record for record in self._kms.engine.public_keys() if record.kid not in revoked]
         signing: dict[str, str] = {}
         for record in records:
             signing.setdefault(record.alg, record.kid)
@@ -215,15 +237,16 @@ class Book:
         policy = None if self._descriptor is None else in_force(self._descriptor, self.limits)
         self.view.swap(core.IssuerView(policy, dict(state.signing), state.current))
 
-    async def _on_disk(self, call: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - whatever the call takes
+    async def _on_disk(self, call: Callable[..., T], *args: Any, seconds: float = STORE_S) -> T:  # noqa: ANN401 - whatever the call takes
         try:
-            return await self._pool.run("passport_store", STORE_S, call, *args)
+            return await self._pool.run("passport_store", seconds, call, *args)
         except OSError as exc:
             raise DownstreamUnavailable("The store failed.", reason="store", outcome="unknown") from exc
 
     async def close(self) -> None:
-        """Let the threads go."""
+        """Let the threads and the store go."""
         await self._pool.close()
+        self._store.close()
 
 
 def _ended(key: p.Key, retire_at: int) -> p.Key:

@@ -121,7 +121,6 @@ class PassportOptions:
     inflight: int = 512
     issue_capacity: int = 512
     revoke_capacity: int = 256
-    grace_s: float = 600.0
     rotation_days: int = 30
     drain_deadline_s: float = 5.0
     limits: Limits = field(default_factory=Limits)
@@ -140,7 +139,6 @@ class PassportOptions:
             inflight=settings.integer("passport.limits.inflight"),
             issue_capacity=settings.integer("passport.channels.issue"),
             revoke_capacity=settings.integer("passport.channels.revoke"),
-            grace_s=settings.seconds("passport.issuer_policy.grace"),
             rotation_days=settings.integer("passport.issuer_policy.rotation_days"),
             drain_deadline_s=settings.seconds("passport.drain_deadline"),
             limits=limits_of(settings),
@@ -154,6 +152,7 @@ def limits_of(settings: Settings) -> Limits:
     off = [name for name in _FAMILY_SWITCHES if not settings.flag(f"passport.caveats.enable_{name}")]
     return Limits(
         max_ttl_s=int(settings.seconds("passport.issuer_policy.max_ttl")),
+        grace_s=settings.seconds("passport.issuer_policy.grace"),
         algs=settings.texts("passport.issuer_policy.alg_set"),
         pq_mode=settings.text("passport.pq.mode"),
         disabled=frozenset(family for name in off for family in _FAMILY_SWITCHES[name]),

@@ -27,6 +27,8 @@ from penstock.services.passport.state import State
 ISSUER: Final = "penstock"
 OPERATOR: Final = "operator"
 OPERATOR_TTL_S: Final = 365 * 24 * 3600
+# The highest `issuer_policy.max_ttl` there can be: a token may have been minted before the setting was lowered.
+TTL_S_EVER: Final = 24 * 3600
 DAY_MS: Final = 24 * 3600 * 1000
 _OFFERED: Final = {
     "off": (ED25519,),
@@ -156,7 +158,7 @@ def operator_root(view: IssuerView, pq_mode: str, now_s: int, tid: bytes) -> Roo
     )
 
 
-def revoked(state: State, request: p.Revoke, now_ms: int, max_ttl_s: int) -> State | None:
+def revoked(state: State, request: p.Revoke, now_ms: int) -> State | None:
     """Return the state after a revocation, or None when nothing changes."""
     kind, value = next((kind, value) for kind, value in request.targets().items() if value is not None)
     if kind == "epoch":
@@ -171,8 +173,9 @@ def revoked(state: State, request: p.Revoke, now_ms: int, max_ttl_s: int) -> Sta
         if hits_operator(state, kind, name) and kind != "kid" and not request.force:
             raise Conflict("This would lock the operator out.", reason="needs_force")
         entry = p.Revocation(state.seq + 1, kind, name, state.current + 1, now_ms)
-    long = kind in ("kid", "epoch") or hits_operator(state, kind, entry.value)
-    until_ms = now_ms + (366 * DAY_MS if long else (max_ttl_s + 60) * 1000)
+    # A block may be a narrowing of the operator's token, which nobody can tell from its id.
+    long = kind in ("kid", "epoch", "rid") or hits_operator(state, kind, entry.value)
+    until_ms = now_ms + (366 * DAY_MS if long else (TTL_S_EVER + 60) * 1000)
     return state.with_revocation(entry, until_ms, now_ms)
 
 

@@ -73,11 +73,12 @@ class Issuance:
 
     async def issue(self, work: IssueWork) -> p.Issued:
         """Mint: policy, keys and epoch are read in one step, and whoever was revoked meanwhile mints nothing."""
-        opened = self._verifier.open(work.capability)
-        held = opened if isinstance(opened, Standing) else await opened
-        self._verifier.judge(held, work.context, COVERED)
+        held = await self._held(work)
         root = root_of(work.request, held, self._book.view.value, int(self._wall()), self._ids.next())
         token = await self._book.sign(root)
+        if held.version != self._book.trust.version:
+            # Something was revoked or rotated while the key store worked: what may no longer issue hands out nothing.
+            await self._held(work)
         caveats = tuple(map(str, root.caveats))
         self._trail.note(
             "issue",
@@ -91,3 +92,9 @@ class Issuance:
         )
         self._issued.value += 1
         return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, caveats)
+
+    async def _held(self, work: IssueWork) -> Standing:
+        opened = self._verifier.open(work.capability)
+        held = opened if isinstance(opened, Standing) else await opened
+        self._verifier.judge(held, work.context, COVERED)
+        return held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,13 +34,17 @@ class SealedKey(msgspec.Struct, frozen=True):
     ml_seed: bytes
     made_at: int
 
+    def __repr__(self) -> str:
+        """Show nothing that signs."""
+        return f"SealedKey({self.alg}, {self.made_at})"
+
 
 @dataclass(frozen=True, slots=True)
 class _Private:
     kept: SealedKey
     record: KeyRecord
-    secret: bytes
-    ml: mldsa.MLDSA65PrivateKey | None
+    secret: bytes = field(repr=False)
+    ml: mldsa.MLDSA65PrivateKey | None = field(repr=False)
 
     def sign(self, message: bytes) -> bytes:
         classical = ed25519.sign_with(self.secret, message)

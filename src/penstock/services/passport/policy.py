@@ -75,9 +75,10 @@ def _bytes(text: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What the local settings allow at most."""
+    """What the local settings allow at most, and how long a rotated key still verifies."""
 
     max_ttl_s: int = 3600
+    grace_s: float = 600.0
     algs: tuple[str, ...] = ALGORITHMS
     pq_mode: str = "off"
     disabled: frozenset[str] = frozenset()

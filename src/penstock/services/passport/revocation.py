@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from penstock.capability.token import PREFIX
 from penstock.contracts import passport as p
 from penstock.kernel.worker import Job, JobLoop
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from penstock.services.passport.book import Book
 
 
+# A token that somebody pastes as the reason does not go into the audit.
+_TOKEN: Final = re.compile(rf"{PREFIX}[\w-]+")
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySeen:
     """A policy of this version was seen: kept, so that a registry cannot roll back across a restart."""
@@ -23,7 +29,12 @@ class PolicySeen:
     version: int
 
 
-Change = p.Revoke | p.Rotate | PolicySeen
+@dataclass(frozen=True, slots=True)
+class OperatorOwed:
+    """The operator's token could not be minted when it should have been: tried again."""
+
+
+Change = p.Revoke | p.Rotate | PolicySeen | OperatorOwed
 Changed = p.Revoked | p.Rotated | None
 RevokeJob = Job[Change, Changed]
 
@@ -53,6 +64,12 @@ class RevocationWorker:
         if isinstance(asked, PolicySeen):
             await self._book.remember_policy(asked.version)
             return None
+        # What was done is recorded before the operator's token is minted, because that can fail.
+        changed = None if isinstance(asked, OperatorOwed) else await self._change(asked)
+        await self._book.renew_operator()
+        return changed
+
+    async def _change(self, asked: p.Revoke | p.Rotate) -> Changed:
         if isinstance(asked, p.Rotate):
             rotated = await self._book.rotate()
             self._rotations.value += 1
@@ -61,6 +78,6 @@ class RevocationWorker:
         revoked = await self._book.revoke(asked)
         kind, value = next((kind, value) for kind, value in asked.targets().items() if value is not None)
         self._revocations[kind].value += 1
-        why = asked.reason[:200]
+        why = _TOKEN.sub(f"{PREFIX}...", asked.reason)[:200]
         await self._trail.note_durably("revoke", kind=kind, value=value, why=why, epoch=revoked.current_epoch)
         return revoked

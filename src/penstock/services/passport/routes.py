@@ -189,7 +189,7 @@ class PassportRoutes:
 
     async def _verify_batch(self, request: Request, asked: p.VerifyBatch) -> VerifiedBatchOut:
         is_local = request.peer.uid is not None or is_loopback(request.peer.host)
-        self._api.check_batch_allowed(len(asked.items), bearer(request), is_local=is_local)
+        await self._api.check_batch_allowed(len(asked.items), bearer(request), is_local=is_local)
         found = await self._api.verify_batch(asked)
         return VerifiedBatchOut(tuple(map(_out, found.results)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock.capability.trust import KeyRecord
 from penstock.capability.verifier import CapabilityVerifier, VerifierOptions
@@ -21,7 +21,7 @@ from penstock.net.listener_config import listener_options
 from penstock.services.passport.api import Ingress, Intake, PassportApi
 from penstock.services.passport.audit_writer import AuditTrail
 from penstock.services.passport.background import BusSubscriber, ConfigWatcher, ReadySampler, Seen
-from penstock.services.passport.book import Book
+from penstock.services.passport.book import OPEN_S, Book
 from penstock.services.passport.issuance import Issuance, IssueJob
 from penstock.services.passport.kms import Kms, KmsGate
 from penstock.services.passport.kms_local import LocalKms, Seal, sealing_secret
@@ -41,6 +41,7 @@ from penstock.services.passport.routes import VERIFYING, PassportRoutes
 from penstock.services.passport.store import FileStore, MemoryStore, Store
 
 if TYPE_CHECKING:
+    from penstock.capability.verifier import PqMode
     from penstock.kernel.bus import Bus
     from penstock.kernel.channel import Channel
     from penstock.kernel.inventory import Inventory
@@ -82,11 +83,9 @@ class PassportService:
         self._kms = KmsGate(inventory, kms or LazyKms(options), options.kms.limits)
         self._store: Store = MemoryStore() if options.data_dir is None else FileStore(options.data_dir)
         self.book = Book(inventory, self._store, self._kms, options.limits)
-        self.book.grace_s = options.grace_s
         self._crypto = inventory.pool("crypto", threads=options.crypto_threads, capacity=256)
-        self.verifier = CapabilityVerifier(
-            self.book.trust, inventory.clock, VerifierOptions(amnesia=options.data_dir is None), pool=self._crypto
-        )
+        judged = VerifierOptions(amnesia=options.data_dir is None, pq_mode=cast("PqMode", options.limits.pq_mode))
+        self.verifier = CapabilityVerifier(self.book.trust, inventory.clock, judged, pool=self._crypto)
         self.trail = AuditTrail(inventory, self._store)
         self._declare_channels()
         self._make_agents(around.bus, around.limits or (lambda: options.limits))
@@ -169,7 +168,7 @@ class PassportService:
 
     def supervision(self) -> SupervisorOptions:
         """Say how long the drain may take; crash loops are quarantined."""
-        return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s)
+        return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s, start_deadline_s=OPEN_S)
 
     async def _run_audit(self, child: Child) -> None:
         try:

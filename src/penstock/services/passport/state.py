@@ -70,8 +70,3 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     def key_set(self, now_s: float) -> KeySet:
         """Return the keys that verify now, newest first."""
         return KeySet(tuple(key for key in self.keys if key.exp > now_s))
-
-
-def _replaces(new: Revocation, old: Revocation) -> bool:
-    """Tell whether a revocation makes an older one superfluous: the same name, or any earlier floor of the issuer."""
-    return new.kind == old.kind and (new.kind == "epoch" or new.value == old.value)

@@ -1,0 +1,172 @@
+"""Where the corpus begins: `python -m tests.fuzz.seeds` writes it anew. What a fuzzer found is added beside it by hand."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import zstandard
+
+from penstock.capability.following import Published
+from penstock.capability.making import seal
+from penstock.contracts import mailbox_rules, passport
+from penstock.contracts.method import Methods
+from penstock.contracts.passport import KeySet, Revocation, Revocations
+from penstock.kernel.errors import Busy
+from penstock.services.passport import audit
+from penstock.wire import cbor, oap, oap_problem
+from tests.capability.kit import Issuer, narrowed
+from tests.fuzz.mutating import CORPUS
+from tests.fuzz.targets import GENUINE, SIGNED_POLICY
+from tests.wire.h11_differences import DIFFERENCES
+
+_CAVEATS: Final = (
+    "op=send,recv", "topic=orders/,eu*", "route=/v1/o", "method=GET,HEAD", "ip=10.0.0.0/8,::1", "exp=1800000900",
+    "nbf=1800000000", "budget.bytes=1048576", "budget.reqs=100", "rate.rps=5", "tenant=acme", "scope=authed", "amnesia=true",
+    "aud=svc-mailbox", "svc=*", "region=eu", "pq.fallback=true", "proof.bind=x",
+)  # fmt: skip
+_VALUES: Final[dict[str, dict[str, Any]]] = {
+    "issue": {
+        "subject_ref": "a",
+        "audience": ["svc-mailbox"],
+        "class": "authed",
+        "ttl_s": 9,
+        "caveats": ["op=send"],
+        "accept_algs": [],
+    },
+    "verify": {"token": "psp1_x", "context": {"aud": "svc-mailbox", "op": "send", "topic": "t"}},
+    "verify_batch": {"items": [{"token": "psp1_x"}, {"token": "", "context": {"ip": "::1"}}]},
+    "revoke": {"tid": "00" * 16, "reason": "lost", "force": True},
+    "revocations": {"since": 7},
+    "send": {
+        "topic": "orders/eu",
+        "payload_b64": "aGVsbG8=",
+        "idem_key": "k",
+        "attrs": {"a": "b"},
+        "ttl_ms": 1000,
+    },
+    "send_batch": {"items": [{"topic": "t", "payload_b64": ""}]},
+    "recv": {"topic": "orders/eu"},
+    "ack": {"msg_id": "0" * 26, "receipt": "r"},
+    "nack": {"msg_id": "0" * 26, "receipt": "r", "delay_ms": 5},
+}
+_HEAD: Final = b"POST /v1/send?x=%20 HTTP/1.1\r\nHost: a:1\r\nAuthorization: Bearer psp1_x\r\n"
+
+
+def tokens() -> Iterator[str]:
+    """Give tokens of every shape, good and bad."""
+    issuer = Issuer()
+    yield from GENUINE
+    yield narrowed(GENUINE[0], ("topic=orders/eu",))
+    yield narrowed(GENUINE[1], ("op=send",), ("tenant=acme", "scope=authed"), ("exp=1800000100",))
+    yield seal(narrowed(GENUINE[0], ("op=send",)))
+    yield issuer.token(exp=1)
+    yield issuer.token(kid="other")
+
+
+def seeds() -> dict[str, list[bytes]]:
+    """Give the first inputs of every target."""
+    texts = list(tokens())
+    return {
+        "token_text": [text.encode() for text in texts],
+        "token_envelope": [_bytes(text) for text in texts],
+        "canonical_cbor": [cbor.encode(value) for value in _cbor_values()],
+        "caveat_text": [text.encode() for text in _CAVEATS],
+        "published_keys": [_published()],
+        "policy_descriptor": [SIGNED_POLICY],
+        "audit_chain": [_chain(3), _chain(2)[:-5]],
+        "passport_values": _values(passport.METHODS),
+        "mailbox_values": _values(mailbox_rules.METHODS),
+        "oap_frames": list(_frames()),
+        "oap_payloads": [b'{"ua":"x","max_frame":65536}', oap_problem.encode_problem(Busy("full", limit="x")), _zstd()],
+        "http_requests": [*_requests(), *(each.example for each in DIFFERENCES.values())],
+        "http_answers": list(_answers()),
+        "request_target": [
+            b"/",
+            b"/v1/topics/orders%2Feu?a=b",
+            b"http://a/x?y",
+            b"/a/../b",
+            b"/%2e%2e/x",
+            b"*",
+            b"/a/",
+        ],
+        "inflated": [b"\0" + gzip.compress(b"a" * 90, mtime=0), b"\1" + zlib.compress(b"hello" * 9), b"\2" + _zstd()],
+    }
+
+
+def _bytes(text: str) -> bytes:
+    body = text.removeprefix("psp1_")
+    return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+
+
+def _cbor_values() -> list[cbor.Encodable]:
+    return [0, 23, 24, 1 << 40, -1, b"bytes", "text", [1, [2, [3]]], {0: 1, 9: b"x", 300: "y"}]
+
+
+def _published() -> bytes:
+    feed = Revocations(2, 2, 1, 5000, snapshot=True, entries=(Revocation(2, "tenant", "acme", 2, 1_800_000_000_000),))
+    return msgspec.json.encode(Published(KeySet((Issuer().record().jwk(),)), feed))
+
+
+def _chain(records: int) -> bytes:
+    chain = audit.Chain()
+    return b"".join(chain.add("issue", 1_800_000_000_000 + n, {"tid": f"{n:032x}", "epoch": n}) for n in range(records))
+
+
+def _values(methods: Methods) -> list[bytes]:
+    """Write each value twice: as JSON, and as msgpack."""
+    found = []
+    for place, method in enumerate(methods.rows):
+        said = json.dumps(_VALUES.get(method.name, {})).encode()
+        found.append(bytes((place,)) + said)
+        try:
+            value = msgspec.json.decode(said, type=method.request)
+        except msgspec.MsgspecError:
+            continue
+        found.append(bytes((place,)) + msgspec.msgpack.encode(value))
+    return found
+
+
+def _frames() -> Iterator[bytes]:
+    whole = oap.Frame(oap.REQ | oap.START | oap.END, 7, code=1, app_proto_id=1, capability=b"psp1_x", payload=b"hello")
+    yield oap.encode(whole)
+    yield oap.encode(whole) + oap.encode(oap.Frame(oap.RESP | oap.START | oap.END, 7, code=200))
+    yield oap.encode(whole)[:37]
+    yield b"\xff\xff\xff\xff" + oap.encode(whole)[4:]
+
+
+def _requests() -> Iterator[bytes]:
+    yield b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    yield _HEAD + b"Content-Length: 5\r\n\r\nhelloGET /2 HTTP/1.1\r\nHost: a\r\n\r\n"
+    yield _HEAD + b"Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nX: y\r\n\r\n"
+    yield _HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    yield b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nCookie: a\r\nCookie: b\r\nExpect: 100-continue\r\n\r\n"
+
+
+def _answers() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    yield b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"
+    yield b"HTTP/1.0 503 Busy\r\nRetry-After: 1\r\n\r\nuntil the end"
+
+
+def _zstd() -> bytes:
+    return zstandard.ZstdCompressor(level=3).compress(b"hello hello hello" * 3)
+
+
+def write() -> None:
+    """Write the seeds into the corpus, leaving what else is there."""
+    for name, inputs in seeds().items():
+        folder = CORPUS / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, data in enumerate(inputs):
+            (folder / f"seed-{number:02}").write_bytes(data)
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,272 @@
+"""What is fuzzed: one function a kind of input, each with something to assert about whatever bytes it is given.
+
+The rule of all: nothing but a `PenstockError` may refuse, and what is accepted is written back as it came, or is read
+again as what it was. A target raises only when that does not hold.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import zstandard
+
+from penstock.capability import caveats, following, token, trust
+from penstock.contracts import mailbox_rules, passport
+from penstock.contracts.capability import Grant
+from penstock.contracts.method import Methods
+from penstock.kernel.errors import Malformed, PenstockError
+from penstock.services.passport import audit, policy
+from penstock.wire import cbor, oap, oap_hello, oap_problem
+from penstock.wire.inflate import Inflater
+from penstock.wire.target import parse_target
+from tests.capability.kit import SEND, Issuer
+from tests.wire.answer_reading import read as read_answer
+from tests.wire.requests_drawn import read_all
+from tests.wire.test_http1_h11 import check as check_against_h11
+
+Target = Callable[[bytes], None]
+TARGETS: dict[str, Target] = {}
+
+_ISSUER: Final = Issuer()
+_ROOT_CAVEATS: Final = ("op=send,recv", "topic=orders/")
+# Every root that this issuer ever signed: a token that is accepted has one of them.
+GENUINE: Final = (
+    _ISSUER.token(*_ROOT_CAVEATS),
+    _ISSUER.token(),
+    _ISSUER.token("budget.reqs=3", "ip=10.0.0.0/8", tenant=None, via=((b"\x01" * 16, b"\x02" * 16),)),
+)
+_ROOTS: Final = {(read.data, read.signature) for read in map(token.decode, GENUINE)}
+_INFLATE_RATIO: Final = 10
+_INFLATE_BYTES: Final = 256 * 1024
+_ENCODINGS: Final = (b"gzip", b"deflate", b"zstd")
+
+
+def target(function: Target) -> Target:
+    """Name a target after its function."""
+    TARGETS[function.__name__] = function
+    return function
+
+
+# --- capabilities ------------------------------------------------------------------------------------------------------
+
+
+@target
+def token_text(data: bytes) -> None:
+    """A token's text: read back to the letter, and never believed unless this issuer signed its root."""
+    text = data.decode("latin-1")
+    with contextlib.suppress(PenstockError):
+        assert token.encode(token.decode(text)) == text, "another text of the same token"
+    with contextlib.suppress(PenstockError):
+        granted = _ISSUER.verifier.verify(text, SEND)
+        assert isinstance(granted, Grant)
+        read = token.decode(text)
+        assert (read.data, read.signature) in _ROOTS, "a root nobody signed"
+        assert (granted.tenant, granted.class_, granted.sub) == (read.root.owner, read.root.class_, read.root.sub)
+
+
+@target
+def token_envelope(data: bytes) -> None:
+    """The bytes inside a token's text, so that a mutation is not lost in base64."""
+    token_text(token.PREFIX.encode() + base64.urlsafe_b64encode(data).rstrip(b"="))
+
+
+@target
+def canonical_cbor(data: bytes) -> None:
+    """The closed subset: one encoding a value."""
+    with contextlib.suppress(Malformed):
+        value = cbor.decode(data, nulls=True)
+        assert cbor.encode(value) == data, "another encoding of the same value"
+
+
+@target
+def caveat_text(data: bytes) -> None:
+    """A caveat as people write it: one spelling, and the same through the token."""
+    text = data.decode("utf-8", "replace")
+    with contextlib.suppress(Malformed):
+        caveat = caveats.parse(text)
+        assert str(caveat) == text, "another spelling of the same caveat"
+        assert caveats.from_wire(list(caveat.wire())) == caveat
+        assert all(word.isprintable() for word in caveat.words), "what cannot be shown can be hidden"
+
+
+@target
+def published_keys(data: bytes) -> None:
+    """The file verifiers follow; an accepted one has only keys that are fit to verify with."""
+    with contextlib.suppress(PenstockError):
+        published = following.decode_published(data)
+        for record in trust.ring_of(published.keys).values():
+            assert trust.record_of(record.jwk()) == record
+
+
+@target
+def policy_descriptor(data: bytes) -> None:
+    """A registry's policy: nothing is accepted that the registry did not sign."""
+    with contextlib.suppress(PenstockError):
+        policy.read(data, _ISSUER.public, 3)
+        signed = msgspec.json.decode(data, type=policy.SignedDescriptor)
+        genuine = msgspec.json.decode(SIGNED_POLICY, type=policy.SignedDescriptor)
+        assert signed == genuine, "a policy nobody signed"
+
+
+SIGNED_POLICY: Final = policy.sign(policy.Descriptor(version=3), bytes(range(32)))
+
+
+@target
+def audit_chain(data: bytes) -> None:
+    """An audit file: an accepted one is what chaining its records again gives."""
+    with contextlib.suppress(PenstockError):
+        walked = audit.walk(data)
+        chain, again = audit.Chain(), b""
+        whole = data[: data.rfind(b"\n") + 1]
+        for line in whole.split(b"\n")[:-1]:
+            record = msgspec.json.decode(line, type=audit.Record)
+            again += chain.add(record.action, record.at_ms, record.facts)
+        assert (again, chain.head, chain.n) == (whole, walked.head, walked.records)
+
+
+# --- requests and answers of the contracts -----------------------------------------------------------------------------
+
+
+def _request(methods: Methods, data: bytes) -> None:
+    """Take the method from the first byte, the value from the rest: as JSON and as msgpack."""
+    if not data:
+        return
+    method = methods.rows[data[0] % len(methods.rows)]
+    with contextlib.suppress(PenstockError):
+        _is_stable(methods.decode_request(method, data[1:]), method.request)
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        _is_stable(msgspec.json.decode(data[1:], type=method.request), method.request)
+    with contextlib.suppress(PenstockError):
+        methods.decode_answer(method, data[1:])
+
+
+def _is_stable(value: Any, kind: Any) -> None:
+    for codec in (msgspec.json, msgspec.msgpack):
+        written = codec.encode(value)
+        assert codec.decode(written, type=kind) == value
+        assert codec.encode(codec.decode(written, type=kind)) == written
+
+
+@target
+def passport_values(data: bytes) -> None:
+    """Every request and answer of svc-passport."""
+    _request(passport.METHODS, data)
+
+
+@target
+def mailbox_values(data: bytes) -> None:
+    """Every request and answer of svc-mailbox, with the checks that both ends make."""
+    _request(mailbox_rules.METHODS, data)
+
+
+# --- frames ------------------------------------------------------------------------------------------------------------
+
+
+@target
+def oap_frames(data: bytes) -> None:
+    """Frames: the same however they are split, and written back to the bytes they were read from."""
+    whole = _frames([data])
+    cut = data[0] if data else 0
+    assert _frames([data[:cut], data[cut:]]) == whole
+    if len(data) <= 512:
+        assert _frames([data[at : at + 1] for at in range(len(data))]) == whole
+    # A capability without START is a fault of its stream, not of the frame: it is read here and refused there.
+    if all(frame.flags & oap.START or not frame.capability for frame in whole[0]):
+        again = b"".join(oap.encode(frame) for frame in whole[0])
+        assert data.startswith(again), "a frame is written otherwise than it was read"
+
+
+def _frames(pieces: list[bytes]) -> tuple[list[oap.Frame], str]:
+    decoder, frames = oap.Decoder(), []
+    try:
+        for piece in [*pieces, b"", b""]:
+            frames += decoder.feed(piece)
+    except PenstockError as fault:
+        return frames, f"{fault.code} {fault.detail}"
+    return frames, ""
+
+
+@target
+def oap_payloads(data: bytes) -> None:
+    """What frames carry: HELLO, problems, and compressed payloads, which never grow beyond their bound."""
+    with contextlib.suppress(PenstockError):
+        oap_hello.read_hello(oap.Frame(oap.REQ, 1, payload=data))
+    with contextlib.suppress(PenstockError):
+        oap_hello.read_welcome(oap.Frame(oap.RESP, 1, payload=data))
+    error = oap_problem.decode_problem(503, data)
+    assert isinstance(error, PenstockError)
+    assert type(oap_problem.decode_problem(error.status, oap_problem.encode_problem(error))) is type(error)
+    with contextlib.suppress(PenstockError):
+        assert len(oap.inflate(data, bytes_max=_INFLATE_BYTES)) <= _INFLATE_BYTES
+
+
+# --- HTTP --------------------------------------------------------------------------------------------------------------
+
+
+@target
+def http_requests(data: bytes) -> None:
+    """Requests on a connection: the same however they are split, and what we accept h11 accepts alike."""
+    whole = check_against_h11(data)
+    cut = len(data) // 3
+    assert read_all([data[:cut], data[cut:]]) == whole
+    if len(data) <= 512:
+        assert read_all([data[at : at + 1] for at in range(len(data))]) == whole
+
+
+@target
+def http_answers(data: bytes) -> None:
+    """Answers that the client reads: the same however they are split."""
+    whole = read_answer([data], end="eof").result()
+    cut = len(data) // 3
+    assert read_answer([data[:cut], data[cut:]], end="eof").result() == whole
+
+
+@target
+def request_target(data: bytes) -> None:
+    """A request target: no segment can be read as another path, and each is read again as what it is."""
+    with contextlib.suppress(PenstockError):
+        read = parse_target(data, "GET")
+        for segment in filter(None, read.segments):
+            assert not {"", ".", ".."} & set(segment.split("/")), "a segment that climbs"
+        again = "/" + "/".join(quote(segment, safe="") for segment in read.segments)
+        assert parse_target(again.encode("ascii"), "GET").segments == read.segments
+
+
+@target
+def inflated(data: bytes) -> None:
+    """A compressed body: bounded in steps, ratio and bytes, the same however it is split, and what the library says."""
+    encoding = _ENCODINGS[data[0] % 3] if data else b"gzip"
+    body = data[1:]
+    whole = _inflate(encoding, [body])
+    cut = len(body) // 2
+    halves = _inflate(encoding, [body[:cut], body[cut:]])
+    if isinstance(whole, bytes) and isinstance(halves, bytes):
+        assert whole == halves
+        assert whole == _plainly(encoding, body)
+
+
+def _inflate(encoding: bytes, pieces: list[bytes]) -> bytes | str:
+    inflater, out, taken = Inflater(encoding, ratio_cap=_INFLATE_RATIO, bytes_max=_INFLATE_BYTES), bytearray(), 0
+    try:
+        for piece in pieces:
+            taken += len(piece)
+            for step in inflater.feed(piece):
+                out += step
+                assert len(step) <= 64 * 1024
+                assert len(out) <= min(_INFLATE_BYTES, taken * _INFLATE_RATIO)
+        inflater.finish()
+    except PenstockError as refused:
+        return refused.code
+    return bytes(out)
+
+
+def _plainly(encoding: bytes, body: bytes) -> bytes:
+    if encoding == b"zstd":
+        return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+    return zlib.decompress(body, 31 if encoding == b"gzip" else 15)
