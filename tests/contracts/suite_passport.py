@@ -60,7 +60,8 @@ class PassportSuite:
         async with self.world() as world:
             token = await self.issue(world, "op=send", "topic=orders/")
 
-            assert set((await self.verdict(world, token, op="send")).warnings) == {"topic"}
+            assert set((await self.verdict(world, token, op="send")).warnings) == {"aud", "topic"}
+            assert set((await self.verdict(world, token, aud="svc-mailbox", topic="orders/eu")).warnings) == {"op"}
 
     @pytest.mark.parametrize(
         ("context", "reason"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
 import pytest
 
+from penstock.clients.storage_streams import get_stream, put_stream
 from penstock.contracts.storage import Get, Head, Put, UploadAbort, UploadAppend, UploadFinish, UploadOpen
 from penstock.kernel.errors import Busy, Conflict, Malformed, NotFound, OverLimit
 from penstock.wire.ids import address_of
@@ -13,6 +16,22 @@ from tests.contracts.worlds import World
 
 DATA = b"hello world"
 ADDRESS = "b3:d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24"
+
+
+LARGE = bytes(range(251)) * 1100  # four leaves and a part, every leaf different
+
+
+async def cut(data: bytes, size: int) -> AsyncIterator[bytes]:
+    """Give bytes in pieces."""
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+async def cut_short(data: bytes) -> AsyncIterator[bytes]:
+    """Give bytes in pieces, and fail before the last."""
+    async for piece in cut(data, 50_000):
+        yield piece
+    raise ConnectionError("the source is gone")
 
 
 class StorageSuite:
@@ -123,3 +142,52 @@ class StorageSuite:
 
             assert (full.value.status, large.value.status) == (507, 413)
             assert (await world.api.put(Put(DATA))).existed
+
+    @pytest.mark.parametrize(
+        ("size", "piece"),
+        [(1, 50_000), (65_535, 65_536), (65_536, 50_000), (65_537, 65_536), (131_072, 200_000), (131_073, 50_000)]
+        + [(len(LARGE), piece) for piece in (50_000, 65_536, 200_000)],
+    )
+    async def test_streamed_object_comes_back_the_same(self, size: int, piece: int) -> None:
+        data = LARGE[:size]
+        async with self.world() as world:
+            stored = await put_stream(world.api, cut(data, piece))
+
+            assert (stored.address, stored.size, stored.existed) == (address_of(data), size, False)
+            assert b"".join([each async for each in get_stream(world.api, stored.address)]) == data
+            assert (await put_stream(world.api, cut(data, piece), expect=stored.address)).existed
+
+    @pytest.mark.parametrize(
+        ("offset", "length"), [(0, 70_000), (65_536, 1), (65_535, 2), (130_000, None), (7, 200_000)]
+    )
+    async def test_part_of_a_large_object_is_its_slice(self, offset: int, length: int | None) -> None:
+        async with self.world() as world:
+            address = (await put_stream(world.api, cut(LARGE, 65_536))).address
+            pieces = [each async for each in get_stream(world.api, address, offset=offset, length=length)]
+
+            assert b"".join(pieces) == LARGE[offset:][: len(LARGE) if length is None else length]
+            assert max(map(len, pieces)) <= 65_536
+
+    async def test_stream_that_breaks_leaves_nothing_behind(self) -> None:
+        async with self.world(uploads_max=1) as world:
+            for _ in range(3):
+                with pytest.raises(ConnectionError):
+                    await put_stream(world.api, cut_short(LARGE))
+
+            with pytest.raises(NotFound):
+                await world.api.head(Head(address_of(LARGE)))
+            assert not (await put_stream(world.api, cut(LARGE, 65_536))).existed
+
+    async def test_streamed_object_that_is_not_the_expected_one_is_a_conflict(self) -> None:
+        async with self.world() as world:
+            with pytest.raises(Conflict):
+                await put_stream(world.api, cut(LARGE, 65_536), expect=ADDRESS)
+
+            with pytest.raises(NotFound):
+                await world.api.head(Head(address_of(LARGE)))
+
+    async def test_equal_objects_at_the_same_moment_are_stored_once(self) -> None:
+        async with self.world() as world:
+            stored = await asyncio.gather(*(world.api.put(Put(LARGE)) for _ in range(8)))
+
+            assert sorted(each.existed for each in stored) == [False] + [True] * 7

@@ -185,7 +185,8 @@ class TokenBook:
         """Judge what the context gives and name the caveats it says nothing about."""
         _judge_audience(entry.claims, context)
         unknown = [caveat for caveat in _caveats(entry) if not _judge_caveat(caveat, context, strict=False)]
-        return [caveat.partition("=")[0] for caveat in unknown]
+        silent = ["aud"] if context.aud is None and "*" not in entry.claims.aud else []
+        return [*silent, *(caveat.partition("=")[0] for caveat in unknown)]
 
     def _judge(self, entry: _Entry, context: RequestContext) -> None:
         if context.aud is None:

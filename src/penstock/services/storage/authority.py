@@ -1,0 +1,42 @@
+"""May this call do that: writing needs a capability for `put`, reading one for `get` unless reading is public."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
+
+from penstock.contracts.call import Call
+from penstock.contracts.capability import Grant, RequestContext
+from penstock.kernel.errors import Unauthenticated
+
+if TYPE_CHECKING:
+    from penstock.contracts.capability import Verifier
+
+AUDIENCE: Final = "svc-storage"
+
+
+class Authority:
+    """Asks the verifier."""
+
+    def __init__(self, verifier: Verifier | None, *, public_read: bool) -> None:
+        """Without a verifier everything is open: only for a node that was told so."""
+        self._verifier = verifier
+        self._public_read = public_read
+
+    def allow(self, call: Call, op: str, cost_bytes: int = 0) -> Awaitable[Grant] | None:
+        """Return at once when the verifier can tell at once; raise when it says no."""
+        if self._verifier is None or (op == "get" and self._public_read):
+            return None
+        if not call.capability:
+            raise Unauthenticated(reason="missing")
+        context = RequestContext(aud=AUDIENCE, op=op, **_origin(call))
+        verdict = self._verifier.verify(call.capability, context, cost_bytes=cost_bytes)
+        return None if isinstance(verdict, Grant) else verdict
+
+
+def _origin(call: Call) -> dict[str, str]:
+    origin = call.origin
+    if origin is None:
+        return {}
+    named = {"method": origin.method, "route": origin.route, "ip": origin.ip}
+    return {name: value for name, value in named.items() if value}

@@ -1,0 +1,153 @@
+"""HTTP to the store and back; no decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.contracts.call import Call, Origin
+from penstock.contracts.storage import Stored
+from penstock.kernel.errors import Conflict, Malformed
+from penstock.net.message import Response, StreamResponse
+from penstock.net.route import Route
+from penstock.wire.conditions import has_it, range_holds, tag_of
+from penstock.wire.http1_head import CHUNKED
+from penstock.wire.ids import parse_address
+from penstock.wire.ranges import Span, content_range, parse_range
+
+if TYPE_CHECKING:
+    from penstock.net.message import Request
+    from penstock.services.storage.authority import Authority
+    from penstock.services.storage.reading import Reading
+    from penstock.services.storage.store import Store
+
+_encode: Final = msgspec.json.Encoder().encode
+_BYTES: Final = b"application/octet-stream"
+_NOT_MODIFIED: Final = 304
+_PUT_ERRORS: Final = (
+    "malformed", "conflict", "over_limit", "unsupported", "busy", "rate_limited", "not_ready", "timeout", "canceled",
+    "downstream_unavailable", "internal",
+)  # fmt: skip
+_GET_ERRORS: Final = (
+    "malformed", "not_found", "integrity", "busy", "rate_limited", "not_ready", "timeout", "downstream_unavailable", "internal",
+)  # fmt: skip
+Answer = Response | StreamResponse
+
+
+class StorageRoutes:
+    """Every route of the store."""
+
+    def __init__(self, store: Store, authority: Authority) -> None:
+        """Stand in front of these."""
+        self._store = store
+        self._authority = authority
+        scope = b"public" if store.options.public_read else b"private"
+        # An address names its bytes for ever. What people store is never to be taken for a page of ours.
+        self._common = (
+            (b"Accept-Ranges", b"bytes"),
+            (b"Cache-Control", scope + b", max-age=31536000, immutable"),
+            (b"X-Content-Type-Options", b"nosniff"),
+        )
+
+    def routes(self) -> list[Route]:
+        """Describe the routes; OpenAPI and the router read the same description."""
+        options = self._store.options
+        puts = [
+            Route(
+                method="PUT", path=path, handler=self._put, op="put", summary=summary, answer=Stored, stream_body=True,
+                body_bytes_max=options.put_bytes_max, deadline_s=options.transfer_deadline_s, errors=_PUT_ERRORS,
+            )
+            for path, summary in (("/o", "Store bytes."), ("/o/{addr}", "Store bytes if this is their address."))
+        ]  # fmt: skip
+        get = Route(
+            method="GET", path="/o/{addr}", handler=self._get, op="get", summary="Read an object, or a range of it.",
+            open=options.public_read, errors=_GET_ERRORS,
+        )  # fmt: skip
+        return [*puts, get]
+
+    # --- storing
+
+    def _put(self, request: Request) -> Coroutine[Any, Any, Response]:
+        """Refuse what can be refused before the body: the client then need not send it."""
+        waiting = self._authority.allow(_call(request), "put", self._cost_bytes(request))
+        if waiting is None:
+            self._check(request)
+        return self._take(request, waiting)
+
+    def _cost_bytes(self, request: Request) -> int:
+        """Say what a byte budget is charged: the length, or the most it can be where that is not known."""
+        length = _length(request)
+        return self._store.options.put_bytes_max if length is None else length
+
+    def _check(self, request: Request) -> str | None:
+        """Return the address the bytes must have, if any was given; refuse what cannot end well."""
+        if b"content-range" in request.headers:
+            raise Malformed("An object is put whole.", reason="content_range")
+        path, header = request.params.get("addr"), request.headers.get(b"x-expect-addr")
+        named = {parse_address(each) for each in (path, _text(header)) if each is not None}
+        if len(named) > 1:
+            raise Conflict("The path and X-Expect-Addr name two addresses.", reason="digest_mismatch")
+        expect = next(iter(named), None)
+        if expect is None:
+            # Under an expected address the object may be there already, and then needs no room.
+            self._store.ledger.check(_length(request) or 0)
+        return expect
+
+    async def _take(self, request: Request, waiting: Awaitable[object] | None) -> Response:
+        if waiting is not None:
+            await waiting
+        expect = self._check(request)
+        stored = await self._store.take(request.stream(), expect, _length(request) or 0)
+        place = f"/o/{stored.address}".encode("ascii")
+        headers = ((b"Location", place), (b"ETag", tag_of(stored.address)))
+        return Response(200 if stored.existed else 201, _encode(stored), headers=headers)
+
+    # --- reading
+
+    async def _get(self, request: Request) -> Answer:
+        waiting = self._authority.allow(_call(request), "get")
+        if waiting is not None:
+            await waiting
+        address = parse_address(request.params["addr"])
+        with self._store.reading() as reading:
+            found = await reading.find(address)
+            tag = tag_of(address)
+            headers = [*self._common, (b"ETag", tag)]
+            if has_it(request.headers.get(b"if-none-match"), tag):
+                return Response(_NOT_MODIFIED, content_type=b"", headers=headers)
+            if request.method == "HEAD":
+                return StreamResponse(200, reading.keep(), _BYTES, headers, found.size)
+            asked = request.headers.get(b"range") if range_holds(request.headers.get(b"if-range"), tag) else None
+            span = parse_range(asked, found.size)
+            if span is not None:
+                headers.append((b"Content-Range", content_range(span, found.size)))
+            return await _answer(reading, span or Span(0, found.size), 200 if span is None else 206, headers)
+
+
+async def _answer(reading: Reading, span: Span, status: int, headers: list[tuple[bytes, bytes]]) -> Answer:
+    await reading.span(span.start, span.end)
+    whole = reading.whole()
+    if whole is not None:
+        return Response(status, whole, _BYTES, headers)
+    return StreamResponse(status, reading.keep(), _BYTES, headers, span.end - span.start)
+
+
+def _call(request: Request) -> Call:
+    given = request.headers.get(b"authorization", b"")
+    token = given[7:].decode("ascii", "replace") if given[:7].lower() == b"bearer " else ""
+    path = "/" + "/".join(request.segments)
+    origin = Origin(request.method, path, request.peer.host)
+    return Call(token, request.corr_id, request.traceparent or "", origin=origin)
+
+
+def _length(request: Request) -> int | None:
+    """Return how many bytes will be stored, if the head tells."""
+    head = request.head
+    encoded = request.headers.get(b"content-encoding", b"identity") != b"identity"
+    return None if head.length == CHUNKED or encoded else head.length
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("ascii", "replace")

@@ -1,0 +1,93 @@
+"""The wiring of svc-storage: what it is made of, as child specs in start order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.child import ChildSpec, Drain
+from penstock.kernel.supervisor import SupervisorOptions
+from penstock.net.listener import Listener
+from penstock.net.listener_config import listener_options
+from penstock.services.storage.api import StorageApi
+from penstock.services.storage.authority import Authority
+from penstock.services.storage.committer import Committer
+from penstock.services.storage.engines.disk import RealDisk
+from penstock.services.storage.engines.objects import Objects
+from penstock.services.storage.engines.ram import RamDisk
+from penstock.services.storage.keeper import OPEN_S, Keeper
+from penstock.services.storage.reaper import Reaper
+from penstock.services.storage.routes import StorageRoutes
+from penstock.services.storage.store import Store
+from penstock.services.storage.uploads import Uploads
+
+if TYPE_CHECKING:
+    from penstock.contracts.capability import Verifier
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.limiter import ByteBudget
+    from penstock.services.storage.config import StorageOptions
+    from penstock.services.storage.engines.disk import Disk
+
+SERVICE: Final = "svc-storage"
+
+
+class StorageService:
+    """A keeper, the committers, a listener in front; the disk behind bounded pools."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        options: StorageOptions,
+        budget: ByteBudget | None = None,
+        *,
+        verifier: Verifier | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
+        self._options = options
+        self.store = Store(inventory, options, Objects(disk or make_disk(options)))
+        authority = Authority(verifier, public_read=options.public_read)
+        self.uploads = Uploads(self.store, inventory.clock.monotonic)
+        self.api = StorageApi(self.store, self.uploads, authority)
+        self._keeper = Keeper(self.store)
+        self._committer = Committer(self.store)
+        self._reaper = Reaper(self.store, self.uploads)
+        self.routes = StorageRoutes(self.store, authority).routes()
+        self.listener: Listener | None = None
+        if options.listener is not None:
+            self.listener = Listener(inventory, listener_options(options.listener), self.routes, budget=budget)
+
+    def children(self) -> list[ChildSpec]:
+        """List what this service runs, in start order; it stops in reverse."""
+        commits = self.store.commits
+        children = [
+            # First, so that it ends last: what the others give up is still removed.
+            ChildSpec(
+                "keeper", self._keeper.run, critical=True, drain=Drain.FINISH, announces=True,
+                consumes=(self.store.discards,),
+            ),
+            ChildSpec(
+                "committer", self._committer.run, instances=len(commits), critical=True, drain=Drain.FINISH,
+                consumes=lambda index: (commits[index],),
+            ),
+            ChildSpec("reaper", self._reaper.run),
+        ]  # fmt: skip
+        if self.listener is not None:
+            # Last: it starts when everything behind it runs, and stops taking work first.
+            children.append(
+                ChildSpec("listener", self.listener.run, critical=True, drain=Drain.STOP_INTAKE, announces=True)
+            )
+        return children
+
+    def supervision(self) -> SupervisorOptions:
+        """Say how long the drain may take, and how long counting what is stored."""
+        return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s, start_deadline_s=OPEN_S)
+
+    async def close(self) -> None:
+        """End the threads, after the supervisor ended everything else."""
+        self.uploads.close()
+        await self.store.close()
+
+
+def make_disk(options: StorageOptions) -> Disk:
+    """Make the disk the options name."""
+    return RamDisk() if options.directory is None else RealDisk(options.directory)
