@@ -1,143 +1,172 @@
 """Load on an HTTP mailbox: `load.py PORT MODE CONNECTIONS SECONDS BATCH [TOPIC] [RATE]`; prints one JSON line.
 
 MODE is `send`, `cycle` (send, recv, ack), `recv` (recv, ack) or `fill` (send BATCH messages a request until SECONDS
-messages are there). Every connection is a closed loop unless RATE (requests a second over all) paces it.
+messages are there). Every connection is a closed loop unless RATE (rounds a second over all) paces it: then a round's
+first request is timed from when it was due, so that a server that is late cannot hide it. `PENSTOCK_TOKEN` in the
+environment is sent as the capability.
+
+One thread, one epoll, requests made beforehand: the client shall need less of the machine than the server it measures.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
+import os
+import re
+import select
+import socket
 import sys
 import time
+from base64 import b64encode
+from collections import deque
 from collections.abc import Generator
 
-import uvloop
-
-PAYLOAD = base64.b64encode(bytes(range(256))).decode()
+PAYLOAD = b64encode(bytes(range(256))).decode()
+# An envelope begins with the two values an ack needs.
+LEASED = re.compile(rb'"msg_id":"([^"]+)","receipt":"([^"]+)"')
+# One buffer for all connections: asking for a large new one each time costs more than the answer in it.
+RECEIVED = memoryview(bytearray(1 << 18))
 Steps = Generator[bytes, bytes, None]
 
 
-def request(path: str, body: str) -> bytes:
+def request(path: str, body: bytes) -> bytes:
     """Write one request."""
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    token = os.environ.get("PENSTOCK_TOKEN")
+    allowed = f"Authorization: Bearer {token}\r\n" if token else ""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{allowed}Content-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def send_request(topic: str, batch: int) -> bytes:
     """Send one message or a batch."""
     message = f'{{"topic":"{topic}","payload_b64":"{PAYLOAD}"}}'
     if batch == 1:
-        return request("/v1/send", message)
-    return request("/v1/send/batch", f'{{"messages":[{",".join([message] * batch)}]}}')
+        return request("/v1/send", message.encode())
+    return request("/v1/send/batch", f'{{"messages":[{",".join([message] * batch)}]}}'.encode())
 
 
-def ack_request(found: list[dict[str, str]]) -> bytes:
+def ack_request(found: list[tuple[bytes, bytes]]) -> bytes:
     """Ack what was received."""
-    acks = [f'{{"msg_id":"{each["msg_id"]}","receipt":"{each["receipt"]}"}}' for each in found]
-    return request("/v1/ack", acks[0] if len(acks) == 1 else f'{{"acks":[{",".join(acks)}]}}')
+    acks = [b'{"msg_id":"%b","receipt":"%b"}' % each for each in found]
+    return request("/v1/ack", acks[0] if len(acks) == 1 else b'{"acks":[%b]}' % b",".join(acks))
 
 
-class Run:
-    """What all connections share."""
+class Line:
+    """One connection and where it is in its round."""
 
-    def __init__(self, mode: str, batch: int, topic: str) -> None:
+    __slots__ = ("buffer", "sent_at", "sock", "steps")
+
+    def __init__(self, port: int) -> None:
+        """Connect."""
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+        self.sent_at = 0.0
+        self.steps: Steps
+
+    def answer(self) -> bytes | None:
+        """Return a whole answer, or None while some of it is on its way."""
+        count = self.sock.recv_into(RECEIVED)
+        if not count:
+            raise SystemExit("the server closed a connection")
+        self.buffer = data = self.buffer + RECEIVED[:count]
+        end = data.find(b"\r\n\r\n")
+        at = data.find(b"Content-Length: ")
+        if end < 0 or len(data) < end + 4 + int(data[at + 16 : data.find(b"\r", at)]):
+            return None
+        self.buffer = b""
+        return data
+
+
+class Load:
+    """All connections of a run."""
+
+    def __init__(self, mode: str, batch: int, topic: str, rate: float) -> None:
         """Prepare the bytes that repeat."""
-        self.mode, self.batch = mode, batch
+        self.mode, self.batch, self.rate = mode, batch, rate
         self.send = send_request(topic, batch)
-        self.recv = request("/v1/recv", json.dumps({"topic": topic, "max_messages": batch, "visibility_ms": 60000}))
+        asked = json.dumps({"topic": topic, "max_messages": batch, "visibility_ms": 60000})
+        self.recv = request("/v1/recv", asked.encode())
         self.times: list[float] = []
-        self.count = 0
-        self.refused = 0
-        self.stopped = False
+        self.count = self.refused = self.rounds = 0
+        self.idle: deque[Line] = deque()
 
     def steps(self) -> Steps:
-        """Go round once: requests out, bodies in."""
-        if self.mode in ("send", "cycle", "fill"):
+        """Go round once: requests out, answers in."""
+        if self.mode != "recv":
             yield self.send
         if self.mode in ("cycle", "recv"):
-            found = json.loads((yield self.recv))["messages"]
+            found = LEASED.findall((yield self.recv))
             if found:
                 yield ack_request(found)
                 self.count += len(found)
         else:
             self.count += self.batch
 
+    def begin(self, line: Line, due: float) -> None:
+        """Start a round."""
+        line.steps = self.steps()
+        line.sent_at = due
+        line.sock.sendall(next(line.steps))
 
-class Client(asyncio.Protocol):
-    """One connection that goes round and round."""
-
-    def __init__(self, run: Run) -> None:
-        """Take part in a run."""
-        self._run = run
-        self._buffer = b""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._transport = transport
-        self._steps = self._run.steps()
-        self._write(next(self._steps))
-
-    def _write(self, data: bytes) -> None:
-        self._sent = time.perf_counter()
-        self._transport.write(data)  # type: ignore[attr-defined]
-
-    def data_received(self, data: bytes) -> None:
-        """Read an answer, go on with the next step."""
-        self._buffer = buffer = self._buffer + data if self._buffer else data
-        end = buffer.find(b"\r\n\r\n")
-        if end < 0:
+    def go_on(self, line: Line, now: float) -> None:
+        """Take an answer if it is there, and do the next step."""
+        data = line.answer()
+        if data is None:
             return
-        at = buffer.find(b"Content-Length: ")
-        size = int(buffer[at + 16 : buffer.find(b"\r", at)])
-        if len(buffer) < end + 4 + size:
-            return
-        self._buffer = b""
-        self._run.times.append(time.perf_counter() - self._sent)
-        if buffer[9:12] != b"200":
-            self._run.refused += 1
-        self._next(buffer[end + 4 :])
-
-    def _next(self, body: bytes) -> None:
+        self.times.append(now - line.sent_at)
+        if data[9:12] != b"200":
+            self.refused += 1
         try:
-            self._write(self._steps.send(body))
+            following = line.steps.send(data)
         except StopIteration:
-            if self._run.stopped:
-                self._transport.close()
-                if not self.done.done():
-                    self.done.set_result(None)
-                return
-            self._steps = self._run.steps()
-            self._write(next(self._steps))
+            self.idle.append(line)
+        else:
+            line.sent_at = now
+            line.sock.sendall(following)
+
+    def start_due(self, began: float, now: float) -> None:
+        """Start the rounds whose time has come: all of them without a rate."""
+        while self.idle and (not self.rate or began + self.rounds / self.rate <= now):
+            due = began + self.rounds / self.rate if self.rate else now
+            self.rounds += 1
+            self.begin(self.idle.popleft(), due)
+
+    def run(self, lines: list[Line], goal: int) -> float:
+        """Go round until the time is over, or `fill` has stored enough; return the seconds it took."""
+        poll = select.epoll()
+        by_fd = {line.sock.fileno(): line for line in lines}
+        for fd in by_fd:
+            poll.register(fd, select.EPOLLIN)
+        self.idle.extend(lines)
+        began = now = time.perf_counter()
+        while self.count < goal if self.mode == "fill" else now - began < goal:
+            self.start_due(began, now)
+            events = poll.poll(0.001 if self.rate else 1)
+            now = time.perf_counter()
+            for fd, _ in events:
+                self.go_on(by_fd[fd], now)
+        return time.perf_counter() - began
 
 
-async def main() -> None:
+def main() -> None:
     """Run for so many seconds, or until so many messages are there."""
-    port, mode, connections, seconds, batch = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
-    run = Run(mode, batch, sys.argv[6] if len(sys.argv) > 6 else "bench")
-    loop = asyncio.get_running_loop()
-    before = time.perf_counter()
-    clients = [
-        (await loop.create_connection(lambda: Client(run), "127.0.0.1", int(port)))[1] for _ in range(connections)
-    ]
-    if mode == "fill":
-        while run.count < seconds:  # noqa: ASYNC110 - nothing tells us
-            await asyncio.sleep(0.02)
-    else:
-        await asyncio.sleep(seconds)
-    run.stopped = True
-    elapsed = time.perf_counter() - before
-    count = run.count
-    await asyncio.wait([client.done for client in clients], timeout=5)
-    times = sorted(run.times) or [0.0]
+    port, mode, connections, goal, batch = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6])
+    topic, rate = (*sys.argv[6:8], *("bench", "0")[len(sys.argv[6:8]) :])
+    load = Load(mode, batch, topic, float(rate))
+    lines = [Line(port) for _ in range(connections)]
+    before = time.process_time()
+    elapsed = load.run(lines, goal)
+    own_us = (time.process_time() - before) / max(1, load.count) * 1e6
+    times = sorted(load.times) or [0.0]
     marks = {
         f"p{name}_ms": 1000 * times[min(len(times) - 1, int(len(times) * part))]
         for name, part in (("50", 0.5), ("99", 0.99))
     }
-    print(json.dumps({"per_s": count / elapsed, "count": count, "seconds": elapsed, "refused": run.refused, **marks}))
+    per_s = load.count / elapsed
+    figures = {"per_s": per_s, "count": load.count, "seconds": elapsed, "refused": load.refused, "client_us": own_us}
+    print(json.dumps({**figures, **marks}))
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    main()

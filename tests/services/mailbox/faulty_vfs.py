@@ -27,9 +27,10 @@ class _File(apsw.VFSFile):
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
         faults = self._faults
         if faults.room_bytes is not None:
-            if len(data) > faults.room_bytes:
+            growth = max(0, offset + len(data) - self.xFileSize())
+            if growth > faults.room_bytes:
                 raise apsw.FullError("no room")
-            faults.room_bytes -= len(data)
+            faults.room_bytes -= growth
         super().xWrite(data, offset)
 
 
@@ -43,3 +44,24 @@ class FaultyVfs(apsw.VFS):
 
     def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
         return _File(self.faults, "", name, flags)
+
+
+class VfsRoom:
+    """A reserve on the same make-believe disk."""
+
+    def __init__(self, faults: Faults, size_bytes: int) -> None:
+        self._faults = faults
+        self._size_bytes = size_bytes
+        self.held = False
+
+    def keep(self) -> bool:
+        room = self._faults.room_bytes
+        if not self.held and (room is None or room >= self._size_bytes):
+            self._faults.room_bytes = None if room is None else room - self._size_bytes
+            self.held = True
+        return self.held
+
+    def release(self) -> None:
+        if self.held and self._faults.room_bytes is not None:
+            self._faults.room_bytes += self._size_bytes
+        self.held = False

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import re
 import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -13,7 +19,7 @@ from penstock.kernel.errors import DownstreamUnavailable, NotReady, OverLimit, P
 from penstock.services.mailbox.engines.engine import Corrupt, EngineFailed
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.engines.wal import damaged_frame
-from tests.services.mailbox.faulty_vfs import FaultyVfs
+from tests.services.mailbox.faulty_vfs import FaultyVfs, VfsRoom
 from tests.services.mailbox.worlds import mailbox_options, make_engine, running
 
 
@@ -104,29 +110,78 @@ async def test_failing_fsync_fails_the_send_and_the_engine_comes_back(tmp_path: 
         assert sorted(await drain(mailbox)) == [b"before", b"doubtful"]
 
 
-async def test_full_disk_refuses_sends_with_507_and_still_takes_settlements(tmp_path: Path) -> None:
-    vfs = FaultyVfs("full_disk")
-    engine = SqliteEngine(tmp_path, vfs=vfs.name)
-
-    def give_reserve() -> None:
-        vfs.faults.room_bytes = 64 << 10
-
-    engine.release_reserve = give_reserve
+async def fill_drain_and_recover(engine: SqliteEngine, give_room: Callable[[], None]) -> None:
     async with running(engine, mailbox_options({})) as mailbox:
-        await mailbox.api.send(Send("orders", b"kept"))
-        (got,) = (await mailbox.api.recv(Recv("orders", visibility_ms=60_000))).messages
-        vfs.faults.room_bytes = 4096
-        with pytest.raises(OverLimit) as caught:
-            await mailbox.api.send(Send("orders", bytes(100_000)))
-        assert (caught.value.status, caught.value.facts["limit"]) == (507, "disk")
-        assert (await mailbox.api.ack(Ack(got.msg_id, got.receipt))).ok
-        vfs.faults.room_bytes = None
-        await mailbox.api.send(Send("orders", b"room again"))
+        stored, refused = [], []
+        while len(refused) < 100:
+            name = b"%05d" % len(stored)
+            try:
+                await mailbox.api.send(Send("orders", name + bytes(8000)))
+                stored.append(name)
+            except OverLimit as full:
+                refused.append((full.status, full.facts["limit"]))
+        assert set(refused) == {(507, "disk")}
+        got = (await mailbox.api.recv(Recv("orders", len(stored) // 2, visibility_ms=60_000))).messages
+        for message in got:
+            assert (await mailbox.api.ack(Ack(message.msg_id, message.receipt))).ok
+        assert mailbox.room.writer.ready
+        give_room()
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if not engine.full:
+                break
+        await mailbox.api.send(Send("orders", b"again"))
+        rest = await drain(mailbox)
 
-        assert await drain(mailbox) == [b"room again"]
+        assert [m.payload[:5] for m in got] + [payload[:5] for payload in rest] == [*stored, b"again"]
 
 
-async def test_check_finds_an_index_that_lost_an_entry_and_nothing_else(tmp_path: Path) -> None:
+async def test_full_disk_refuses_sends_with_507_serves_its_consumers_and_recovers(tmp_path: Path) -> None:
+    vfs = FaultyVfs("full_disk")
+    vfs.faults.room_bytes = 4 << 20
+    room = VfsRoom(vfs.faults, 1 << 20)
+    engine = SqliteEngine(tmp_path, vfs=vfs.name, reserve=room, wal_bytes=1 << 20)
+
+    await fill_drain_and_recover(engine, lambda: setattr(vfs.faults, "room_bytes", None))
+    assert room.held
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", disk], check=False).returncode
+    ):
+        pytest.skip("a small file system can only be mounted by root")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.real_loop
+async def test_really_full_disk_serves_its_consumers_and_recovers(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(5 << 20))
+    await fill_drain_and_recover(SqliteEngine(small_disk / "mailbox", wal_bytes=1 << 20), ballast.unlink)
+
+    assert (small_disk / "mailbox" / "reserve").stat().st_size == 1 << 20
+
+
+@pytest.mark.real_loop
+async def test_mailbox_starts_on_a_full_disk_and_gives_out_what_it_has(small_disk: Path) -> None:
+    engine = SqliteEngine(small_disk / "mailbox", wal_bytes=1 << 20)
+    async with running(engine, mailbox_options({})) as mailbox:
+        for number in range(50):
+            await mailbox.api.send(Send("orders", b"%d" % number))
+    with (small_disk / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    async with running(engine, mailbox_options({})) as mailbox:
+        assert await drain(mailbox) == [b"%d" % number for number in range(50)]
+
+
+async def test_index_that_lost_an_entry_is_found_and_made_anew(tmp_path: Path) -> None:
     engine = make_engine("sqlite", tmp_path)
     async with running(engine, mailbox_options({})) as mailbox:
         for number in range(5):
@@ -143,5 +198,32 @@ async def test_check_finds_an_index_that_lost_an_entry_and_nothing_else(tmp_path
     db.execute("PRAGMA writable_schema = ON")
     db.execute("UPDATE sqlite_master SET sql = replace(sql, ' AND seq <> 3', '') WHERE name = 'msg_plain'")
     db.close()
-
     assert engine.check() != []
+    async with running(engine, mailbox_options({})) as mailbox:
+        await asyncio.sleep(2)
+        assert mailbox.room.integrity["file"].value > 0
+        assert mailbox.room.inventory.health.verdict().ready
+
+        assert await drain(mailbox) == [b"%d" % number for number in range(5)]
+
+
+async def test_page_that_cannot_be_read_shuts_the_gate_and_is_named_by_its_messages(tmp_path: Path) -> None:
+    engine = make_engine("sqlite", tmp_path)
+    async with running(engine, mailbox_options({})) as mailbox:
+        for number in range(100):
+            await mailbox.api.send(Send("orders", b"payload %d " % number + bytes(400)))
+        await mailbox.api.send(Send("other", b"x"))
+    file = tmp_path / "mailbox.db"
+    data = bytearray(file.read_bytes())
+    page = data.index(b"payload 50 ") // 4096 * 4096
+    data[page : page + 8] = b"\xff" * 8
+    file.write_bytes(data)
+    async with running(engine, mailbox_options({})) as mailbox:
+        await asyncio.sleep(2)
+        gate = mailbox.room.inventory.health.gate("storage")
+
+        assert not mailbox.room.inventory.health.verdict().ready
+        first, last = map(int, re.search(r"messages (\d+) to (\d+) cannot be read", gate.why).groups())
+        assert first <= 51 <= last
+        assert last - first < 40
+        assert [m.payload for m in (await mailbox.api.recv(Recv("other"))).messages] == [b"x"]

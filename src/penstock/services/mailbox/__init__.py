@@ -7,11 +7,11 @@
 | `api`, `authority` | the contract for other services; capability checks |
 | `desk`, `jobs` | contract values to jobs for the workers |
 | `ids`, `rows`, `topics`, `batch`, `books`, `claims` | the values everything is made of; pure |
-| `shard`, `window` | the state machine of a shard's messages; pure |
+| `shard`, `window`, `eviction` | the state machine of a shard's messages, and what of it stays in RAM; pure |
 | `mailroom` | what the workers share |
 | `shard_worker`, `envelopes`, `loader`, `waiters` | the one who changes a shard, and how it answers, reads and waits |
 | `writer` | the one writer: group commit |
-| `visibility_scanner`, `reprocessor`, `retention`, `rebalancer`, `cap_cache_refresher` | the agents beside them |
+| `visibility_scanner`, `reprocessor`, `retention`, `audit`, `rebalancer`, `cap_cache_refresher` | the agents beside them |
 | `engines/` | where messages are kept |
 | `service` | the only wiring |
 """

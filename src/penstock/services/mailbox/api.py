@@ -10,10 +10,9 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox_rules import check_batch
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
-from penstock.services.mailbox.desk import Bearings
 from penstock.services.mailbox.engines.engine import DeadPage, Page
 from penstock.services.mailbox.ids import read_msg_id
-from penstock.services.mailbox.jobs import PurgeJob, SendJob, SettleJob
+from penstock.services.mailbox.jobs import Bearings, PurgeJob, kept
 from penstock.services.mailbox.reprocessor import Redrive
 from penstock.services.mailbox.rows import Dead, Row, State
 from penstock.services.mailbox.topics import Topic
@@ -48,25 +47,23 @@ class MailboxApi:
     async def send(self, request: m.Send, call: Call = NOBODY) -> m.Sent:
         """Store a message; answers when it is as durable as the engine promises."""
         await self._allow(call, "send", request.topic)
-        sent: m.Sent = await self._desk.send(request, _bearings(call))  # lint: allow PK009 under the call's deadline
+        sent: m.Sent = await kept(self._desk.send(request, _bearings(call)))
         return sent
 
     async def send_batch(self, request: m.SendBatch, call: Call = NOBODY) -> m.SentBatch:
         """Store many, each on its own."""
-        return await self.send_many(request, call, _bearings(call))
+        return m.SentBatch(tuple(await self.send_many(request, call, _bearings(call))))
 
-    async def send_many(self, request: m.SendBatch, call: Call, bearings: Bearings) -> m.SentBatch:
+    async def send_many(self, request: m.SendBatch, call: Call, bearings: Bearings) -> Any:  # noqa: ANN401 - as its form says
         """Store many; one the capability does not cover is refused alone."""
         check_batch(request.messages)
         refused = await self._refused(call, "send", [send.topic for send in request.messages])
-        allowed = [send for place, send in enumerate(request.messages) if place not in refused]
-        results = await _results(self._desk.send_batch(allowed, bearings))
-        for place in sorted(refused):
-            results.insert(place, m.SendResult(code=refused[place].code, detail=refused[place].detail))
-        return m.SentBatch(tuple(results))
+        return await kept(self._desk.send_batch(request.messages, bearings, refused))
 
     async def _refused(self, call: Call, op: str, topics: Sequence[str | None]) -> dict[int, PenstockError]:
         """Judge every topic of a batch once; name the places that are refused."""
+        if self._authority.open:
+            return {}
         verdicts: dict[str | None, PenstockError | None] = {}
         for topic in dict.fromkeys(topics):
             try:
@@ -80,8 +77,7 @@ class MailboxApi:
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
         await self._allow(call, "recv", request.topic)
-        job = self._desk.recv(request, _bearings(call))
-        received: m.Received = await job.reply
+        received: m.Received = await kept(self._desk.recv(request, _bearings(call)).promise)
         return received
 
     # --- settlements
@@ -103,7 +99,7 @@ class MailboxApi:
 
     async def _settle(self, op: str, request: m.Settlement, call: Call) -> Any:  # noqa: ANN401 - typed by its caller
         await self._allow(call, op, await self.topic_of(request.msg_id))
-        return await self._desk.settle(request, _bearings(call))
+        return await kept(self._desk.settle(request, _bearings(call)))
 
     async def topic_of(self, msg_id: str) -> str | None:
         """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says."""
@@ -117,25 +113,22 @@ class MailboxApi:
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Settle many, each on its own."""
-        return await self._settle_batch("ack", request.acks, call)
+        return m.SettledBatch(tuple(await self.settle_many("ack", request.acks, call, _bearings(call))))
 
     async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Give many back, each on its own."""
-        return await self._settle_batch("nack", request.nacks, call)
+        return m.SettledBatch(tuple(await self.settle_many("nack", request.nacks, call, _bearings(call))))
 
     async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Lengthen many, each on its own."""
-        return await self._settle_batch("recv", request.extends, call)
+        return m.SettledBatch(tuple(await self.settle_many("recv", request.extends, call, _bearings(call))))
 
-    async def _settle_batch(self, op: str, items: Sequence[m.Settlement], call: Call) -> m.SettledBatch:
+    async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, bearings: Bearings) -> Any:  # noqa: ANN401 - as its form says
+        """Settle many; one the capability does not cover is refused alone."""
         check_batch(tuple(items))
-        topics = [None if self._authority.open else await self.topic_of(item.msg_id) for item in items]
+        topics = [] if self._authority.open else [await self.topic_of(item.msg_id) for item in items]
         refused = await self._refused(call, op, topics)
-        allowed = [item for place, item in enumerate(items) if place not in refused]
-        results = await _results(self._desk.settle_batch(allowed, _bearings(call)))
-        for place in sorted(refused):
-            results.insert(place, m.SettleResult(code=refused[place].code, detail=refused[place].detail))
-        return m.SettledBatch(tuple(results))
+        return await kept(self._desk.settle_batch(items, bearings, refused))
 
     # --- looking
 
@@ -143,6 +136,7 @@ class MailboxApi:
         """Count the topics that the call may see."""
         await self._allow(call, "recv", None)
         room = self._room
+        room.check_ready()
         named = sorted((topic.name, topic) for topic in room.books.topics.values() if topic.living or topic.dead)
         seen = [topic for name, topic in named if await self._may_see(call, name)]
         return m.TopicList(tuple([await self._stats(topic) for topic in seen]))
@@ -160,6 +154,7 @@ class MailboxApi:
         return await self._stats(self._known(request.topic))
 
     def _known(self, name: str) -> Topic:
+        self._room.check_ready()
         topic = self._room.books.topics.get(name)
         if topic is None or not (topic.living or topic.dead):
             raise NotFound("There is no such topic.")
@@ -186,6 +181,7 @@ class MailboxApi:
     async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
         """Show messages of one state without touching them."""
         await self._allow(call, "recv", request.topic)
+        self._room.check_ready()
         room = self._room
         topic = room.books.topics.get(request.topic)
         if topic is None or not topic.id:
@@ -220,6 +216,7 @@ class MailboxApi:
     async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:
         """Remove what waits or is leased now, slice by slice; dead letters stay, they are evidence."""
         await self._allow(call, "admin", request.topic)
+        self._room.check_ready()
         room = self._room
         topic = room.books.topics.get(request.topic)
         purged, after, up_to = 0, 0, room.books.seq
@@ -239,11 +236,12 @@ class MailboxApi:
         jobs = [PurgeJob(group) for group in groups.values()]
         for index, job in zip(groups, jobs, strict=True):
             self._room.workers[index].work.try_send(job)
-        return sum([await job.reply for job in jobs])
+        return sum([await kept(job.promise) for job in jobs])
 
     async def dlq(self, request: m.GetDlq, call: Call = NOBODY) -> m.DlqPage:
         """Page through dead letters; the cursor is the seq of the last one shown."""
         await self._allow(call, "admin", request.topic)
+        self._room.check_ready()
         page = self._dead_page(request.topic, request.reason, _cursor(request.cursor), request.limit + 1)
         if page is None:
             return m.DlqPage(())
@@ -275,6 +273,7 @@ class MailboxApi:
     async def reprocess(self, request: m.Reprocess, call: Call = NOBODY) -> m.Reprocessing:
         """Send dead letters back through the `reproc` channel; the answer says how many are planned."""
         await self._allow(call, "admin", request.topic)
+        self._room.check_ready()
         if request.to is not None:
             await self._allow(call, "admin", request.to)
         page = self._dead_page(request.topic, request.reason, 0, request.limit)
@@ -286,13 +285,6 @@ class MailboxApi:
 
 def _bearings(call: Call) -> Bearings:
     return Bearings(call.corr_id, current_deadline())
-
-
-async def _results(jobs: Sequence[SendJob] | Sequence[SettleJob]) -> list[Any]:
-    """Wait for every worker's part; all of them wrote into one list."""
-    for job in jobs:
-        await job.reply
-    return list(jobs[0].results or ())
 
 
 def _cursor(text: str | None) -> int:

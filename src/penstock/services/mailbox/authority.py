@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
-from penstock.contracts.call import Call
+from penstock.contracts.call import Call, Origin
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import PenstockError, Unauthenticated
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
+    from penstock.net.message import Request
 
 AUDIENCE: Final = "svc-mailbox"
 
@@ -32,12 +33,22 @@ class Authority:
         """Return at once when the verifier can tell at once; raise when it says no."""
         if self._verifier is None:
             return None
-        if not call.capability:
+        context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
+        return self._judge(self._verifier, call.capability, context)
+
+    def admit(self, request: Request, op: str, topic: str | None) -> Awaitable[None] | None:
+        """Do the same for a request of this service's own listener."""
+        if self._verifier is None:
+            return None
+        context = RequestContext(AUDIENCE, op, topic, request.method, request.route.path, request.peer.host or None)
+        return self._judge(self._verifier, _token_of(request), context)
+
+    def _judge(self, verifier: Verifier, token: str, context: RequestContext) -> Awaitable[None] | None:
+        if not token:
             self.failures += 1
             raise Unauthenticated(reason="missing")
-        context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
         try:
-            verdict = self._verifier.verify(call.capability, context)
+            verdict = verifier.verify(token, context)
         except PenstockError:
             self.failures += 1
             raise
@@ -49,6 +60,17 @@ class Authority:
         except PenstockError:
             self.failures += 1
             raise
+
+
+def call_of(request: Request) -> Call:
+    """Write down who asks, for what goes through the contract."""
+    origin = Origin(request.method, request.route.path, request.peer.host)
+    return Call(_token_of(request), request.corr_id, request.traceparent or "", origin=origin)
+
+
+def _token_of(request: Request) -> str:
+    given = request.headers.get(b"authorization", b"")
+    return given[7:].decode("ascii", "replace") if given[:7].lower() == b"bearer " else ""
 
 
 def _origin(call: Call) -> dict[str, str]:

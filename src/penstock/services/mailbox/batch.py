@@ -18,8 +18,7 @@ class Batch:
 
     __slots__ = (
         "acked", "after", "bytes", "claims", "dead", "dead_gone", "failed", "gone", "redriven", "rows",
-        "statements", "states", "topics",
-        "topics_gone", "unsent",
+        "statements", "states", "stored", "topics", "topics_gone", "unsent",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -40,8 +39,10 @@ class Batch:
         # New messages that take the place of dead letters, by seq.
         self.redriven: dict[int, int] = {}
         self.bytes = 0
-        # Called with their argument when the batch is durable, in order; and with the error when it is not.
+        # Called with their argument when the batch is durable, in order: what hangs on the rows, then the rest.
+        self.stored: list[tuple[After, Any]] = []
         self.after: list[tuple[After, Any]] = []
+        # Called with the error when it is not.
         self.failed: list[Callable[[PenstockError], None]] = []
         # Those of `failed` that hang on the rows alone: a full disk refuses these and commits the rest.
         self.unsent: list[Callable[[PenstockError], None]] = []
@@ -55,10 +56,11 @@ class Batch:
         self.rows.append(row)
         self.bytes += len(row.payload)
 
-    def remove(self, seq: int) -> None:
-        """Delete a message for good."""
+    def remove(self, seq: int, *, bare: bool = False) -> None:
+        """Delete a message for good, and its state unless it certainly has none."""
         self.gone.append(seq)
-        self.states[seq] = None
+        if not bare:
+            self.states[seq] = None
 
     def bury(self, dead: Dead) -> None:
         """Move a message to the dead letters, in this one step."""

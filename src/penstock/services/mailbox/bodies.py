@@ -8,7 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from penstock.contracts import mailbox as m
-from penstock.kernel.errors import Malformed
+from penstock.contracts.mailbox_bodies import AckIn, ExtendIn, NackIn, as_ack, as_extend, as_nack
+
+__all__ = ["AckIn", "ExtendIn", "NackIn", "Received", "RecvIn", "StreamIn", "as_ack", "as_extend", "as_nack"]
 
 INFLIGHT_MAX = 8192
 
@@ -33,75 +35,7 @@ class StreamIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     max_inflight: Annotated[int, Meta(ge=1, le=INFLIGHT_MAX)] = 64
 
 
-class AckIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One ack, or `acks` with up to 256."""
-
-    msg_id: m.MsgId | None = None
-    receipt: m.Receipt | None = None
-    acks: tuple[m.Ack, ...] | None = None
-
-
-class NackIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One nack, or `nacks` with up to 256."""
-
-    msg_id: m.MsgId | None = None
-    receipt: m.Receipt | None = None
-    reason: Annotated[str, Meta(max_length=256)] | None = None
-    delay_ms: m.DelayMs | None = None
-    nacks: tuple[m.Nack, ...] | None = None
-
-
-class ExtendIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One extension, or `extends` with up to 256."""
-
-    msg_id: m.MsgId | None = None
-    receipt: m.Receipt | None = None
-    visibility_ms: m.VisibilityMs | None = None
-    extends: tuple[m.Extend, ...] | None = None
-
-
 class Received(msgspec.Struct, frozen=True):
     """The leased messages, possibly none."""
 
     messages: tuple[m.Envelope, ...]
-
-
-def as_ack(body: AckIn, msg_id: str | None) -> m.Ack | m.AckBatch:
-    """Read one ack or many."""
-    if body.acks is not None:
-        _alone(body.msg_id or body.receipt or msg_id)
-        return m.AckBatch(body.acks)
-    return m.Ack(*_named(body, msg_id))
-
-
-def as_nack(body: NackIn, msg_id: str | None) -> m.Nack | m.NackBatch:
-    """Read one nack or many."""
-    if body.nacks is not None:
-        _alone(body.msg_id or body.receipt or body.reason or body.delay_ms or msg_id)
-        return m.NackBatch(body.nacks)
-    return m.Nack(*_named(body, msg_id), body.reason, body.delay_ms)
-
-
-def as_extend(body: ExtendIn, msg_id: str | None) -> m.Extend | m.ExtendBatch:
-    """Read one extension or many."""
-    if body.extends is not None:
-        _alone(body.msg_id or body.receipt or body.visibility_ms or msg_id)
-        return m.ExtendBatch(body.extends)
-    if body.visibility_ms is None:
-        raise Malformed("Object missing required field `visibility_ms`")
-    return m.Extend(*_named(body, msg_id), body.visibility_ms)
-
-
-def _alone(other: object) -> None:
-    if other:
-        raise Malformed("A list of settlements stands alone in its body.")
-
-
-def _named(body: AckIn | NackIn | ExtendIn, msg_id: str | None) -> tuple[str, str]:
-    """Return msg_id and receipt; a msg_id in path and body must be the same."""
-    found = body.msg_id if msg_id is None else msg_id
-    if found is None or (body.msg_id is not None and body.msg_id != found):
-        raise Malformed("Object missing required field `msg_id`, or it is not the one of the path.")
-    if body.receipt is None:
-        raise Malformed("Object missing required field `receipt`")
-    return found, body.receipt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,8 +47,8 @@ class RowCache:
         self.bytes = 0
 
     def put(self, row: Row) -> None:
-        """Keep a row, unless its bytes are damaged: then whoever wants it reads it again, and finds out."""
-        if row.damaged:
+        """Keep a row, unless its bytes are damaged or left on the disk: then whoever wants it reads it again."""
+        if row.left_bytes or row.damaged:
             return
         self._rows[row.seq] = row
         self.bytes += len(row.payload)
@@ -74,19 +75,23 @@ class Books:
         self.receipts = Receipts(bytes(32))
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
+        # Leases that ended by their deadline, and expired messages that their topic wants dropped; for good.
+        self.lapsed = self.dropped = 0
         self.clear()
 
     def clear(self) -> None:
         """Forget everything that comes from the engine; topics keep only who waits for them."""
         self.cache = RowCache(self.bounds.cache_bytes)
+        # The last place in the order of commits that was handed out.
         self.seq = 0
         self.topic_number = 0
         self.messages = self.bytes = self.inflight = self.resident = 0
         # A receiver went without because everything that may be leased is.
         self.starved = False
         self.dead = self.dead_bytes = 0
-        self._gen = 0
-        # Leases, and delays that are over, that ride with the next commit.
+        # The last lease generation that was handed out.
+        self.gen = 0
+        # Leases, and delays that are over, that ride with a commit; the oldest first.
         self.riders: dict[int, Message] = {}
         waiting = {name: topic.waiters for name, topic in self.topics.items() if topic.waiters}
         self.topics.clear()
@@ -96,18 +101,8 @@ class Books:
 
     def begin(self, boot: int, receipts: Receipts) -> None:
         """Start a life: generations of this boot are above all earlier ones."""
-        self._gen = boot << BOOT_SHIFT
+        self.gen = boot << BOOT_SHIFT
         self.receipts = receipts
-
-    def next_seq(self) -> int:
-        """Hand out the next place in the order of commits."""
-        self.seq += 1
-        return self.seq
-
-    def next_gen(self) -> int:
-        """Hand out the next lease generation."""
-        self._gen += 1
-        return self._gen
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name; one that nobody has sent to yet has no number."""
@@ -149,21 +144,44 @@ class Books:
         self.messages += 1
         self.bytes += size
 
+    def take_rooms(self, count: int, size: int) -> bool:
+        """Make room for several messages at once, or for none of them."""
+        if self.messages + count > self.bounds.backlog_messages or self.bytes + size > self.bounds.backlog_bytes:
+            return False
+        self.messages += count
+        self.bytes += size
+        return True
+
     def give_room(self, size: int) -> None:
         """Take a message out of the backlog."""
         self.messages -= 1
         self.bytes -= size
 
-    def lease_states(self, now: Now) -> dict[int, State | None]:
-        """Return the states that shall ride with a commit; leases that have ended meanwhile are dropped."""
-        riders, self.riders = self.riders, {}
+    def lease_states(self, now: Now, older_than: float) -> dict[int, State | None]:
+        """Return the states that shall ride with a commit: all but leases made after that instant (monotonic ms).
+
+        Those may yet be acked before anybody has to write them down; what has ended meanwhile is dropped.
+        """
         states: dict[int, State | None] = {}
-        for seq, message in riders.items():
+        taken: list[int] = []
+        for seq, message in self.riders.items():
             if message.state == LEASED:
+                if message.until - message.span > older_than:
+                    break
                 states[seq] = lease_state(message, now)
             elif message.state == READY:
                 states[seq] = ready_state(message)
+            message.bare = False
+            taken.append(seq)
+        for seq in taken:
+            del self.riders[seq]
         return states
+
+    def oldest_rider(self, now: Now) -> float:
+        """Say when (monotonic ms) the oldest of what shall ride was leased; infinity when nothing shall."""
+        for message in self.riders.values():
+            return message.until - message.span if message.state == LEASED else now.mono
+        return math.inf
 
 
 def ready_state(message: Message) -> State | None:

@@ -47,7 +47,7 @@ class ClaimTable:
 
     def find(self, name: bytes) -> int | None:
         """Return the number of a claim, if it is here."""
-        place = self._place(_hash(name))
+        place = self._place(claim_hash(name))
         number = self._numbers[place]
         return number - 1 if number else None
 
@@ -60,9 +60,12 @@ class ClaimTable:
 
     def put(self, name: bytes, number: int, live: int) -> None:
         """Add a claim; `live` is how many there are, so that the table grows in time."""
+        self.put_hash(claim_hash(name), number, live)
+
+    def put_hash(self, value: int, number: int, live: int) -> None:
+        """Add a claim by the hash of its name."""
         if live * 2 > self._mask:
             self._grow()
-        value = _hash(name)
         place = self._place(value)
         self._hashes[place], self._numbers[place] = value, number + 1
         if number >= len(self._ring) and len(self._ring) <= self._mask:
@@ -96,7 +99,8 @@ class ClaimTable:
         numbers[gap] = 0
 
 
-def _hash(name: bytes) -> int:
+def claim_hash(name: bytes) -> int:
+    """Return the part of a claim's name that the table finds it by."""
     return int.from_bytes(name[:8], "big")
 
 
@@ -118,13 +122,16 @@ class Claims:
         # Claims on their way to the disk, or being looked up, with the drafts that wait for the outcome.
         self.pending: dict[bytes, list[Any]] = {}
 
-    def restore(self, number: int, name: bytes, at: int) -> None:
-        """Take over a claim of an earlier life; they come in order."""
-        if self.floor == self.next:
-            self.floor = number
-        self.next = number + 1
-        self._mark(at)
-        self._table.put(name, number, self.next - self.floor)
+    def restore(self, claims: array[int]) -> None:
+        """Take over the claims of an earlier life, in order: number, hash of the name, and time of each."""
+        if not claims:
+            return
+        self.floor = claims[0]
+        for place in range(0, len(claims), 3):
+            number, value, at = claims[place : place + 3]
+            self.next = number + 1
+            self._mark(at)
+            self._table.put_hash(value, number, self.next - self.floor)
 
     @property
     def live(self) -> int:

@@ -54,6 +54,16 @@ TABLE = service_table(
         _count("shard_capacity", 4096, "Capacity of each `work` channel. Full: 429 `busy`.", high=1 << 20, unit="jobs"),
         _count("global_inflight", 8192, "Messages leased at once. Full: recv answers empty with `X-Inflight-Full: 1`."),
         Key(
+            "visibility_ms_min",
+            Kind.INT,
+            250,
+            low=250,
+            high=43_200_000,
+            unit="ms",
+            apply=Apply.RESTART,
+            help="The shortest lease anybody may ask for.",
+        ),
+        Key(
             "default_visibility",
             Kind.DURATION,
             "5s",
@@ -122,6 +132,24 @@ TABLE = service_table(
             help="The write-ahead log is checkpointed at this size at the latest.",
         ),
         Key(
+            "on_expiry",
+            Kind.MAP,
+            {},
+            item=Kind.CHOICE,
+            choices=("dlq", "drop"),
+            apply=Apply.RESTART,
+            help="What becomes of messages whose `ttl_ms` is over, by topic; `name*` is a prefix. Others are dead-lettered.",
+        ),
+        Key(
+            "retention.ready",
+            Kind.DURATION,
+            "7d",
+            low="1m",
+            zero_off=True,
+            apply=Apply.RESTART,
+            help="How long a message may wait before it is dead-lettered as `ttl`.",
+        ),
+        Key(
             "retention.dlq",
             Kind.DURATION,
             "14d",
@@ -184,7 +212,10 @@ class MailboxOptions:
     ack_memory: int = 1_000_000
     payload_bytes_max: int = 704 << 10
     lease_flush_s: float = 0.010
+    ready_retention_s: float = 7 * 86_400.0
     dlq_retention_s: float = 14 * 86_400.0
+    # Where removals of dead letters are written down; None: in the log alone.
+    audit_path: Path | None = None
     dlq_share: float = 0.5
     reprocess_rps: int = 1000
     cap_cache_ttl_s: float = 30.0
@@ -214,14 +245,20 @@ class MailboxOptions:
             rules=Rules(
                 max_attempts=number("mailbox.max_attempts"),
                 backoff=FullJitter(seconds("mailbox.backoff_base"), cap_s=seconds("mailbox.backoff_max")),
+                visibility_ms_min=number("mailbox.visibility_ms_min"),
+                on_expiry=tuple(settings.mapping("mailbox.on_expiry").items()),
             ),
-            default_visibility_ms=round(seconds("mailbox.default_visibility") * 1000),
+            default_visibility_ms=max(
+                round(seconds("mailbox.default_visibility") * 1000), number("mailbox.visibility_ms_min")
+            ),
             t_replay_s=seconds("mailbox.t_replay"),
             dedup_entries=number("mailbox.dedup_entries"),
             ack_memory=number("mailbox.ack_memory"),
             payload_bytes_max=size("mailbox.max_payload_bytes"),
             lease_flush_s=number("mailbox.lease_flush_ms") / 1000,
+            ready_retention_s=seconds("mailbox.retention.ready"),
             dlq_retention_s=seconds("mailbox.retention.dlq"),
+            audit_path=None if amnesia or directory is None else directory / "audit" / "mailbox.jsonl",
             dlq_share=settings.number("mailbox.dlq_share"),
             reprocess_rps=number("mailbox.reprocess_rps"),
             cap_cache_ttl_s=seconds("mailbox.cap_cache_ttl"),

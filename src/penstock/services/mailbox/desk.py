@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from blake3 import blake3
 
 from penstock.contracts import mailbox as m
-from penstock.contracts.mailbox_rules import ATTRS_BYTES_MAX, ATTRS_MAX, check_batch
-from penstock.kernel.deadline import Deadline
+from penstock.contracts.mailbox_rules import ATTRS_BYTES_MAX, ATTRS_MAX
 from penstock.kernel.errors import Busy, Integrity, NotFound, OverLimit, PenstockError
+from penstock.net.promise import Promise
 from penstock.services.mailbox.ids import MessageName, read_msg_id, slot_of
 from penstock.services.mailbox.jobs import (
-    ACK,
-    EXTEND,
-    NACK,
+    Bearings,
+    Bulk,
     Draft,
     RecvJob,
+    Run,
+    SendBatchJob,
     SendJob,
     Settle,
+    SettleBatchJob,
     SettleJob,
-    settle_refusal,
 )
 from penstock.services.mailbox.shard import Want
 from penstock.services.mailbox.topics import Topic
@@ -30,20 +30,12 @@ from penstock.services.mailbox.topics import Topic
 if TYPE_CHECKING:
     from penstock.services.mailbox.mailroom import Mailroom
 
-_KINDS = {m.Ack: ACK, m.Nack: NACK, m.Extend: EXTEND}
+D = TypeVar("D", Draft, Run)
+Refused = Mapping[int, PenstockError]
+
+# An answer to recv holds no more payload than this, or one message.
+ANSWER_BYTES_MAX: Final = 4 << 20
 _DRAINING = "The mailbox is draining."
-
-
-class Bearings:
-    """What travels with a request beside its value."""
-
-    __slots__ = ("corr_id", "deadline", "strict")
-
-    def __init__(self, corr_id: str = "", deadline: Deadline | None = None, *, strict: bool = False) -> None:
-        """`strict` makes a duplicate send a 409."""
-        self.corr_id = corr_id
-        self.deadline = deadline
-        self.strict = strict
 
 
 class Desk:
@@ -56,8 +48,8 @@ class Desk:
 
     # --- send
 
-    def draft(self, send: m.Send, corr_id: str) -> Draft:
-        """Check one message and place it; raises what is wrong with it."""
+    def _check(self, send: m.Send) -> bytes:
+        """Raise what is wrong with a message; returns the digest of its payload."""
         payload = send.payload
         if len(payload) > self._payload_bytes_max:
             raise OverLimit(f"The payload is above {self._payload_bytes_max} bytes.", limit="payload_bytes")
@@ -67,48 +59,61 @@ class Desk:
         if send.payload_hash is not None and send.payload_hash[3:] != digest.hex():
             self._room.integrity["payload_hash"].value += 1
             raise Integrity("The payload does not match its payload_hash.", reason="payload_hash")
-        if send.key is not None:
-            slot = slot_of(send.topic, send.key)
-        else:
-            topic = self._room.books.topics.get(send.topic)
-            slot = slot_of(send.topic, None) if topic is None else topic.slot
-        return Draft(send, slot, digest, corr_id)
+        return digest
 
-    def send(self, send: m.Send, bearings: Bearings) -> asyncio.Future[m.Sent]:
-        """Store one message; the future holds when it is durable."""
-        self.check_intake()
-        draft = self.draft(send, bearings.corr_id)
-        draft.strict = bearings.strict
-        job = SendJob([draft], None, bearings.deadline, bearings.corr_id)
-        self._room.worker_of(draft.slot).offer(job)
-        return job.reply
+    def _slot(self, send: m.Send) -> int:
+        topic = self._room.books.topics.get(send.topic) if send.key is None else None
+        return slot_of(send.topic, send.key) if topic is None else topic.slot
 
-    def send_batch(self, batch: Sequence[m.Send], bearings: Bearings) -> list[SendJob]:
-        """Store many, each on its own: one job a worker, and all of them write into the same results."""
+    def send(self, send: m.Send, bearings: Bearings) -> Promise:
+        """Store one message; the promise is kept when it is durable."""
         self.check_intake()
-        check_batch(tuple(batch))
-        results: list[Any] = [None] * len(batch)
-        groups: dict[int, list[Draft]] = {}
+        job = SendJob(send, self._slot(send), self._check(send), bearings)
+        self._room.worker_of(job.slot).offer(job)
+        return job.promise
+
+    def send_batch(self, batch: Sequence[m.Send], bearings: Bearings, refused: Refused) -> Bulk:
+        """Store many, each on its own but those refused already: one job a worker, and one answer for all."""
+        self.check_intake()
+        bulk = Bulk(len(batch), bearings.form)
+        groups: dict[int, list[Draft | Run]] = {}
+        run: Run | None = None
         for place, send in enumerate(batch):
             try:
-                draft = self.draft(send, bearings.corr_id)
+                if place in refused:
+                    raise refused[place]
+                digest = self._check(send)
             except PenstockError as error:
-                results[place] = m.SendResult(code=error.code, detail=error.detail)
+                bulk.put(place, bearings.form.refused_send(error))
                 continue
-            draft.place, draft.strict = place, bearings.strict
-            groups.setdefault(self._room.worker_of(draft.slot).index, []).append(draft)
-        return [self._offer_group(index, drafts, results, bearings) for index, drafts in groups.items()] or [
-            _answered(results, bearings)
-        ]
+            if send.idem_key is not None or send.key is not None or send.delay_ms:
+                run = None
+                self._group(groups, self._draft(send, digest, bulk, bearings)).place = place
+                continue
+            if run is None or run.topic != send.topic:
+                run = self._group(groups, Run(send.topic, self._slot(send), bulk, bearings))
+            run.sends.append(send)
+            run.sums.append(digest)
+            run.places.append(place)
+        self._offer_all(groups, bulk, bearings)
+        return bulk
 
-    def _offer_group(self, index: int, drafts: list[Draft], results: list[Any], bearings: Bearings) -> SendJob:
-        job = SendJob(drafts, results, bearings.deadline, bearings.corr_id)
-        try:
-            self._room.workers[index].offer(job)
-        except PenstockError as error:
-            for draft in drafts:
-                job.refuse(draft, error)
-        return job
+    def _draft(self, send: m.Send, digest: bytes, bulk: Bulk, bearings: Bearings) -> Draft:
+        draft = Draft(send, self._slot(send), digest, bearings)
+        draft.bulk = bulk
+        return draft
+
+    def _group(self, groups: dict[int, list[Draft | Run]], part: D) -> D:
+        groups.setdefault(self._room.worker_of(part.slot).index, []).append(part)
+        return part
+
+    def _offer_all(self, groups: dict[int, list[Draft | Run]], bulk: Bulk, bearings: Bearings) -> None:
+        for index, parts in groups.items():
+            try:
+                self._room.workers[index].offer(SendBatchJob(parts, bulk, bearings))
+            except PenstockError as error:
+                for part in parts:
+                    part.refuse(error)
 
     def check_intake(self) -> None:
         """Refuse new sends and receives while draining or being cut into other shards."""
@@ -123,9 +128,11 @@ class Desk:
         """Ask the shards of a topic for messages."""
         self.check_intake()
         room = self._room
+        room.options.rules.check_visibility(recv.visibility_ms)
         topic = room.books.topic(recv.topic)
-        want = Want(recv.max_messages, recv.visibility_ms, recv.max_bytes, owner)
-        job = RecvJob(want, topic, recv.wait_ms, bearings.deadline, bearings.corr_id)
+        bytes_max = min(recv.max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
+        want = Want(recv.max_messages, recv.visibility_ms, bytes_max, owner)
+        job = RecvJob(want, topic, recv.wait_ms, bearings)
         job.path = self._path(topic)
         room.workers[job.path[-1] % len(room.workers)].offer(job)
         return job
@@ -144,42 +151,35 @@ class Desk:
 
     # --- settlements
 
-    def settle(self, value: m.Settlement, bearings: Bearings) -> asyncio.Future[Any]:
+    def settle(self, value: m.Settlement, bearings: Bearings) -> Promise:
         """Ack, nack or extend one message."""
-        item = Settle(_KINDS[type(value)], value, _name(value.msg_id))
-        job = SettleJob([item], None, bearings.deadline, bearings.corr_id)
-        self._hand_over(item.name.slot, job)
-        return job.reply
+        job = SettleJob(value, _name(value.msg_id), bearings)
+        self._hand_over(job.name.slot, job)
+        return job.promise
 
-    def settle_batch(self, values: Sequence[m.Settlement], bearings: Bearings) -> list[SettleJob]:
-        """Settle many, each on its own."""
-        check_batch(tuple(values))
-        results: list[Any] = [None] * len(values)
+    def settle_batch(self, values: Sequence[m.Settlement], bearings: Bearings, refused: Refused) -> Bulk:
+        """Settle many, each on its own but those refused already."""
+        bulk = Bulk(len(values), bearings.form)
         groups: dict[int, list[Settle]] = {}
         for place, value in enumerate(values):
             try:
-                item = Settle(_KINDS[type(value)], value, _name(value.msg_id))
+                if place in refused:
+                    raise refused[place]
+                item = Settle(value, _name(value.msg_id), place)
             except PenstockError as error:
-                results[place] = settle_refusal(error)
+                bulk.put(place, bearings.form.refused_settle(error))
                 continue
-            item.place = place
             groups.setdefault(self._room.worker_of(item.name.slot).index, []).append(item)
-        jobs = []
         for items in groups.values():
-            job = SettleJob(items, results, bearings.deadline, bearings.corr_id)
+            job = SettleBatchJob(items, bulk, bearings)
             try:
                 self._hand_over(items[0].name.slot, job)
             except PenstockError as error:
                 for item in items:
-                    job.refuse(item, error)
-            jobs.append(job)
-        if not jobs:
-            empty = SettleJob([], results, bearings.deadline, bearings.corr_id)
-            empty.done(results)
-            jobs.append(empty)
-        return jobs
+                    item.refuse(error)
+        return bulk
 
-    def _hand_over(self, slot: int, job: SettleJob) -> None:
+    def _hand_over(self, slot: int, job: SettleJob | SettleBatchJob) -> None:
         self._room.check_ready()
         if self._room.switching:
             raise Busy("The shards are being rebound.", queue="work")
@@ -192,12 +192,6 @@ class Desk:
             return None
         message = self._room.shard_of(name.slot).messages.get(name.seq)
         return None if message is None else message.lane.topic.name
-
-
-def _answered(results: list[Any], bearings: Bearings) -> SendJob:
-    job = SendJob([], results, bearings.deadline, bearings.corr_id)
-    job.done(results)
-    return job
 
 
 def _check_attrs(attrs: dict[str, str]) -> None:

@@ -28,30 +28,32 @@ class Deliveries:
         """Answer at once when every payload is in RAM."""
         if len(job.got) > 1:
             job.got.sort(key=_seq)
-        cache = self._room.books.cache
-        rows = {message.seq: cache.get(message.seq) for message, _ in job.got}
-        missing = [seq for seq, row in rows.items() if row is None]
-        if missing:
-            self._spawn(self._deliver_later(job, rows, missing))
+        cached = self._room.books.cache.get
+        rows = [cached(message.seq) for message, _ in job.got]
+        here = [row for row in rows if row is not None]
+        if len(here) == len(rows):
+            self._answer(job, here, now)
         else:
-            self._answer(job, rows, now)
+            self._spawn(self._deliver_later(job, rows))
 
-    async def _deliver_later(self, job: RecvJob, rows: dict[int, Row | None], missing: list[int]) -> None:
+    async def _deliver_later(self, job: RecvJob, rows: list[Row | None]) -> None:
         room = self._room
+        missing = [message.seq for (message, _), row in zip(job.got, rows, strict=True) if row is None]
         try:
-            rows.update(await room.ask(room.engine.rows, missing))
+            found = await room.ask(room.engine.rows, missing)
         except PenstockError as error:
             self._undo(job)
             job.fail(error)
             return
         now = room.now()
         slot = job.got[0][0].slot
-        for message, gen in job.got:
-            if rows.get(message.seq) is None:
+        rows = [row or found.get(message.seq) for (message, _), row in zip(job.got, rows, strict=True)]
+        for (message, gen), row in zip(job.got, rows, strict=True):
+            if row is None:
                 room.shard_of(message.slot).spoiled(message, gen, now, room.writer.batch)
-        job.got = [(message, gen) for message, gen in job.got if rows.get(message.seq) is not None]
+        job.got = [leased for leased, row in zip(job.got, rows, strict=True) if row is not None]
         if job.got:
-            self._answer(job, rows, now)
+            self._answer(job, [row for row in rows if row is not None], now)
         else:
             self._ask_again(job, slot)
         room.look_after_all()
@@ -64,15 +66,12 @@ class Deliveries:
         except PenstockError as error:
             job.fail(error)
 
-    def _answer(self, job: RecvJob, rows: dict[int, Row | None], now: Now) -> None:
-        if job.reply.done():
+    def _answer(self, job: RecvJob, rows: list[Row], now: Now) -> None:
+        if job.promise.done:
             self._undo(job)
             return
-        room = self._room
-        count = len(room.shards)
-        envelopes = [
-            _envelope(message, row, now, count) for message, _ in job.got if (row := rows[message.seq]) is not None
-        ]
+        shards = len(self._room.shards)
+        envelopes = [_envelope(message, row, now, shards) for (message, _), row in zip(job.got, rows, strict=True)]
         job.topic.recvs += len(envelopes)
         job.deliver(m.Received(tuple(envelopes)))
 
@@ -86,21 +85,10 @@ def _seq(leased: tuple[Message, int]) -> int:
 
 
 def _envelope(message: Message, row: Row, now: Now, shards: int) -> m.Envelope:
-    topic = message.lane.topic.name
+    """Write down a lease; by position, in the order of the contract, because this is done for every message."""
+    topic, address = message.lane.topic, row.address
+    chain = row.chain(topic.name, topic.chain_start, address)
     return m.Envelope(
-        msg_id=row.msg_id,
-        receipt=message.receipt,
-        topic=topic,
-        ts=row.ts,
-        payload=row.payload,
-        attrs=row.attrs,
-        corr_id=row.corr_id,
-        shard=row.slot % shards,
-        attempt=message.attempts,
-        visible_until=now.wall_of(message.until),
-        payload_hash=row.address,
-        hash_chain=row.chain(topic),
-        key=row.key,
-        idem_key=row.idem_key,
-        redriven_from=row.redriven_from,
-    )
+        row.msg_id, message.receipt, topic.name, row.ts, row.payload, row.attrs, row.corr_id, row.slot % shards, message.attempts,
+        now.wall + round(message.until - now.mono), address, chain, row.key, row.idem_key, row.redriven_from,
+    )  # fmt: skip

@@ -26,8 +26,7 @@ _TAG_BYTES: Final = 8
 _RECEIPT_CHARS: Final = 36
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
-_MARKS: Final = 7 << 76 | 2 << 62
-_MARKS_MASK: Final = 15 << 76 | 3 << 62
+_MSG_ID_CHARS: Final = 36
 _LOW: Final = (1 << 62) - 1
 
 
@@ -49,23 +48,26 @@ def slot_of(topic: str, key: str | None) -> int:
 def make_msg_id(ts: int, seq: int, slot: int, nonce: int) -> str:
     """Write a UUIDv7 that sorts by time, then by seq."""
     bits = seq << 28 | slot << 16 | nonce
-    digits = _HALVES.pack(ts << 16 | 0x7000 | bits >> 62, 2 << 62 | bits & _LOW).hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    # The older way to format, because it is the faster one and this is done for every message.
+    return "%08x-%04x-7%03x-%04x-%012x" % (  # noqa: UP031
+        ts >> 16, ts & 0xFFFF, bits >> 62, 0x8000 | bits >> 48 & 0x3FFF, bits & 0xFFFFFFFFFFFF,
+    )  # fmt: skip
 
 
 def read_msg_id(text: str) -> MessageName | None:
-    """Read a msg_id; None when it cannot be one of ours."""
-    if len(text) != 36 or text[8] != "-" or not text.isascii():
-        return None
+    """Read a msg_id; None when it cannot be one of ours, letter for letter."""
+    digits = text.replace("-", "")
     try:
-        value = int(text.replace("-", ""), 16)
+        raw = bytes.fromhex(digits)
     except ValueError:
         return None
-    if value & _MARKS_MASK != _MARKS:
+    if len(raw) != _HALVES.size or len(text) != _MSG_ID_CHARS or text[8:24:5] != "----" or raw.hex() != digits:
         return None
-    bits = (value >> 64 & 0xFFF) << 62 | value & _LOW
-    name = MessageName(value >> 80, bits >> 28, bits >> 16 & SLOTS - 1, bits & NONCE_MAX)
-    return name if make_msg_id(*name) == text else None
+    high, low = _HALVES.unpack(raw)
+    if high & 0xF000 != 0x7000 or low >> 62 != 2:
+        return None
+    bits = (high & 0xFFF) << 62 | low & _LOW
+    return MessageName(high >> 16, bits >> 28, bits >> 16 & SLOTS - 1, bits & NONCE_MAX)
 
 
 class Receipts:

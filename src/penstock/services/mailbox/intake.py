@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Busy, Conflict, PenstockError
 from penstock.services.mailbox.books import Now
 from penstock.services.mailbox.claims import claim_name, content_sum
 from penstock.services.mailbox.ids import make_msg_id
-from penstock.services.mailbox.jobs import Draft, SendJob
+from penstock.services.mailbox.jobs import Draft, Run, SendBatchJob, SendJob
 from penstock.services.mailbox.rows import KIND_DELAYED, Claim, Row, State
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.topics import Topic
 
-NOTHING: Final[list[Any]] = []
+Incoming = SendJob | Draft
 
 
 class Intake:
@@ -29,28 +29,79 @@ class Intake:
         self._spawn = spawn
 
     def send(self, job: SendJob, now: Now) -> None:
-        """Store the messages of a job, each on its own."""
-        before = len(self._room.writer.batch.rows)
-        for draft in job.value:
-            self._send_one(draft, now)
-        # The drafts hold the job: without this every job would be a cycle, and wait for the garbage collector.
-        job.value = NOTHING
-        if len(self._room.writer.batch.rows) > before:
-            self._room.writer.batch.unsent.append(job.fail)
+        """Store the message of a job."""
+        batch = self._room.writer.batch
+        before = len(batch.rows)
+        self._send_one(job, now)
+        if len(batch.rows) > before:
+            batch.unsent.append(job.fail)
 
-    def _send_one(self, draft: Draft, now: Now) -> None:
+    def send_batch(self, job: SendBatchJob, now: Now) -> None:
+        """Store the messages of a job, each on its own."""
+        batch = self._room.writer.batch
+        before = len(batch.rows)
+        for part in job.value:
+            if isinstance(part, Run):
+                self._send_run(part, now)
+            else:
+                self._send_one(part, now)
+        if len(batch.rows) > before:
+            batch.unsent.append(job.fail)
+
+    def _send_run(self, run: Run, now: Now) -> None:
+        """Store a run in one go, if there is room for all of it."""
+        room = self._room
+        books, batch = room.books, room.writer.batch
+        size = sum(len(send.payload) for send in run.sends)
+        if not books.take_rooms(len(run.sends), size):
+            for draft in run.drafts():
+                self._send_one(draft, now)
+            return
+        topic = self._topic(run.topic)
+        topic.incoming += len(run.sends)
+        number, slot, corr_id, wall, random = topic.id, run.slot, run.bearings.corr_id, now.wall, room.rng.random
+        rows: list[Row] = []
+        for seq, (send, total) in enumerate(zip(run.sends, run.sums, strict=True), books.seq + 1):
+            nonce = int(random() * 65536)
+            row = Row(
+                seq=seq, slot=slot, topic=number, key=None, ts=wall, nonce=nonce, corr_id=corr_id, idem_key=None,
+                expires=None if send.ttl_ms is None else wall + send.ttl_ms, attrs=send.attrs, payload_hash=total,
+                payload=send.payload, name=make_msg_id(wall, seq, slot, nonce),
+            )  # fmt: skip
+            rows.append(row)
+        books.seq += len(rows)
+        batch.rows += rows
+        batch.bytes += size
+        batch.stored.append((self._run_stored, (run, rows)))
+
+    def _run_stored(self, done: tuple[Run, list[Row]]) -> None:
+        run, rows = done
+        shards = self._room.shards
+        shard = run.slot % len(shards)
+        shards[shard].run_stored(rows)
+        run.answer([row.name for row in rows], shard)
+
+    def _topic(self, name: str) -> Topic:
+        """Return a topic that is about to get a message: at its first one it gets a number."""
+        books = self._room.books
+        topic = books.topics.get(name) or books.topic(name)
+        if not topic.id:
+            self._room.writer.batch.topics.append((books.number(topic), topic.name))
+        return topic
+
+    def _send_one(self, draft: Incoming, now: Now) -> None:
         try:
             # A redriven message is a new one: its idem_key was spent by the first.
-            unclaimed = draft.send.idem_key is None or draft.redrive is not None
-            if unclaimed or self._claim(draft, draft.send.idem_key or "", now):
+            unclaimed = draft.value.idem_key is None or draft.redrive is not None
+            if unclaimed or self._claim(draft, draft.value.idem_key or "", now):
                 self._store(draft, now)
         except PenstockError as error:
-            draft.job.refuse(draft, error)
+            draft.refuse(error)
 
-    def _claim(self, draft: Draft, idem_key: str, now: Now) -> bool:
+    def _claim(self, draft: Incoming, idem_key: str, now: Now) -> bool:
         """Claim the idem_key; False when the outcome of an earlier claim has to be waited for."""
         claims = self._room.claims
-        name = draft.name = claim_name(draft.send.topic, idem_key)
+        name = draft.name = claim_name(draft.value.topic, idem_key)
         waiting = claims.pending.get(name)
         if waiting is not None:
             waiting.append(draft)
@@ -64,7 +115,7 @@ class Intake:
             raise Busy("Too many idem_keys are remembered.", limit="dedup")
         return True
 
-    async def _look_up(self, draft: Draft, number: int) -> None:
+    async def _look_up(self, draft: Incoming, number: int) -> None:
         """Judge a draft by the claim that the disk holds."""
         room = self._room
         claim: Claim | None = None
@@ -72,9 +123,9 @@ class Intake:
             claim = await room.ask(room.engine.claim, number)
         except PenstockError as error:
             for each in (draft, *room.claims.pending.pop(draft.name, ())):
-                each.job.refuse(each, error)
+                each.refuse(error)
             return
-        drafts = (draft, *room.claims.pending.pop(draft.name, ()))
+        drafts: tuple[Incoming, ...] = (draft, *room.claims.pending.pop(draft.name, ()))
         now = room.now()
         if claim is not None and room.claims.is_good(claim, draft.name, now):
             for each in drafts:
@@ -83,86 +134,88 @@ class Intake:
         room.claims.lapse(draft.name)
         for each in drafts:
             self._send_one(each, now)
-            room.writer.batch.unsent.append(each.job.fail)
+            room.writer.batch.unsent.append(each.fail)
         room.look_after_all()
 
-    def _repeat(self, draft: Draft, claim: Claim) -> None:
+    def _repeat(self, draft: Incoming, claim: Claim) -> None:
         """Answer a send whose idem_key is taken."""
-        if content_sum(draft.send, draft.payload_hash) != claim.content:
-            fault = Conflict("The idem_key was used for another message.", msg_id=claim.msg_id)
-            draft.job.refuse(draft, fault)
+        if content_sum(draft.value, draft.payload_hash) != claim.content:
+            draft.refuse(Conflict("The idem_key was used for another message.", msg_id=claim.msg_id))
         elif draft.strict:
-            draft.job.refuse(draft, Conflict("This message was sent before.", msg_id=claim.msg_id, duplicate=True))
+            draft.refuse(Conflict("This message was sent before.", msg_id=claim.msg_id, duplicate=True))
         else:
-            shard = claim.slot % len(self._room.shards)
-            draft.job.answer(draft, m.Sent(claim.msg_id, True, shard))
+            draft.answer(claim.msg_id, claim.slot % len(self._room.shards), duplicate=True)
 
-    def _store(self, draft: Draft, now: Now) -> None:
-        room, send = self._room, draft.send
+    def _store(self, draft: Incoming, now: Now) -> None:
+        room, send = self._room, draft.value
         books, batch = room.books, room.writer.batch
         size = len(send.payload)
         if draft.redrive is None:
             books.take_room(size)
-        topic = books.topics.get(send.topic) or books.topic(send.topic)
-        if not topic.id:
-            batch.topics.append((books.number(topic), topic.name))
+        topic = self._topic(send.topic)
         topic.incoming += 1
+        books.seq = seq = books.seq + 1
+        nonce = int(room.rng.random() * 65536)
+        msg_id = make_msg_id(now.wall, seq, draft.slot, nonce)
         row = Row(
-            seq=books.next_seq(),
+            seq=seq,
             slot=draft.slot,
             topic=topic.id,
             key=send.key,
             ts=now.wall,
             expires=None if send.ttl_ms is None else now.wall + send.ttl_ms,
-            nonce=int(room.rng.random() * 65536),
+            nonce=nonce,
             corr_id=draft.corr_id,
             idem_key=send.idem_key,
             attrs=send.attrs,
             payload_hash=draft.payload_hash,
             payload=send.payload,
             redriven_from=None if draft.redrive is None else draft.redrive[0].msg_id,
+            name=msg_id,
         )
         batch.insert(row)
         if draft.redrive is not None:
             dead = draft.redrive[0]
             batch.redriven[row.seq] = dead.seq
-            batch.after.append((room.redriven, (row, dead.topic, size)))
+            batch.stored.append((room.redriven, (row, dead.topic, size)))
         until = 0.0
         if send.delay_ms:
             until = now.mono + send.delay_ms
             batch.states[row.seq] = State(row.seq, KIND_DELAYED, now.wall + send.delay_ms, 0, 0, (), send.delay_ms)
-        shard = draft.slot % len(room.shards)
-        batch.after.append((room.shards[shard].stored, (row, until)))
-        sent = m.Sent(make_msg_id(row.ts, row.seq, row.slot, row.nonce), False, shard)
         if draft.name:
-            self._make_claim(draft, row, sent.msg_id)
-        batch.after.append((_sent, (row, draft, sent)))
+            self._make_claim(draft, row)
+        batch.stored.append((self._stored, (row, until, draft)))
 
-    def _make_claim(self, draft: Draft, row: Row, msg_id: str) -> None:
+    def _stored(self, done: tuple[Row, float, Incoming]) -> None:
+        """Let a message whose commit is done be delivered, and answer its sender."""
+        row, until, draft = done
+        shards = self._room.shards
+        shard = row.slot % len(shards)
+        shards[shard].stored(row, until)
+        if until and self._room.on_deadline is not None:
+            self._room.on_deadline(until)
+        draft.answer(row.name, shard)
+
+    def _make_claim(self, draft: Incoming, row: Row) -> None:
         """Claim the idem_key in the message's own commit; who comes meanwhile shares its fate."""
         room = self._room
         claims, batch = room.claims, room.writer.batch
-        waiting: list[Draft] = []
+        waiting: list[Incoming] = []
         claims.pending[draft.name] = waiting
         number = claims.number(Now(0.0, row.ts))
-        content = content_sum(draft.send, draft.payload_hash)
-        claim = Claim(number, draft.name, content, msg_id, row.slot, row.ts)
+        content = content_sum(draft.value, draft.payload_hash)
+        claim = Claim(number, draft.name, content, row.name, row.slot, row.ts)
         batch.claims.append(claim)
-        batch.after.append((self._claimed, (row, claim)))
+        batch.stored.append((self._claimed, claim))
         batch.failed.append(partial(_refuse_all, waiting))
 
-    def _claimed(self, made: tuple[Row, Claim]) -> None:
-        claims, claim = self._room.claims, made[1]
+    def _claimed(self, claim: Claim) -> None:
+        claims = self._room.claims
         claims.made(claim)
         for draft in claims.pending.pop(claim.name, ()):
             self._repeat(draft, claim)
 
 
-def _refuse_all(drafts: list[Draft], error: PenstockError) -> None:
+def _refuse_all(drafts: list[Incoming], error: PenstockError) -> None:
     for draft in drafts:
-        draft.job.refuse(draft, error)
-
-
-def _sent(done: tuple[Row, Draft, m.Sent]) -> None:
-    _, draft, sent = done
-    draft.job.answer(draft, sent)
+        draft.refuse(error)

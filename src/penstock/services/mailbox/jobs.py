@@ -1,171 +1,348 @@
-"""What crosses the `work` channel: sends, receives, settlements and the operator's commands, each with its reply."""
+"""What crosses the `work` channel: sends, receives, settlements and the operator's commands, each with its answer.
+
+An answer is a promise: whoever waits is told in the very step that brings it. What serves one message and what serves a
+batch are two kinds of job with the same words, because nearly all jobs serve one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import Deadline
-from penstock.kernel.errors import PenstockError
+from penstock.kernel.errors import PenstockError, forget_where
 from penstock.kernel.worker import Job
+from penstock.net.promise import Promise
+from penstock.services.mailbox.forms import VALUES, Form
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.rows import Dead, Row
 from penstock.services.mailbox.shard import Want
 from penstock.services.mailbox.topics import Message, Topic
 
-ACK: Final = 0
-NACK: Final = 1
-EXTEND: Final = 2
+V = TypeVar("V")
+
+
+ACKED: Final = m.Acked()
+
+
+class Bearings:
+    """What travels with a request beside its value."""
+
+    __slots__ = ("corr_id", "deadline", "form", "strict")
+
+    def __init__(
+        self, corr_id: str = "", deadline: Deadline | None = None, form: Form = VALUES, *, strict: bool = False
+    ) -> None:
+        """`form` says how answers are written; `strict` makes a duplicate send a 409."""
+        self.corr_id = corr_id
+        self.deadline = deadline
+        self.form = form
+        self.strict = strict
+
+
+class Asked(Job[V, Any], Generic[V]):
+    """A job that is answered through a promise; no future is made unless somebody awaits it."""
+
+    __slots__ = ("form", "promise")
+
+    def __init__(self, value: V, promise: Promise, bearings: Bearings) -> None:
+        """Take the request's bearings; the jobs of one batch share its promise."""
+        self.value = value
+        self.deadline = bearings.deadline
+        self.corr_id = bearings.corr_id
+        self.taken = False
+        self.form = bearings.form
+        self.promise = promise
+
+    def take(self) -> bool:
+        """Claim the job for a worker; False when its sender withdrew it first."""
+        if self.promise.done:
+            return False
+        self.taken = True
+        return True
+
+    def withdraw(self) -> bool:
+        """Take the job back because nobody waits any more; False once a worker has it."""
+        if self.taken or self.promise.done:
+            return False
+        self.promise.cancel()
+        return True
+
+    def done(self, result: object) -> None:
+        """Answer; an answer nobody waits for any more is dropped."""
+        self.promise.resolve(result)
+
+    def fail(self, error: PenstockError) -> None:
+        """Answer with an error."""
+        self.promise.resolve(forget_where(error))
+
+
+async def kept(promise: Promise) -> Any:  # noqa: ANN401 - typed by its caller
+    """Wait for an answer and raise it if it is an error. Who stops waiting withdraws what nobody has taken yet."""
+    if not promise.done:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        promise.follow(partial(_wake, future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            promise.cancel()
+            raise
+    if isinstance(promise.result, PenstockError):
+        raise promise.result
+    return promise.result
+
+
+def _wake(future: asyncio.Future[None], _result: object) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Bulk(Promise):
+    """The answer to a batch: complete when every item has its result, in its place."""
+
+    __slots__ = ("_form", "left", "results")
+
+    def __init__(self, count: int, form: Form) -> None:
+        """Wait for so many results."""
+        super().__init__()
+        self._form = form
+        self.left = count
+        self.results: list[Any] = [None] * count
+        if not count:
+            self.resolve(form.many(()))
+
+    def put(self, place: int, result: object) -> None:
+        """Take the result of one item; the last one completes the answer."""
+        self.results[place] = result
+        self.ended(1)
+
+    def ended(self, count: int) -> None:
+        """Note that so many results were put in their places."""
+        self.left -= count
+        if not self.left:
+            self.resolve(self._form.many(self.results))
+
+
+class SendJob(Asked[m.Send]):
+    """One message on its way in."""
+
+    __slots__ = ("name", "payload_hash", "slot", "strict")
+
+    # Only drafts are redriven.
+    redrive = None
+
+    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: Bearings) -> None:
+        """Hold what was checked."""
+        super().__init__(send, Promise(), bearings)
+        self.slot = slot
+        self.payload_hash = payload_hash
+        # A duplicate is a 409 instead of an answer with a flag.
+        self.strict = bearings.strict
+        self.name = b""
+
+    def answer(self, msg_id: str, shard: int, *, duplicate: bool = False) -> None:
+        """Say where the message is."""
+        self.promise.resolve(self.form.sent(msg_id, duplicate, shard))
+
+    def refuse(self, error: PenstockError) -> None:
+        """Say why it is not stored."""
+        self.promise.resolve(forget_where(error))
 
 
 class Draft:
-    """One message on its way in, and where its answer goes."""
+    """One message of a batch on its way in, and where its answer goes."""
 
-    __slots__ = ("corr_id", "job", "name", "payload_hash", "place", "redrive", "send", "slot", "strict", "topic")
+    __slots__ = ("bulk", "corr_id", "form", "name", "payload_hash", "place", "redrive", "slot", "strict", "value")
 
-    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, corr_id: str) -> None:
-        """Hold what was checked; topic and job are set when it is handed over."""
-        self.send = send
+    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: Bearings) -> None:
+        """Hold what was checked; its place in the answer is set when it is handed over."""
+        self.value = send
         self.slot = slot
         self.payload_hash = payload_hash
-        self.corr_id = corr_id
-        # A duplicate is a 409 instead of an answer with a flag.
-        self.strict = False
-        self.topic: Topic
-        self.job: SendJob
+        self.corr_id = bearings.corr_id
+        self.form = bearings.form
+        self.strict = bearings.strict
+        self.bulk: Bulk
         self.place = 0
         self.name = b""
         # The dead letter that this message takes the place of, in the same commit.
         self.redrive: tuple[Row, Dead] | None = None
 
+    def answer(self, msg_id: str, shard: int, *, duplicate: bool = False) -> None:
+        """Say where the message is."""
+        self.bulk.put(self.place, self.form.sent_item(msg_id, duplicate, shard))
 
-class SendJob(Job[list[Draft], Any]):
-    """One or many messages for one worker."""
+    def refuse(self, error: PenstockError) -> None:
+        """Say why it is not stored; the others of its batch are not touched."""
+        self.bulk.put(self.place, self.form.refused_send(error))
 
-    __slots__ = ("left", "results")
-
-    def __init__(self, drafts: list[Draft], results: list[Any] | None, deadline: Deadline | None, corr_id: str) -> None:
-        """With `results` every message is answered in its place; without, the one message is the answer."""
-        super().__init__(drafts, deadline=deadline, corr_id=corr_id)
-        self.results = results
-        self.left = len(drafts)
-        for draft in drafts:
-            draft.job = self
-
-    def answer(self, draft: Draft, sent: m.Sent) -> None:
-        """Answer one message."""
-        if self.results is None:
-            self.done(sent)
-        else:
-            self.results[draft.place] = m.SendResult(msg_id=sent.msg_id, duplicate=sent.duplicate, shard=sent.shard)
-            self._count()
-
-    def refuse(self, draft: Draft, error: PenstockError) -> None:
-        """Refuse one message; the others of its batch are not touched."""
-        if self.results is None:
-            self.fail(error)
-        else:
-            self.results[draft.place] = m.SendResult(code=error.code, detail=error.detail)
-            self._count()
-
-    def _count(self) -> None:
-        self.left -= 1
-        if not self.left:
-            self.done(self.results)
+    def fail(self, error: PenstockError) -> None:
+        """Answer the whole batch with an error: what became of it nobody knows."""
+        self.bulk.resolve(forget_where(error))
 
 
-class RecvJob(Job[Want, Any]):
-    """A receiver that goes from shard to shard of its topic, and may then wait."""
+class Run:
+    """Messages of a batch that follow each other, of one topic and with nothing special: stored and answered together."""
 
-    __slots__ = ("got", "path", "render", "topic", "wait_ms")
+    __slots__ = ("bearings", "bulk", "places", "sends", "slot", "sums", "topic")
 
-    def __init__(self, want: Want, topic: Topic, wait_ms: int, deadline: Deadline | None, corr_id: str) -> None:
-        """Ask a topic; `path` names the shards still to be asked."""
-        super().__init__(want, deadline=deadline, corr_id=corr_id)
+    def __init__(self, topic: str, slot: int, bulk: Bulk, bearings: Bearings) -> None:
+        """Start empty."""
         self.topic = topic
-        self.wait_ms = wait_ms
-        self.path: list[int] = []
-        self.got: list[tuple[Message, int]] = []
-        self.render: Callable[[m.Received], Any] | None = None
+        self.slot = slot
+        self.bulk = bulk
+        self.bearings = bearings
+        self.sends: list[m.Send] = []
+        self.sums: list[bytes] = []
+        self.places: list[int] = []
 
-    def deliver(self, received: m.Received) -> None:
-        """Answer with what was leased."""
-        self.done(received if self.render is None else self.render(received))
+    def answer(self, names: list[str], shard: int) -> None:
+        """Say where the messages are."""
+        results, sent = self.bulk.results, self.bearings.form.sent_item
+        for place, name in zip(self.places, names, strict=True):
+            results[place] = sent(name, False, shard)
+        self.bulk.ended(len(names))
 
+    def refuse(self, error: PenstockError) -> None:
+        """Say why none of them is stored."""
+        for place in self.places:
+            self.bulk.put(place, self.bearings.form.refused_send(error))
 
-class Settle:
-    """One settlement, and where its answer goes."""
-
-    __slots__ = ("job", "kind", "name", "place", "value")
-
-    def __init__(self, kind: int, value: m.Settlement, name: MessageName) -> None:
-        """Name the message by what its msg_id says."""
-        self.kind = kind
-        self.value: Any = value
-        self.name = name
-        self.job: SettleJob
-        self.place = 0
-
-
-class SettleJob(Job[list[Settle], Any]):
-    """One or many settlements for one worker."""
-
-    __slots__ = ("left", "results")
-
-    def __init__(self, items: list[Settle], results: list[Any] | None, deadline: Deadline | None, corr_id: str) -> None:
-        """With `results` every item is answered in its place; without, the one item is the answer."""
-        super().__init__(items, deadline=deadline, corr_id=corr_id)
-        self.results = results
-        self.left = len(items)
-        for item in items:
-            item.job = self
-
-    def answer(self, item: Settle, value: m.Acked | m.Nacked | m.Extended) -> None:
-        """Answer one settlement."""
-        if self.results is None:
-            self.done(value)
-        else:
-            self.results[item.place] = settle_result(value)
-            self._count()
-
-    def refuse(self, item: Settle, error: PenstockError) -> None:
-        """Refuse one settlement; the others of its batch are not touched."""
-        if self.results is None:
-            self.fail(error)
-        else:
-            self.results[item.place] = settle_refusal(error)
-            self._count()
-
-    def _count(self) -> None:
-        self.left -= 1
-        if not self.left:
-            self.done(self.results)
+    def drafts(self) -> list[Draft]:
+        """Take the run apart: each message on its own."""
+        drafts = []
+        for send, total, place in zip(self.sends, self.sums, self.places, strict=True):
+            draft = Draft(send, self.slot, total, self.bearings)
+            draft.bulk, draft.place = self.bulk, place
+            drafts.append(draft)
+        return drafts
 
 
-class PurgeJob(Job[list[Row], int]):
-    """Messages of one slice of a purge that belong to one worker."""
+class SendBatchJob(Asked[list[Draft | Run]]):
+    """Messages of one batch for one worker, in order."""
 
     __slots__ = ()
 
 
-Work = SendJob | RecvJob | SettleJob | PurgeJob
+class Parkable(Promise):
+    """A receiver's answer: whoever parked the receiver hears when it is answered or gone."""
+
+    __slots__ = ("on_over",)
+
+    def __init__(self) -> None:
+        """Start unparked."""
+        super().__init__()
+        self.on_over: Callable[[], None] | None = None
+
+    def resolve(self, result: object) -> None:
+        """Leave the line, then tell the follower."""
+        self._leave()
+        super().resolve(result)
+
+    def cancel(self) -> None:
+        """Leave the line: nobody waits any more."""
+        self._leave()
+        super().cancel()
+
+    def _leave(self) -> None:
+        if self.on_over is not None:
+            on_over, self.on_over = self.on_over, None
+            on_over()
 
 
-def settle_result(value: m.Acked | m.Nacked | m.Extended) -> m.SettleResult:
-    """Write an answer as an item of a batch."""
-    if isinstance(value, m.Nacked):
-        return m.SettleResult(
-            ok=True, attempt=value.attempt, visible_in_ms=value.visible_in_ms, dead_lettered=value.dead_lettered
-        )
-    if isinstance(value, m.Extended):
-        return m.SettleResult(ok=True, receipt=value.receipt, visible_until=value.visible_until)
-    return m.SettleResult(ok=True)
+class RecvJob(Asked[Want]):
+    """A receiver that goes from shard to shard of its topic, and may then wait."""
+
+    __slots__ = ("got", "path", "topic", "wait_ms")
+
+    promise: Parkable
+
+    def __init__(self, want: Want, topic: Topic, wait_ms: int, bearings: Bearings) -> None:
+        """Ask a topic; `path` names the shards still to be asked."""
+        super().__init__(want, Parkable(), bearings)
+        self.topic = topic
+        self.wait_ms = wait_ms
+        self.path: list[int] = []
+        self.got: list[tuple[Message, int]] = []
+
+    def deliver(self, received: m.Received) -> None:
+        """Answer with what was leased."""
+        self.promise.resolve(self.form.received(received))
 
 
-def settle_refusal(error: PenstockError) -> m.SettleResult:
-    """Write a refusal as an item of a batch."""
-    reason = error.facts.get("reason")
-    if isinstance(reason, str):
-        return m.SettleResult(code=error.code, detail=error.detail, reason=reason)
-    return m.SettleResult(code=error.code, detail=error.detail)
+class SettleJob(Asked[m.Settlement]):
+    """One settlement."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, value: m.Settlement, name: MessageName, bearings: Bearings) -> None:
+        """Name the message by what its msg_id says."""
+        super().__init__(value, Promise(), bearings)
+        self.name = name
+
+    def answer(self, value: m.Acked | m.Nacked | m.Extended) -> None:
+        """Say what came of it."""
+        self.promise.resolve(self.form.settled(value))
+
+    def refuse(self, error: PenstockError) -> None:
+        """Say why it is not settled."""
+        self.promise.resolve(forget_where(error))
+
+
+class Settle:
+    """One settlement of a batch, and where its answer goes."""
+
+    __slots__ = ("bulk", "form", "name", "place", "value")
+
+    def __init__(self, value: m.Settlement, name: MessageName, place: int) -> None:
+        """Name the message by what its msg_id says."""
+        self.value = value
+        self.name = name
+        self.place = place
+        self.bulk: Bulk
+        self.form: Form
+
+    def answer(self, value: m.Acked | m.Nacked | m.Extended) -> None:
+        """Say what came of it."""
+        self.bulk.put(self.place, self.form.settled_item(value))
+
+    def refuse(self, error: PenstockError) -> None:
+        """Say why it is not settled; the others of its batch are not touched."""
+        self.bulk.put(self.place, self.form.refused_settle(error))
+
+
+class SettleBatchJob(Asked[list[Settle]]):
+    """Settlements of one batch for one worker."""
+
+    __slots__ = ()
+
+    promise: Bulk
+
+    def __init__(self, items: list[Settle], bulk: Bulk, bearings: Bearings) -> None:
+        """Answer through the batch."""
+        super().__init__(items, bulk, bearings)
+        for item in items:
+            item.bulk, item.form = bulk, bearings.form
+
+    def answer_acks(self, items: list[Settle]) -> None:
+        """Say that these were acked."""
+        results, acked = self.promise.results, self.form.settled_item(ACKED)
+        for item in items:
+            results[item.place] = acked
+        self.promise.ended(len(items))
+
+
+class PurgeJob(Asked[list[Row]]):
+    """Messages of one slice of a purge that belong to one worker."""
+
+    __slots__ = ()
+
+    def __init__(self, rows: list[Row]) -> None:
+        """Remove these."""
+        super().__init__(rows, Promise(), Bearings())
+
+
+Work = SendJob | SendBatchJob | RecvJob | SettleJob | SettleBatchJob | PurgeJob

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import PenstockError
 from penstock.kernel.log import Log
+from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.window import FOLLOWERS_MAX, REFILL, Load
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
 async def _window(room: Mailroom, shard: Shard, wanted: Load) -> None:
     lane = wanted.lane
     assert lane is not None
-    rows = await room.ask(room.engine.window, lane.topic.id, lane.tail, REFILL, _WINDOW_BYTES)
+    limit = _limit(room)
+    rows = await room.ask(room.engine.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
     whole = sum(len(row.payload) for row, _ in rows) < _WINDOW_BYTES // 2
-    shard.window_loaded(lane, rows, exhausted=len(rows) < REFILL and whole, now=room.now())
+    make_room(room.shards, len(rows))
+    shard.window_loaded(lane, rows, exhausted=len(rows) < limit and whole, now=room.now())
     if lane.topic.cold:
         lane.topic.cold = False
 
@@ -50,18 +53,21 @@ async def _key(room: Mailroom, shard: Shard, wanted: Load) -> None:
     line = lane.keys[wanted.key]
     after = line.followers[-1].seq if line.followers else line.released
     rows = await room.ask(room.engine.next_of_key, lane.topic.id, wanted.key, after, FOLLOWERS_MAX)
+    make_room(room.shards, len(rows))
     shard.key_loaded(lane, wanted.key, rows, room.now())
 
 
 async def _keys(room: Mailroom, _shard: Shard, wanted: Load) -> None:
     topic = wanted.topic
     assert topic is not None
-    heads = await room.ask(room.engine.key_heads, topic.id, topic.keys_cursor, REFILL)
+    limit = _limit(room)
+    heads = await room.ask(room.engine.key_heads, topic.id, topic.keys_cursor, limit)
+    make_room(room.shards, len(heads))
     now = room.now()
     for row, state in heads:
         room.shard_of(row.slot).key_found(row, state, now)
     topic.keys_loading = False
-    if len(heads) < REFILL:
+    if len(heads) < limit:
         topic.keys_cursor = ""
         topic.keys_more = topic.keys_missed
     else:
@@ -70,10 +76,16 @@ async def _keys(room: Mailroom, _shard: Shard, wanted: Load) -> None:
 
 async def _due(room: Mailroom, shard: Shard, _wanted: Load) -> None:
     rows, later = await room.ask(room.engine.due, room.now().wall, REFILL)
+    make_room(room.shards, len(rows))
     now = room.now()
     shard.disk_due = min(shard.disk_due, math.inf if later is None else now.mono + max(0, later - now.wall))
     for row, state in rows:
         room.shard_of(row.slot).due_loaded([(row, state)], math.inf, now)
+
+
+def _limit(room: Mailroom) -> int:
+    """Read no more at once than a small window can take."""
+    return max(1, min(REFILL, room.options.bounds.window_messages // 8))
 
 
 def _give_up(shard: Shard, wanted: Load) -> None:

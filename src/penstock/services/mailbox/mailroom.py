@@ -6,14 +6,16 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import NotReady
+from penstock.kernel.log import Log
+from penstock.services.mailbox.audit import append_lines
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.books import Books, Now
 from penstock.services.mailbox.claims import Claims
-from penstock.services.mailbox.engines.engine import DiskFull, Engine, Opened
+from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, Opened
 from penstock.services.mailbox.ids import Receipts
 from penstock.services.mailbox.jobs import RecvJob
 from penstock.services.mailbox.retention import Rates
@@ -61,12 +63,14 @@ class Mailroom:
         self.workers: list[ShardWorker] = []
         self.draining = False
         self.switching = False
+        self.storage = inventory.health.gate("storage", is_open=True)
         pooled = engine.name != "memory"
         self.reading = Thread(inventory.pool("mailbox_reads", threads=1, capacity=4096) if pooled else None)
         self._checking = Thread(inventory.pool("mailbox_check", threads=1, capacity=1) if pooled else None)
         self.writing = Thread(inventory.pool("mailbox_writer", threads=1, capacity=1) if pooled else None)
         self.writer = Writer(inventory, self.books, engine, self.writing, lease_flush_s=options.lease_flush_s)
         self.writer.on_open = self._opened
+        self.writer.on_damage = self._damaged
         self.writer.on_applied = self._applied
         self.writer.on_rows_refused = self._rows_refused
         self.waiters = Waiters(options.bounds.waiters, self._idle)
@@ -116,7 +120,9 @@ class Mailroom:
             for reason in ("payload_hash", "row", "state", "wal", "file")
         }
         lapses = metrics.watched("io_timeouts_total", "Deadlines that passed.", op="recv")
-        lapses.append(lambda: sum(shard.lapsed for shard in self.shards))
+        lapses.append(lambda: books.lapsed)
+        expired = metrics.watched("expired_dropped_total", "Expired messages of topics that want them dropped.")
+        expired.append(lambda: books.dropped)
         self._dead_total = {
             reason: metrics.counter("dlq_moved_total", "Messages dead-lettered, by reason.", reason=reason)
             for reason in ("visibility", "rejected", "max_attempts", "integrity", "ttl")
@@ -137,19 +143,38 @@ class Mailroom:
         return self.workers[slot % len(self.shards) % len(self.workers)]
 
     def check_ready(self) -> None:
-        """Refuse work while the engine is not open."""
+        """Refuse work while the engine is not open, or its files are damaged."""
         if not self.writer.ready:
-            raise NotReady("The engine is not open.", phase="opening")
+            raise NotReady(self.writer.damage or "The engine is not open.", phase="opening")
 
     async def ask(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Ask the engine, on the readers' thread."""
-        found = await self.reading.run("mailbox_read", _READ_S, call, *args, **kwargs)
+        self.check_ready()
+        try:
+            found = await self.reading.run("mailbox_read", _READ_S, call, *args, **kwargs)
+        except Corrupt as damage:
+            self._damaged("file", damage.detail)
+            raise
         self._count_damage()
         return found
+
+    def _damaged(self, where: str, detail: str) -> None:
+        """Say what cannot be read: it is never passed over in silence, and said once."""
+        if where != "wal" and not self.storage.open:
+            return
+        self.integrity[where if where == "wal" else "file"].value += 1
+        self.storage.set(is_open=where == "wal", degraded=True, why=detail[:200])
+        Log(self.inventory.service).error("storage.damaged", where=where, detail=detail)
 
     async def check_storage(self) -> list[str]:
         """Look for damage, on a thread that nobody else waits for."""
         return await self._checking.run("mailbox_check", _CHECK_S, self.engine.check)
+
+    async def note(self, records: list[dict[str, object]]) -> None:
+        """Write into the audit, and wait until it is on the disk."""
+        path = self.options.audit_path
+        if path is not None:
+            await self.reading.run("mailbox_audit", _READ_S, append_lines, path, records)
 
     def _count_damage(self) -> None:
         damaged: list[int] = getattr(self.engine, "damaged", [])
@@ -178,8 +203,9 @@ class Mailroom:
             books.dead_bytes += stored.dead_bytes
         self._restore_states(opened, now)
         self.claims.clear(opened.claims_next)
-        for number, name, at in opened.claims:
-            self.claims.restore(number, name, at)
+        self.claims.restore(opened.claims)
+        if opened.damage:
+            self._damaged("wal", opened.damage)
         # Keys are looked for before anybody asks, so that none waits behind the backlog of another.
         for topic in [topic for topic in books.topics.values() if topic.keys_more][:_WARM_TOPICS]:
             self.shards[0].want_keys(topic)
@@ -217,8 +243,10 @@ class Mailroom:
 
     def look_after_all(self) -> None:
         """Let every worker do what the last steps made possible."""
-        for worker in self.workers:
-            worker.look_after()
+        for shard in self.shards:
+            if shard.woken or shard.wanted:
+                self.workers[shard.index % len(self.workers)].look_after()
+        self.writer.see_to_it()
 
     def wake(self, topic: Topic) -> None:
         """Let every shard look whether it has something for those who wait for a topic."""
@@ -236,11 +264,10 @@ class Mailroom:
             self.books.messages += 1
             self.books.bytes += next(len(row.payload) for row in batch.rows if row.seq == dead)
         batch.redriven = {}
-        batch.after = [(call, value) for call, value in batch.after if not _is_of(value, refused)]
         batch.states = {seq: state for seq, state in batch.states.items() if seq not in refused}
         for claim in batch.claims:
             for draft in self.claims.pending.pop(claim.name, ()):
-                draft.job.refuse(draft, DiskFull())
+                draft.refuse(DiskFull())
 
     @property
     def quiet(self) -> bool:
@@ -295,10 +322,3 @@ class Mailroom:
 def empty(job: RecvJob, *, full: bool = False) -> None:
     """Answer a receiver with nothing."""
     job.deliver(m.Received((), inflight_full=full))
-
-
-def _is_of(value: Any, seqs: set[int]) -> bool:  # noqa: ANN401 - typed by its caller
-    """Tell whether a callback's value belongs to one of these messages."""
-    if isinstance(value, tuple) and value and hasattr(value[0], "seq"):
-        return value[0].seq in seqs
-    return False

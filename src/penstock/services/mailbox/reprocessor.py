@@ -12,8 +12,9 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import Busy, Closed, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.engines.engine import DeadPage
+from penstock.services.mailbox.forms import VALUES
 from penstock.services.mailbox.ids import slot_of
-from penstock.services.mailbox.jobs import Draft, SendJob
+from penstock.services.mailbox.jobs import Bearings, Bulk, Draft, SendBatchJob, kept
 from penstock.services.mailbox.rows import Dead, Row
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 SLICE: Final = 100
 _REFUSED: Final = Doubling(0.05, 0.1, cap_s=2.0)
+# What was refused so often in a row is left where it is, and the rest goes on.
+_ATTEMPTS_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Reprocessor:
         self.reproc = reproc
         self._log = Log(room.inventory.service)
         self._moved = room.inventory.metrics.counter("dlq_redriven_total", "Dead letters sent back.")
+        text = "Slices of dead letters that a shard refused, tried again."
+        self._retries = room.inventory.metrics.counter("backoff_retries_total", text, op="reprocess")
         # Redrives taken on and not finished.
         self.open = 0
 
@@ -74,17 +79,21 @@ class Reprocessor:
             found = await room.ask(room.engine.dead, replace(page, limit=min(left, SLICE)))
             if not found:
                 return
-            moved = await self._send_back(found, redrive)
+            moved, refused = await self._send_back(found, redrive)
             self._moved.value += moved
             left -= moved
-            page = replace(page, after=found[-1][0].seq)
-            attempt = attempt + 1 if moved < len(found) else 0
+            attempt = attempt + 1 if refused else 0
+            if attempt:
+                self._retries.value += 1
+            if not refused or attempt > _ATTEMPTS_MAX:
+                # Otherwise the same ones are read again: what was moved is gone from there, what was refused is not.
+                page = replace(page, after=found[-1][0].seq)
             pause_s = _REFUSED.delay(attempt, room.rng) if attempt else len(found) / room.options.reprocess_rps
             if len(found) == SLICE or attempt:
                 await child.shutdown.sleep(pause_s)
 
-    async def _send_back(self, found: list[tuple[Row, Dead]], redrive: Redrive) -> int:
-        """Make new messages of dead letters; each replaces its dead letter in one commit."""
+    async def _send_back(self, found: list[tuple[Row, Dead]], redrive: Redrive) -> tuple[int, int]:
+        """Make new messages of dead letters, each in the place of its own in one commit; returns how many were, and were not."""
         room = self._room
         groups: dict[int, list[Draft]] = {}
         for row, dead in found:
@@ -93,16 +102,16 @@ class Reprocessor:
                 groups.setdefault(room.worker_of(draft.slot).index, []).append(draft)
         results: list[m.SendResult] = []
         for index, drafts in groups.items():
-            part: list[m.SendResult | None] = [None] * len(drafts)
+            bulk = Bulk(len(drafts), VALUES)
             for place, draft in enumerate(drafts):
-                draft.place = place
-            job = SendJob(drafts, part, None, redrive.corr_id)
+                draft.bulk, draft.place = bulk, place
             try:
-                room.workers[index].offer(job)
-                results += await job.reply
+                room.workers[index].offer(SendBatchJob([*drafts], bulk, Bearings(redrive.corr_id)))
+                results += await kept(bulk)
             except PenstockError as error:
                 self._log.info("redrive.refused", detail=error.detail, corr_id=redrive.corr_id)
-        return sum(isinstance(result.msg_id, str) for result in results)
+        moved = sum(isinstance(result.msg_id, str) for result in results)
+        return moved, sum(map(len, groups.values())) - moved
 
     def _draft(self, row: Row, dead: Dead, redrive: Redrive) -> Draft | None:
         topic = self._room.books.by_id.get(row.topic)
@@ -110,6 +119,6 @@ class Reprocessor:
             return None  # its bytes are damaged: it stays where it can be looked at
         name = redrive.to or topic.name
         send = m.Send(name, row.payload, attrs=row.attrs, key=row.key, idem_key=row.idem_key)
-        draft = Draft(send, slot_of(name, row.key), row.payload_hash, row.corr_id)
+        draft = Draft(send, slot_of(name, row.key), row.payload_hash, Bearings(row.corr_id))
         draft.redrive = (row, dead)
         return draft

@@ -9,6 +9,8 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import PenstockError
 from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
+from penstock.services.mailbox.engines.inspection import only_indexes
+from penstock.services.mailbox.rows import Row
 from penstock.services.mailbox.topics import Topic
 
 if TYPE_CHECKING:
@@ -61,8 +63,8 @@ class Retention:
             why: metrics.counter("dlq_dropped_total", "Dead letters removed by retention.", reason=why)
             for why in ("age", "share")
         }
-        self._gate = room.inventory.health.gate("storage", is_open=True)
         self._check_at = 0.0
+        self._topics: list[Topic] = []
         self._scope: Scope | None = None
 
     async def run(self, child: Child) -> None:
@@ -72,12 +74,19 @@ class Retention:
         while not await child.shutdown.sleep(TICK_S):
             if not self._room.writer.ready:
                 continue
+            self._check_now_and_then(child.clock.monotonic())
             try:
                 await self._tick(child.clock.monotonic())
             except PenstockError as error:
                 self._log.warning("retention.failed", detail=error.detail)
         # A check may take long; what is left of it does not hold the drain up.
         await self._scope.close()
+
+    def _check_now_and_then(self, now_s: float) -> None:
+        """Look for damage at start and daily; before all else, because what is damaged may make the rest fail."""
+        if now_s >= self._check_at and self._scope is not None:
+            self._check_at = now_s + _CHECK_EVERY_S
+            self._scope.start(self._check())
 
     async def _tick(self, now_s: float) -> None:
         room = self._room
@@ -86,19 +95,26 @@ class Retention:
         await self._bound_dead()
         room.claims.forget(room.now())
         await self._trim()
-        for topic in list(room.books.topics.values())[:_SLICE]:
+        for topic in self._some_topics():
             if room.books.forget_idle(topic) and topic.id:
                 room.writer.batch.topics_gone.append(topic.id)
-        if now_s >= self._check_at and self._scope is not None:
-            self._check_at = now_s + _CHECK_EVERY_S
-            self._scope.start(self._check())
+
+    def _some_topics(self) -> list[Topic]:
+        """Take the next topics in turn, so that each is looked at however many there are."""
+        if not self._topics:
+            self._topics = list(self._room.books.topics.values())
+        some, self._topics = self._topics[:_SLICE], self._topics[_SLICE:]
+        return some
 
     async def _expire(self) -> None:
-        room = self._room
+        """End messages whose time to live is over, and those that waited for longer than anything may."""
+        room, wait_s = self._room, self._room.options.ready_retention_s
         for shard in room.shards:
             shard.begin_scan()
         try:
             found = await room.ask(room.engine.expired, room.now().wall, _SLICE)
+            if wait_s:
+                found += await room.ask(room.engine.waiting_since, room.now().wall - round(wait_s * 1000), _SLICE)
             now = room.now()
             for row, state in found:
                 room.shard_of(row.slot).expire(row, state, now, room.writer.batch)
@@ -109,26 +125,45 @@ class Retention:
 
     async def _bound_dead(self) -> None:
         """Remove the oldest dead letters when they are too old, or take more than their share."""
-        room, books, options = self._room, self._room.books, self._room.options
-        if not books.dead:
+        room, options = self._room, self._room.options
+        if not room.books.dead:
             return
-        old = room.now().wall - round(options.dlq_retention_s * 1000)
-        crowded = (
-            books.dead > options.dlq_share * books.bounds.backlog_messages
-            or books.dead_bytes > options.dlq_share * books.bounds.backlog_bytes
-        )
-        over = books.dead - int(options.dlq_share * books.bounds.backlog_messages)
-        limit = min(_SLICE, max(over, 1)) if crowded else _SLICE
-        found = await room.ask(room.engine.dead_old, 1 << 62 if crowded else old, limit)
-        if not found:
-            return
-        self._dropped["share" if crowded else "age"].value += len(found)
-        self._log.warning("dlq.dropped", count=len(found), why="share" if crowded else "age")
+        over = self._over()
+        crowded = over != (0, 0)
+        before = 1 << 62 if crowded else room.now().wall - round(options.dlq_retention_s * 1000)
+        found = await room.ask(room.engine.dead_old, before, _SLICE)
+        if crowded:
+            found = _enough(found, *over)
+        if found:
+            await self._drop(found, "share" if crowded else "age")
+
+    def _over(self) -> tuple[int, int]:
+        """Say by how many messages and bytes the dead letters are above their share."""
+        books, share = self._room.books, self._room.options.dlq_share
+        messages = books.dead - int(share * books.bounds.backlog_messages)
+        return max(0, messages), max(0, books.dead_bytes - int(share * books.bounds.backlog_bytes))
+
+    async def _drop(self, found: list[Row], why: str) -> None:
+        """Remove dead letters; each is written down before it goes."""
+        room = self._room
+        await room.note(self._log_of(found, why))
+        self._dropped[why].value += len(found)
+        self._log.warning("dlq.dropped", count=len(found), why=why)
         batch = room.writer.batch
-        for seq, topic, size in found:
-            batch.dead_gone.append(seq)
-            batch.after.append((room.dead_gone, (topic, size)))
+        for row in found:
+            batch.dead_gone.append(row.seq)
+            batch.after.append((room.dead_gone, (row.topic, row.size)))
         room.writer.kick()
+        # The next look must not find them again.
+        await room.writer.flushed()
+
+    def _log_of(self, found: list[Row], why: str) -> list[dict[str, object]]:
+        topics, at = self._room.books.by_id, self._room.now().wall
+        names = {row.topic: topics[row.topic].name if row.topic in topics else "" for row in found}
+        return [
+            {"at_ms": at, "action": "dlq.dropped", "why": why, "topic": names[row.topic], "msg_id": row.msg_id}
+            for row in found
+        ]
 
     async def _trim(self) -> None:
         room = self._room
@@ -139,9 +174,24 @@ class Retention:
                 return
 
     async def _check(self) -> None:
-        """Look for damage in the background; what is found shuts the gate and is never passed over."""
-        faults = await self._room.check_storage()
-        self._gate.set(is_open=not faults, why="; ".join(faults)[:200])
+        """Look for damage in the background: indexes are made anew, what is left shuts the gate and is never passed over."""
+        room = self._room
+        faults = await room.check_storage()
+        if faults and only_indexes(faults) and await room.writer.between(room.engine.rebuild):
+            self._log.warning("storage.reindexed", faults=faults)
+            room.integrity["file"].value += len(faults)
+            faults = await room.check_storage()
+        room.storage.set(is_open=not faults, why="; ".join(faults)[:200])
         if faults:
-            self._room.integrity["file"].value += len(faults)
+            room.integrity["file"].value += len(faults)
             self._log.error("storage.damaged", faults=faults)
+
+
+def _enough(found: list[Row], messages: int, size_bytes: int) -> list[Row]:
+    """Cut a list where as many messages and bytes are gone as there are too many."""
+    total = 0
+    for place, row in enumerate(found):
+        if place >= messages and total >= size_bytes:
+            return found[:place]
+        total += row.size
+    return found

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from penstock.contracts import mailbox as m
-from penstock.contracts.call import Call, Origin
+from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
 from penstock.net.message import Response, StreamResponse
 from penstock.net.route import Route
 from penstock.services.mailbox import bodies
-from penstock.services.mailbox.desk import Bearings
-from penstock.services.mailbox.stream import RecvStream
+from penstock.services.mailbox.authority import call_of
+from penstock.services.mailbox.forms import JSON
+from penstock.services.mailbox.jobs import Bearings, kept
+from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
+    from penstock.net.promise import Promise
     from penstock.services.mailbox.api import MailboxApi
     from penstock.services.mailbox.authority import Authority
     from penstock.services.mailbox.desk import Desk
-    from penstock.services.mailbox.jobs import RecvJob
     from penstock.services.mailbox.mailroom import Mailroom
 
 _encode: Final = msgspec.json.Encoder().encode
 _NDJSON: Final = b"application/x-ndjson"
-_FULL: Final = ((b"X-Inflight-Full", b"1"),)
 _COMMON: Final = (
     "malformed",
     "unauthenticated",
@@ -77,28 +77,13 @@ class MailboxRoutes:
             post("/v1/dlq/reprocess", self._reprocess, "admin", "Send dead letters back.", m.Reprocess, m.Reprocessing, ("busy",)),
         ]  # fmt: skip
 
-    # --- authority
-
-    def _call(self, request: Request) -> Call:
-        given = request.headers.get(b"authorization", b"")
-        token = given[7:].decode("ascii", "replace") if given[:7].lower() == b"bearer " else ""
-        origin = Origin(request.method, request.route.path, request.peer.host)
-        return Call(token, request.corr_id, request.traceparent or "", origin=origin)
-
-    def _allowed(
-        self, request: Request, op: str, topic: str, act: Callable[[], asyncio.Future[Any]]
-    ) -> asyncio.Future[Any] | Awaitable[Any]:
-        """Act at once when the capability can be judged at once."""
-        if self._authority.open:
-            return act()
-        waiting = self._authority.allow(self._call(request), op, topic)
-        return act() if waiting is None else _after(waiting, act)
-
     # --- send and recv
 
     def _send(self, request: Request, send: m.Send) -> Any:  # noqa: ANN401 - typed by its caller
-        bearings = _bearings(request)
-        return self._allowed(request, "send", send.topic, lambda: self._desk.send(send, bearings))
+        waiting = self._authority.admit(request, "send", send.topic)
+        if waiting is not None:
+            return _after(waiting, lambda: self._desk.send(send, _bearings(request)))
+        return _now_or_later(self._desk.send(send, _bearings(request)))
 
     def _send_raw(self, request: Request) -> Any:  # noqa: ANN401 - typed by its caller
         headers = request.headers
@@ -112,28 +97,29 @@ class MailboxRoutes:
         }
         return self._send(request, _convert(value, m.Send))
 
-    async def _send_batch(self, request: Request, batch: m.SendBatch) -> m.SentBatch:
-        return await self._api.send_many(batch, self._call(request), _bearings(request))
+    async def _send_batch(self, request: Request, batch: m.SendBatch) -> Any:  # noqa: ANN401 - written by the desk
+        return await self._api.send_many(batch, call_of(request), _bearings(request))
 
     def _recv(self, request: Request, recv: bodies.RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
-        return self._allowed(request, "recv", recv.topic, lambda: self._start_recv(request, recv).reply)
-
-    def _start_recv(self, request: Request, recv: bodies.RecvIn) -> RecvJob:
         visibility_ms = recv.visibility_ms or self._room.options.default_visibility_ms
         asked = m.Recv(recv.topic, recv.max_messages, visibility_ms, recv.wait_ms, recv.max_bytes)
-        job = self._desk.recv(asked, _bearings(request))
-        job.render = _render_received
-        return job
+        waiting = self._authority.admit(request, "recv", recv.topic)
+        if waiting is not None:
+            return _after(waiting, lambda: self._desk.recv(asked, _bearings(request)).promise)
+        return _now_or_later(self._desk.recv(asked, _bearings(request)).promise)
 
     async def _stream(self, request: Request, asked: bodies.StreamIn) -> StreamResponse:
-        waiting = self._authority.allow(self._call(request), "recv", asked.topic)
+        waiting = self._authority.admit(request, "recv", asked.topic)
         if waiting is not None:
             await waiting
         self._desk.check_intake()
         visibility_ms = asked.visibility_ms or self._room.options.default_visibility_ms
         recv = m.Recv(asked.topic, asked.max_messages, visibility_ms, 0, asked.max_bytes)
         stream = RecvStream(self._room, self._desk, recv, asked.max_inflight)
-        return StreamResponse(200, stream.lines(_bearings(request)), _NDJSON)
+        answer = StreamResponse(200, stream.lines(_bearings(request)), _NDJSON)
+        # It is silent between heartbeats, and one may be preceded by a wait for credit.
+        answer.chunk_s = 3 * HEARTBEAT_S
+        return answer
 
     # --- settlements
 
@@ -141,39 +127,42 @@ class MailboxRoutes:
         def settle(request: Request, body: Any) -> Any:  # noqa: ANN401 - typed by its caller
             value = convert(body, request.params.get("msg_id"))
             if isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch):
-                return getattr(self._api, _BATCHES[type(value)])(value, self._call(request))
-            if self._authority.open:
-                return self._desk.settle(value, _bearings(request))
-            return self._settle_guarded(request, op, value)
+                return self._api.settle_many(op, _items(value), call_of(request), _bearings(request))
+            if not self._authority.open:
+                topic = self._desk.topic_of(value.msg_id)
+                if topic is None or self._authority.admit(request, op, topic) is not None:
+                    return self._settle_later(request, op, value)
+            return _now_or_later(self._desk.settle(value, _bearings(request)))
 
         return settle
 
-    async def _settle_guarded(self, request: Request, op: str, value: m.Settlement) -> Any:  # noqa: ANN401 - typed by its caller
-        waiting = self._authority.allow(self._call(request), op, await self._api.topic_of(value.msg_id))
+    async def _settle_later(self, request: Request, op: str, value: m.Settlement) -> Any:  # noqa: ANN401 - typed by its caller
+        """Judge a settlement whose topic the disk has to be asked for, or whose capability takes long to verify."""
+        waiting = self._authority.admit(request, op, await self._api.topic_of(value.msg_id))
         if waiting is not None:
             await waiting
-        return await self._desk.settle(value, _bearings(request))
+        return await kept(self._desk.settle(value, _bearings(request)))
 
     # --- looking and the operator
 
     async def _topics(self, request: Request) -> m.TopicList:
-        return await self._api.topics(m.GetTopics(), self._call(request))
+        return await self._api.topics(m.GetTopics(), call_of(request))
 
     async def _topic(self, request: Request) -> m.TopicStats:
-        return await self._api.topic(_convert({"topic": request.params["topic"]}, m.GetTopic), self._call(request))
+        return await self._api.topic(_convert({"topic": request.params["topic"]}, m.GetTopic), call_of(request))
 
     async def _peek(self, request: Request) -> m.PeekedList:
         asked = {**request.query_params(), "topic": request.params["topic"]}
-        return await self._api.peek(_convert(asked, m.Peek), self._call(request))
+        return await self._api.peek(_convert(asked, m.Peek), call_of(request))
 
     async def _purge(self, request: Request) -> m.Purged:
-        return await self._api.purge(_convert({"topic": request.params["topic"]}, m.Purge), self._call(request))
+        return await self._api.purge(_convert({"topic": request.params["topic"]}, m.Purge), call_of(request))
 
     async def _dlq(self, request: Request) -> m.DlqPage:
-        return await self._api.dlq(_convert(request.query_params(), m.GetDlq), self._call(request))
+        return await self._api.dlq(_convert(request.query_params(), m.GetDlq), call_of(request))
 
     async def _reprocess(self, request: Request, asked: m.Reprocess) -> Response:
-        return Response(202, _encode(await self._api.reprocess(asked, self._call(request))))
+        return Response(202, _encode(await self._api.reprocess(asked, call_of(request))))
 
 
 def _describe(method: str) -> Callable[..., Route]:
@@ -189,6 +178,7 @@ def _describe(method: str) -> Callable[..., Route]:
             answer=answer,
             errors=(*_COMMON, *errors),
             deadline_s=_STREAM_S if path.endswith("/stream") else None,
+            long_poll=path.startswith("/v1/recv"),
         )
 
     return route
@@ -199,22 +189,32 @@ _SETTLEMENTS: Final = (
     (("/v1/nack", "/nack"), "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),
     (("/v1/extend",), "recv", "Lengthen a lease.", bodies.ExtendIn, m.Extended, bodies.as_extend),
 )
-_BATCHES: Final = {m.AckBatch: "ack_batch", m.NackBatch: "nack_batch", m.ExtendBatch: "extend_batch"}
 
 
-def _render_received(received: m.Received) -> Response:
-    body = _encode(bodies.Received(received.messages))
-    return Response(200, body, headers=_FULL if received.inflight_full else ())
+def _items(batch: m.AckBatch | m.NackBatch | m.ExtendBatch) -> tuple[m.Settlement, ...]:
+    match batch:
+        case m.AckBatch():
+            return batch.acks
+        case m.NackBatch():
+            return batch.nacks
+        case _:
+            return batch.extends
 
 
 def _bearings(request: Request) -> Bearings:
     strict = request.headers.get(b"x-idempotency-mode") == b"409-conflict"
-    return Bearings(request.corr_id, request.deadline, strict=strict)
+    deadline = Deadline(request.received_at + request.timeout_s, request.timeout_s)
+    return Bearings(request.corr.decode("ascii"), deadline, JSON, strict=strict)
 
 
-async def _after(waiting: Awaitable[None], act: Callable[[], asyncio.Future[Any]]) -> Any:  # noqa: ANN401 - typed by its caller
+def _now_or_later(promise: Promise) -> Any:  # noqa: ANN401 - typed by its caller
+    """Return the answer if it is there; a promise that is kept already tells nobody."""
+    return promise.result if promise.done else promise
+
+
+async def _after(waiting: Awaitable[None], act: Callable[[], Promise]) -> Any:  # noqa: ANN401 - typed by its caller
     await waiting
-    return await act()
+    return await kept(act())
 
 
 def _text(value: bytes | None) -> str | None:

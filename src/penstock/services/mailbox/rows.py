@@ -28,6 +28,12 @@ _HASH_SIZE: Final = _U32(67)
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
+def chain_start(topic: str) -> bytes:
+    """Write the part of a hash chain that is the same for all messages of a topic."""
+    name = topic.encode()
+    return _CHAIN + _U32(len(name)) + name
+
+
 class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
     nonce: int
     corr_id: str
@@ -57,11 +63,20 @@ class Row(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     payload_hash: bytes
     payload: bytes
     redriven_from: str | None = None
+    # The size of a payload that was left on the disk; 0 when it is here.
+    left_bytes: int = 0
+    # Its msg_id, where that was written already.
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """Return the size of the payload, here or not."""
+        return self.left_bytes or len(self.payload)
 
     @property
     def msg_id(self) -> str:
         """Name the message."""
-        return make_msg_id(self.ts, self.seq, self.slot, self.nonce)
+        return self.name or make_msg_id(self.ts, self.seq, self.slot, self.nonce)
 
     @property
     def damaged(self) -> bool:
@@ -73,23 +88,13 @@ class Row(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Write the payload's digest as the envelope carries it."""
         return "b3:" + self.payload_hash.hex()
 
-    def chain(self, topic: str) -> str:
-        """Bind the message's parts together: the contract's `hash_chain`, over one buffer where there are no attrs."""
+    def chain(self, topic: str, start: bytes = b"", address: str = "") -> str:
+        """Bind the message's parts together: the contract's `hash_chain`. Who has `chain_start` or the address gives it."""
+        address = address or self.address
         if self.attrs:
-            return hash_chain(topic, self.ts, self.idem_key, self.address, self.attrs)
-        name, ts, idem = topic.encode(), b"%d" % self.ts, (self.idem_key or "").encode()
-        sizes = (len(name), len(ts), len(idem))
-        parts = (
-            _CHAIN,
-            _U32(sizes[0]),
-            name,
-            _U32(sizes[1]),
-            ts,
-            _U32(sizes[2]),
-            idem,
-            _HASH_SIZE,
-            self.address.encode(),
-        )
+            return hash_chain(topic, self.ts, self.idem_key, address, self.attrs)
+        ts, idem = b"%d" % self.ts, b"" if self.idem_key is None else self.idem_key.encode()
+        parts = (start or chain_start(topic), _U32(len(ts)), ts, _U32(len(idem)), idem, _HASH_SIZE, address.encode())
         return "b3:" + blake3(b"".join(parts)).hexdigest()
 
     def columns(self) -> tuple[Any, ...]:
@@ -111,14 +116,15 @@ def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
 
 
 def read_row(columns: tuple[Any, ...]) -> Row:
-    """Read and check a stored row; a bit that changed is Integrity, never obeyed."""
+    """Read and check a stored row; a bit that changed is Integrity, never obeyed. Without its payload (None) the rest is checked."""
     seq, slot, topic, key, ts, expires, size, head, payload, total = columns[:10]
+    left = payload is None
     try:
-        good = _row_sum((seq, slot, topic, key, ts, expires, size), head) == total and len(payload) == size
+        good = _row_sum((seq, slot, topic, key, ts, expires, size), head) == total and (left or len(payload) == size)
         parts = _read_head(head) if good else None
     except (struct.error, TypeError, msgspec.MsgspecError) as exc:
         raise Integrity("A stored row is damaged.", where="row", seq=seq) from exc
-    if parts is None or blake3(payload).digest() != parts.payload_hash:
+    if parts is None or not (left or blake3(payload).digest() == parts.payload_hash):
         raise Integrity("A stored row is damaged.", where="row", seq=seq)
     return Row(
         seq=seq,
@@ -132,8 +138,9 @@ def read_row(columns: tuple[Any, ...]) -> Row:
         idem_key=parts.idem_key,
         attrs=parts.attrs or {},
         payload_hash=parts.payload_hash,
-        payload=payload,
+        payload=b"" if left else payload,
         redriven_from=parts.redriven_from,
+        left_bytes=size if left else 0,
     )
 
 

@@ -115,7 +115,8 @@ class MailboxService:
                 critical=True,
                 drain=Drain.FINISH,
                 announces=True,
-                policy=RestartPolicy(crashes_max=3),
+                # The third failure within a minute: the disk is not to be trusted, the gate stays shut.
+                policy=RestartPolicy(crashes_max=2),
             ),
             ChildSpec(
                 "shard_worker",

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from penstock.contracts.mailbox_rules import SETTLED_OR_UNKNOWN, STALE_RECEIPT
 from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
-from penstock.kernel.errors import Conflict, NotFound
+from penstock.kernel.errors import Conflict, Malformed, NotFound
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.books import Books, Now, lease_state
 from penstock.services.mailbox.ids import MessageName
@@ -38,6 +38,23 @@ class Rules:
 
     max_attempts: int = 5
     backoff: FullJitter = MAILBOX
+    visibility_ms_min: int = 250
+    # Topics, or prefixes that end in `*`, and what becomes of their messages when their time to live is over.
+    on_expiry: tuple[tuple[str, str], ...] = ()
+
+    def drops(self, topic: str) -> bool:
+        """Tell whether a topic's expired messages are dropped instead of dead-lettered; the longest match decides."""
+        matches = [
+            (len(name), verdict)
+            for name, verdict in self.on_expiry
+            if topic == name or (name.endswith("*") and topic.startswith(name[:-1]))
+        ]
+        return bool(matches) and max(matches)[1] == "drop"
+
+    def check_visibility(self, visibility_ms: int) -> None:
+        """Refuse a lease that is shorter than the shortest."""
+        if visibility_ms < self.visibility_ms_min:
+            raise Malformed(f"Expected `int` >= {self.visibility_ms_min} - at `$.visibility_ms`")
 
 
 class Want(NamedTuple):
@@ -65,8 +82,6 @@ class Shard(Window):
         super().__init__(*place, books)
         self._rules = rules
         self._rng = rng
-        self.lapsed = 0
-        self.expired = 0
         self.reorder_depth_max = 0
         self._first_seen: deque[int] = deque(maxlen=_FIRST_SEEN)
         # Told of every message that was moved to the dead letters.
@@ -77,6 +92,7 @@ class Shard(Window):
     def lease(self, lane: Lane, want: Want, now: Now, batch: Batch) -> list[Message]:
         """Lease what is deliverable, in order of seq."""
         books, messages, ready = self.books, self.messages, lane.ready
+        lane.used = now.mono
         if lane.stalled:
             self.retry_keys(lane)
         room = min(want.max_messages, books.bounds.global_inflight - books.inflight)
@@ -96,27 +112,33 @@ class Shard(Window):
             if got and want.max_bytes is not None and size > want.max_bytes:
                 break
             heappop(ready)
-            self._lease(message, want, now)
             got.append(message)
+        if got:
+            self._lease(got, want, now)
         if lane.more and len(ready) < self.refill_below:
             self.want_window(lane)
         return got
 
-    def _lease(self, message: Message, want: Want, now: Now) -> None:
-        books = self.books
-        message.attempts += 1
-        message.gen = gen = books.next_gen()
-        message.receipt = books.receipts.make(message.slot, message.seq, gen)
-        if message.attempts == 1 and message.key is None and not message.until:
-            self._watch_order(message.seq)
-        message.until = until = now.mono + want.visibility_ms
-        message.span = want.visibility_ms
-        message.state = LEASED
-        message.owner = want.owner
-        heappush(self.leases, (until, message.seq, gen))
-        books.inflight += 1
-        message.lane.topic.inflight += 1
-        books.riders[message.seq] = message
+    def _lease(self, got: list[Message], want: Want, now: Now) -> None:
+        books, riders, leases, make = self.books, self.books.riders, self.leases, self.books.receipts.make
+        until, gen = now.mono + want.visibility_ms, books.gen
+        for message in got:
+            gen += 1
+            seq = message.seq
+            if not message.attempts and message.key is None and not message.until:
+                self._watch_order(seq)
+            message.attempts += 1
+            message.gen = gen
+            message.receipt = make(message.slot, seq, gen)
+            message.until, message.span = until, want.visibility_ms
+            message.state = LEASED
+            message.owner = want.owner
+            heappush(leases, (until, seq, gen))
+            riders.pop(seq, None)
+            riders[seq] = message
+        books.gen = gen
+        books.inflight += len(got)
+        got[0].lane.topic.inflight += len(got)
 
     def _watch_order(self, seq: int) -> None:
         """Note how many un-keyed messages overtook this one on their first delivery."""
@@ -162,7 +184,7 @@ class Shard(Window):
         self._unlease(message)
         message.state = SETTLING
         message.acking = True
-        batch.remove(message.seq)
+        batch.remove(message.seq, bare=message.bare)
         batch.acked.append((message.seq, message.gen, now.wall))
         batch.after.append((self._acked, message))
         return True
@@ -186,6 +208,7 @@ class Shard(Window):
 
     def extend(self, name: MessageName, receipt: str, visibility_ms: int, now: Now, batch: Batch) -> Message | None:
         """Move the end of a lease; the receipt stays the same. None: ask the engine."""
+        self._rules.check_visibility(visibility_ms)
         message = self._leased(name, receipt, now)
         if message is None:
             self._refuse(name)
@@ -193,6 +216,7 @@ class Shard(Window):
         message.until = now.mono + visibility_ms
         message.span = visibility_ms
         heappush(self.leases, (message.until, message.seq, message.gen))
+        message.bare = False
         batch.states[message.seq] = lease_state(message, now)
         return message
 
@@ -237,6 +261,7 @@ class Shard(Window):
         self._hold_back(message)
         kind, at = (KIND_DELAYED, now.wall_of(until)) if until else (KIND_READY, 0)
         span = round(until - now.mono) if until else 0
+        message.bare = False
         batch.states[message.seq] = State(message.seq, kind, at, message.attempts, 0, message.history, span)
         batch.after.append((self._returned, message))
 
@@ -275,7 +300,10 @@ class Shard(Window):
             self.on_buried(message, reason)
 
     def _expire(self, message: Message, now: Now, batch: Batch) -> None:
-        self.expired += 1
+        if self._rules.drops(message.lane.topic.name):
+            self.books.dropped += 1
+            self._purge(message, now, batch)
+            return
         if message.state == DELAYED:
             message.lane.topic.delayed -= 1
         self._bury(message, "ttl", now, batch)
@@ -306,7 +334,7 @@ class Shard(Window):
                 return
 
     def _lapse(self, message: Message, now: Now, batch: Batch) -> None:
-        self.lapsed += 1
+        self.books.lapsed += 1
         self._end_attempt(message, "visibility", 0.0, now, batch)
 
     def expire(self, row: Row, state: State | None, now: Now, batch: Batch) -> None:

@@ -8,29 +8,32 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.contracts import mailbox as m
 from penstock.kernel.channel import Channel
 from penstock.kernel.child import Child
-from penstock.kernel.errors import Busy, Closed, Conflict, Internal, PenstockError
+from penstock.kernel.errors import Busy, Closed, Conflict, Internal, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
 from penstock.services.mailbox.books import Now
 from penstock.services.mailbox.envelopes import Deliveries
-from penstock.services.mailbox.intake import NOTHING, Intake
+from penstock.services.mailbox.intake import Intake
 from penstock.services.mailbox.jobs import (
-    ACK,
-    EXTEND,
+    ACKED,
     PurgeJob,
     RecvJob,
+    SendBatchJob,
     SendJob,
     Settle,
+    SettleBatchJob,
     SettleJob,
     Work,
 )
 from penstock.services.mailbox.loader import load
 from penstock.services.mailbox.mailroom import empty
-from penstock.services.mailbox.shard import NackCause, Shard
+from penstock.services.mailbox.shard import NackCause, Shard, Want
 from penstock.services.mailbox.topics import Message, Topic
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.mailroom import Mailroom
+
+Settlement = SettleJob | Settle
 
 _BUNCH: Final = 512
 _LOADS_MAX: Final = 4096
@@ -53,12 +56,14 @@ class ShardWorker:
         self._intake = Intake(room, self.spawn)
         self._do: dict[type, Callable[[Any, Now], None]] = {
             SendJob: self._intake.send,
+            SendBatchJob: self._intake.send_batch,
             RecvJob: self._recv,
             SettleJob: self._settle,
+            SettleBatchJob: self._settle_batch,
             PurgeJob: self._purge,
         }
 
-    def offer(self, job: SendJob | RecvJob) -> None:
+    def offer(self, job: SendJob | SendBatchJob | RecvJob) -> None:
         """Take a send or a receive, or say Busy: some places are kept for settlements."""
         work = self.work
         if work.depth >= work.capacity - self.settle_reserve:
@@ -104,10 +109,13 @@ class ShardWorker:
     def _bunch(self, jobs: list[Work]) -> None:
         room = self._room
         now = room.now()
+        seconds = now.mono / 1000
         for job in jobs:
             if not job.take():
                 continue
             try:
+                if job.deadline is not None and job.deadline.at <= seconds:
+                    raise Timeout("mailbox_queue", budget_s=job.deadline.budget_s)
                 room.check_ready()
                 self._do[type(job)](job, now)
             except PenstockError as error:
@@ -137,10 +145,7 @@ class ShardWorker:
                 wanted, shard.wanted = shard.wanted, []
                 for each in wanted:
                     self.spawn(load(room, shard, each))
-        if room.writer.batch:
-            room.writer.kick()
-        elif room.books.riders:
-            room.writer.ride()
+        room.writer.see_to_it()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that has to wait for the engine."""
@@ -157,14 +162,14 @@ class ShardWorker:
         lane = topic.lanes.get(shard.index) or shard.lane(topic)
         if shard.leases and shard.leases[0][0] <= now.mono:
             shard.due(now, batch)
-        left = want.max_messages - len(job.got)
-        if left != want.max_messages:
-            want = want._replace(max_messages=left)
-        for message in shard.lease(lane, want, now, batch):
-            job.got.append((message, message.gen))
-            self._hint(message.until)
+        if job.got:
+            want = _rest(want, job.got)
+        got = shard.lease(lane, want, now, batch)
+        if got:
+            job.got += [(message, message.gen) for message in got]
+            self._hint(got[0].until)
         if len(job.got) < job.value.max_messages:
-            if job.path:
+            if job.path and not _sated(job):
                 self._pass_on(job)
                 return
             if topic.keys_more:
@@ -219,31 +224,49 @@ class ShardWorker:
     # --- settlements
 
     def _settle(self, job: SettleJob, now: Now) -> None:
-        for item in job.value:
-            try:
-                self._settle_one(item, now)
-            except PenstockError as error:
-                job.refuse(item, error)
-        job.value = NOTHING
+        self._settle_one(job, now)
         self._room.writer.batch.failed.append(job.fail)
 
-    def _settle_one(self, item: Settle, now: Now) -> None:
+    def _settle_batch(self, job: SettleBatchJob, now: Now) -> None:
+        """Settle many; the acks among them are answered together."""
+        room, batch = self._room, self._room.writer.batch
+        acked: list[Settle] = []
+        for item in job.value:
+            try:
+                shard, value = room.shard_of(item.name.slot), item.value
+                if isinstance(value, m.Ack) and shard.ack(item.name, value.receipt, now, batch):
+                    acked.append(item)
+                else:
+                    self._settle_one(item, now)
+            except PenstockError as error:
+                item.refuse(error)
+        if acked:
+            batch.after.append((job.answer_acks, acked))
+        batch.failed.append(job.fail)
+
+    def _settle_one(self, item: Settlement, now: Now) -> None:
+        try:
+            self._judge(item, now)
+        except PenstockError as error:
+            item.refuse(error)
+
+    def _judge(self, item: Settlement, now: Now) -> None:
         room, name, value = self._room, item.name, item.value
         shard, batch = room.shard_of(name.slot), room.writer.batch
-        if item.kind == ACK:
+        if isinstance(value, m.Ack):
             if shard.ack(name, value.receipt, now, batch):
-                batch.after.append((_settled, (item, _ACKED)))
+                batch.after.append((item.answer, ACKED))
                 return
-        elif item.kind == EXTEND:
+        elif isinstance(value, m.Extend):
             message = shard.extend(name, value.receipt, value.visibility_ms, now, batch)
             if message is not None:
                 self._hint(message.until)
-                batch.after.append((_settled, (item, m.Extended(value.receipt, now.wall_of(message.until)))))
+                batch.after.append((item.answer, m.Extended(value.receipt, now.wall_of(message.until))))
                 return
         else:
             message = shard.nack(name, value.receipt, NackCause(value.reason, value.delay_ms), now, batch)
             if message is not None:
-                batch.after.append((_settled, (item, self._nacked(message, now))))
+                batch.after.append((item.answer, self._nacked(message, now)))
                 return
         self.spawn(self._trace(item, shard))
 
@@ -254,17 +277,17 @@ class ShardWorker:
         visible_in_ms = 0 if dead or not message.until else round(message.until - now.mono)
         return m.Nacked(message.attempts, visible_in_ms, dead)
 
-    async def _trace(self, item: Settle, shard: Shard) -> None:
+    async def _trace(self, item: Settlement, shard: Shard) -> None:
         """Judge a settlement of a message that is not in RAM."""
         room = self._room
         try:
             trace = await room.ask(room.engine.trace, item.name.seq)
             shard.judge(trace, item.name, item.value.msg_id, item.value.receipt)
-            if item.kind != ACK:
+            if not isinstance(item.value, m.Ack):
                 raise Conflict("The receipt is no longer good.", reason="stale_receipt")
-            item.job.answer(item, _ACKED)
+            item.answer(ACKED)
         except PenstockError as error:
-            item.job.refuse(item, error)
+            item.refuse(error)
 
     # --- purge
 
@@ -275,9 +298,13 @@ class ShardWorker:
         room.writer.batch.failed.append(job.fail)
 
 
-_ACKED: Final = m.Acked()
+def _rest(want: Want, got: list[tuple[Message, int]]) -> Want:
+    """Say what is still wanted of a receiver's next shard."""
+    taken = sum(message.size for message, _ in got)
+    bytes_max = None if want.max_bytes is None else max(0, want.max_bytes - taken)
+    return want._replace(max_messages=want.max_messages - len(got), max_bytes=bytes_max)
 
 
-def _settled(done: tuple[Settle, Any]) -> None:
-    item, value = done
-    item.job.answer(item, value)
+def _sated(job: RecvJob) -> bool:
+    """Tell whether a receiver has as many bytes as it may get."""
+    return bool(job.got) and _rest(job.value, job.got).max_bytes == 0

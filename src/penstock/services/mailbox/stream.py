@@ -11,7 +11,7 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Busy, Timeout
-from penstock.services.mailbox.desk import Bearings
+from penstock.services.mailbox.jobs import Bearings, kept
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.desk import Desk
@@ -86,7 +86,7 @@ class RecvStream:
         many = min(self._recv.max_messages, self._credit.left)
         asked = m.Recv(self._recv.topic, many, self._recv.visibility_ms, wait_ms, self._recv.max_bytes)
         job = self._desk.recv(asked, Bearings(bearings.corr_id), owner=self._credit)
-        received: m.Received = await job.reply
+        received: m.Received = await kept(job.promise)
         if received.inflight_full:
             await self._credit.wait()
         self._credit.used += len(received.messages)

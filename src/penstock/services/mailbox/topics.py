@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.services.mailbox.ids import make_msg_id, slot_of
-from penstock.services.mailbox.rows import History, Row
+from penstock.services.mailbox.rows import History, Row, chain_start
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.waiters import Waiter
@@ -22,7 +22,7 @@ class Topic:
     """One topic over all shards."""
 
     __slots__ = (
-        "acks", "bytes", "cold", "dead", "delayed", "id", "incoming", "inflight", "keys_cursor", "keys_loading", "keys_missed", "keys_more",
+        "acks", "bytes", "chain_start", "cold", "dead", "delayed", "id", "incoming", "inflight", "keys_cursor", "keys_loading", "keys_missed", "keys_more",
         "lanes", "living", "name", "pending", "recvs", "sends", "slot", "turn", "waiters",
     )  # fmt: skip
 
@@ -31,6 +31,7 @@ class Topic:
         self.id = number
         self.name = name
         self.slot = slot_of(name, None)
+        self.chain_start = chain_start(name)
         self.living = 0
         # Messages on their way to the disk.
         self.incoming = 0
@@ -72,7 +73,7 @@ class KeyLine:
 class Lane:
     """One shard's part of a topic: a window of deliverable messages, in order of seq."""
 
-    __slots__ = ("keys", "loading", "missed", "more", "ready", "stalled", "tail", "topic")
+    __slots__ = ("keys", "loading", "missed", "more", "ready", "stalled", "tail", "topic", "used")
 
     def __init__(self, topic: Topic) -> None:
         """Start with an empty window."""
@@ -87,13 +88,15 @@ class Lane:
         self.more = False
         self.loading = False
         self.missed = False
+        # When (monotonic ms) somebody last received from it: the longest ago gives up its place in RAM first.
+        self.used = 0.0
 
 
 class Message:
     """A message in RAM, without its payload. Its shard alone changes it."""
 
     __slots__ = (
-        "acking", "attempts", "expires", "gen", "history", "key", "lane", "nonce", "owner", "receipt", "seq", "size", "slot", "span",
+        "acking", "attempts", "bare", "expires", "gen", "history", "key", "lane", "nonce", "owner", "receipt", "seq", "size", "slot", "span",
         "state", "ts", "until",
     )  # fmt: skip
 
@@ -105,7 +108,7 @@ class Message:
         self.slot = row.slot
         self.ts = row.ts
         self.nonce = row.nonce
-        self.size = len(row.payload)
+        self.size = row.left_bytes or len(row.payload)
         self.expires = row.expires
         self.state = READY
         # Monotonic milliseconds: leased or delayed until then.
@@ -115,6 +118,8 @@ class Message:
         self.gen = 0
         self.receipt = ""
         self.history: History = ()
+        # True while it is certain that the disk has no state row of it: there is nothing to take away with it then.
+        self.bare = False
         # The end that is on its way to the disk is an ack: repeating it is fine.
         self.acking = False
         # The stream whose credit this lease uses, if any.

@@ -43,11 +43,11 @@ class Waiters:
             waiter.timer = loop.call_later(
                 job.wait_ms / 1000, self._end, waiter
             )  # lint: allow PK006 one a parked receiver, cancelled when it is served or gone
-        job.reply.add_done_callback(lambda _: self._gone(waiter))
+        job.promise.on_over = lambda: self._gone(waiter)
 
     def first(self, topic: Topic) -> Waiter | None:
         """Return the one that waits longest, and still does."""
-        while topic.waiters and topic.waiters[0].job.reply.done():
+        while topic.waiters and topic.waiters[0].job.promise.done:
             self.claim(topic)
         return topic.waiters[0] if topic.waiters else None
 

@@ -66,9 +66,8 @@ class Window:
 
     # --- what comes in
 
-    def stored(self, sent: tuple[Row, float]) -> None:
-        """Take a message whose commit is done; the second value is its delay's end."""
-        row, until = sent
+    def stored(self, row: Row, until: float) -> None:
+        """Take a message whose commit is done; `until` is its delay's end."""
         topic = self.books.by_id[row.topic]
         topic.incoming -= 1
         topic.living += 1
@@ -82,6 +81,29 @@ class Window:
         elif row.seq > lane.tail:
             self._store_plain(row, lane)
 
+    def run_stored(self, rows: list[Row]) -> None:
+        """Take messages of one topic whose commit is done: un-keyed, undelayed, in order."""
+        books, first = self.books, rows[0]
+        topic = books.by_id[first.topic]
+        lane = topic.lanes.get(self.index) or self.lane(topic)
+        full = len(lane.ready) + len(rows) > LANE_MAX or books.resident + len(rows) > books.bounds.window_messages
+        if full or lane.more or lane.loading or first.seq <= lane.tail:
+            for row in rows:
+                self.stored(row, 0.0)
+            return
+        topic.incoming -= len(rows)
+        topic.living += len(rows)
+        topic.sends += len(rows)
+        topic.bytes += sum(len(row.payload) for row in rows)
+        for row in rows:
+            self.messages[row.seq] = _bare(row, lane)
+            books.cache.put(row)
+        books.resident += len(rows)
+        # Higher than all that is in the heap: at its end they are in their place.
+        lane.ready += [row.seq for row in rows]
+        lane.tail = rows[-1].seq
+        self.woken[topic] = None
+
     def _store_plain(self, row: Row, lane: Lane) -> None:
         if lane.more or lane.loading or len(lane.ready) >= LANE_MAX or self._crowded():
             lane.more = lane.missed = True
@@ -89,12 +111,12 @@ class Window:
                 self.want_window(lane)
             return
         lane.tail = row.seq
-        self._take_in(Message(row, lane))
+        self._take_in(_bare(row, lane))
         self.books.cache.put(row)
 
     def _store_delayed(self, row: Row, until: float, lane: Lane) -> None:
         lane.topic.delayed += 1
-        if len(self.delays) >= DELAYS_MAX:
+        if len(self.delays) >= DELAYS_MAX or self._crowded():
             self.disk_due = min(self.disk_due, until)
             return
         message = Message(row, lane)
@@ -113,7 +135,7 @@ class Window:
             if topic.waiters:
                 self.want_keys(topic)
         else:
-            message = Message(row, lane)
+            message = _bare(row, lane)
             lane.keys[key] = KeyLine(message)
             self._take_in(message)
             self.books.cache.put(row)
@@ -124,7 +146,7 @@ class Window:
         if line.more or line.loading or len(line.followers) >= FOLLOWERS_MAX or self._crowded():
             line.more = line.missed = True
             return
-        message = Message(row, lane)
+        message = _bare(row, lane)
         self._keep(message)
         if line.head is None:
             line.head = message
@@ -198,21 +220,6 @@ class Window:
             self._want_key(lane, key, line)
         else:
             del lane.keys[key]
-
-    def evict(self, lane: Lane) -> int:
-        """Give up a lane's un-keyed waiting messages; they are read again when somebody asks for them."""
-        plain = [m for m in map(self.messages.get, lane.ready) if m is not None and _is_plain(m)]
-        if lane.loading or not plain:
-            return 0
-        for message in plain:
-            self.messages.pop(message.seq, None)
-            self.books.cache.drop(message.seq)
-        self.books.resident -= len(plain)
-        dropped = {message.seq for message in plain}
-        lane.ready = [seq for seq in lane.ready if seq not in dropped]
-        lane.tail = min(dropped) - 1
-        lane.more = True
-        return len(plain)
 
     # --- loads
 
@@ -327,7 +334,10 @@ class Window:
         """Take delayed messages whose time has come."""
         self.disk_due = min(self.disk_due, next_due)
         for row, state in rows:
-            if self._is_new(row.seq):
+            if row.key is not None:
+                # A delayed message is the first of its key; its line was given up to make room.
+                self.key_found(row, state, now)
+            elif self._is_new(row.seq):
                 message = self._restored(row, state, self.lane(self.books.by_id[row.topic]), now)
                 self._keep(message)
                 self._settle_in(message)
@@ -383,5 +393,8 @@ class Window:
         message.lane.topic.inflight += 1
 
 
-def _is_plain(message: Message) -> bool:
-    return message.state == READY and message.key is None and not message.attempts and not message.until
+def _bare(row: Row, lane: Lane) -> Message:
+    """Make a message of a row that was just stored, with no state beside it."""
+    message = Message(row, lane)
+    message.bare = True
+    return message

@@ -1,7 +1,8 @@
 """The one writer: gathers what the shards persist into batches and commits them, one at a time, on one thread.
 
 While a batch is being committed the next one fills: the slower the disk, the larger the batches. Answers leave
-when their batch is durable. Leases ride: they start no commit of their own until they are 10 ms old.
+when their batch is durable. Leases ride: they start no commit of their own until they are 10 ms old, and those that
+are acked before a commit takes them along are never written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.books import Books, Now
-from penstock.services.mailbox.engines.engine import DiskFull, Engine, EngineFailed, Opened
+from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineFailed, Opened
 
 if TYPE_CHECKING:
     from penstock.kernel.clock import Clock
@@ -28,6 +29,8 @@ R = TypeVar("R")
 
 _COMMIT_S: Final = 30.0
 _IDLE_S: Final = 0.05
+# So much of the time a lease may stay unwritten is spent on hoping for its ack.
+_HELD_SHARE: Final = 0.8
 _BATCH_ROWS_MAX: Final = 4096
 _BATCH_BYTES_MAX: Final = 16 << 20
 
@@ -69,12 +72,17 @@ class Writer:
         self.ready = False
         # Told what the engine holds, each time it was opened.
         self.on_open: Callable[[Opened], None] | None = None
+        # Told where and what is damaged, when the engine refuses its files.
+        self.on_damage: Callable[[str, str], None] | None = None
+        self.damage = ""
         self.on_applied: Callable[[], None] | None = None
         self.on_rows_refused: Callable[[Batch], None] | None = None
         self._some = asyncio.Event()
         self._ending = False
         self.busy = False
         self._rider: asyncio.TimerHandle | None = None
+        # Somebody wants to see every lease on the disk.
+        self._all_ride = False
         self._room: list[asyncio.Future[None]] = []
         self._tasks: list[tuple[Callable[[], bool], asyncio.Future[bool]]] = []
         self._declare(inventory)
@@ -102,11 +110,20 @@ class Writer:
         if not self._some.is_set():
             self._some.set()
 
+    def see_to_it(self) -> None:
+        """Commit what there is: at once, or with the leases if there is nothing else."""
+        if self.batch:
+            self.kick()
+        elif self._books.riders:
+            self.ride()
+
     def ride(self) -> None:
         """See to it that leases are written within their few milliseconds, by any commit or by one of their own."""
         if self._rider is None:
+            now = self.now()
+            left_s = self._lease_flush_s - (now.mono - self._books.oldest_rider(now)) / 1000
             self._rider = asyncio.get_running_loop().call_later(
-                self._lease_flush_s, self._flush_riders
+                max(0.0, left_s), self._flush_riders
             )  # lint: allow PK006 at most one, cancelled when the writer stops
 
     def _flush_riders(self) -> None:
@@ -117,7 +134,8 @@ class Writer:
     @property
     def full(self) -> bool:
         """Tell whether the open batch has no room: a slow disk must show as a full channel, not as memory."""
-        return len(self.batch.after) >= _BATCH_ROWS_MAX or self.batch.bytes >= _BATCH_BYTES_MAX
+        batch = self.batch
+        return len(batch.rows) + len(batch.after) >= _BATCH_ROWS_MAX or batch.bytes >= _BATCH_BYTES_MAX
 
     async def room(self) -> None:
         """Wait until the open batch was handed over."""
@@ -142,6 +160,7 @@ class Writer:
     async def flushed(self) -> None:
         """Wait until everything handed in so far is durable."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._all_ride = True
         self.batch.after.append((_finish, done))
         self.batch.failed.append(lambda _: _finish(done))
         self.kick()
@@ -151,10 +170,14 @@ class Writer:
 
     async def run(self, child: Child) -> None:
         """Open the engine and commit until the service is drained. An engine that failed ends this run."""
-        opened = await self._thread.run("mailbox_open", 60.0, self._engine.open, 16_384)
+        try:
+            opened = await self._thread.run("mailbox_open", 60.0, self._engine.open, 16_384)
+        except Corrupt as damage:
+            await self._stay_shut(child, damage)
+            return
         if self.on_open is not None:
             self.on_open(opened)
-        self.ready = True
+        self.ready, self.damage = True, ""
         self._gate.set(is_open=True, degraded=not self._engine.durable, why="" if self._engine.durable else "ram only")
         child.announce()
         forget = child.shutdown.on_drain(self._end)
@@ -164,6 +187,15 @@ class Writer:
             forget()
             self._stop(NotReady("The engine is not open.", phase="reopening"))
             await self._thread.run("mailbox_close", 10.0, self._engine.close)
+
+    async def _stay_shut(self, child: Child, damage: Corrupt) -> None:
+        """Hold everything back until somebody has looked at the files; the service answers, and says why it is not ready."""
+        self.damage = damage.detail
+        self._gate.set(is_open=False, why=damage.detail)
+        if self.on_damage is not None:
+            self.on_damage(str(damage.facts.get("where", "file")), damage.detail)
+        child.announce()
+        await child.shutdown.wait()
 
     def _end(self) -> None:
         self._ending = True
@@ -204,20 +236,32 @@ class Writer:
 
     async def _run_tasks(self) -> None:
         tasks, self._tasks = self._tasks, []
-        for call, future in tasks:
-            more = await self._thread.run("mailbox_between", _COMMIT_S, call)
-            if not future.done():
-                future.set_result(more)
+        try:
+            for call, future in tasks:
+                more = await self._thread.run("mailbox_between", _COMMIT_S, call)
+                if not future.done():
+                    future.set_result(more)
+        finally:
+            _answer_no(tasks)
 
     def _take(self) -> Batch:
         batch, self.batch = self.batch, Batch()
         if self._books.riders:
-            for seq, state in self._books.lease_states(self.now()).items():
-                batch.states.setdefault(seq, state)
+            self._take_riders(batch)
         room, self._room = self._room, []
         for future in room:
             _finish(future)
         return batch
+
+    def _take_riders(self, batch: Batch) -> None:
+        """Let leases ride. The youngest wait for a later commit, within their few milliseconds: most are acked by then."""
+        now = self.now()
+        held_ms = 0.0 if self._all_ride or self._ending else self._lease_flush_s * 1000 * _HELD_SHARE
+        self._all_ride = False
+        for seq, state in self._books.lease_states(now, now.mono - held_ms).items():
+            batch.states.setdefault(seq, state)
+        if self._books.riders:
+            self.ride()
 
     async def _commit(self, batch: Batch) -> None:
         before = self._clock.monotonic()
@@ -237,7 +281,7 @@ class Writer:
         self._committed.value += len(batch.rows)
         self._commit_s.observe(self._clock.monotonic() - before)
         try:
-            for call, value in batch.after:
+            for call, value in (*batch.stored, *batch.after):
                 call(value)
         except BaseException:
             # Durable, but not applied: RAM is rebuilt from the disk, and nobody is left without an answer.
@@ -249,13 +293,10 @@ class Writer:
     async def _commit_settlements(self, batch: Batch, error: DiskFull) -> None:
         """Refuse the messages of a batch that did not fit, and commit the rest with the help of the reserve."""
         self._log.warning("disk.full", refused=len(batch.rows))
-        release = getattr(self._engine, "release_reserve", None)
-        if release is not None:
-            release()
         if self.on_rows_refused is not None:
             self.on_rows_refused(batch)
         refused, batch.unsent = batch.unsent, []
-        batch.rows, batch.claims, batch.statements = [], [], None
+        batch.rows, batch.claims, batch.stored, batch.statements = [], [], [], None
         for fail in refused:
             fail(error)
         try:
@@ -279,9 +320,13 @@ class Writer:
             self._rider.cancel()
             self._rider = None
         tasks, self._tasks = self._tasks, []
-        for _, future in tasks:
-            if not future.done():
-                future.set_result(False)
+        _answer_no(tasks)
+
+
+def _answer_no(tasks: list[tuple[Callable[[], bool], asyncio.Future[bool]]]) -> None:
+    for _, future in tasks:
+        if not future.done():
+            future.set_result(False)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

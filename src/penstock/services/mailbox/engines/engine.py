@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -63,7 +64,10 @@ class Opened:
     states: Sequence[Loaded] = ()
     later: int | None = None
     claims_next: int = 0
-    claims: Iterable[tuple[int, bytes, int]] = field(default=())
+    # Claims by number, three values each: number, first half of the name, Unix ms.
+    claims: array[int] = field(default_factory=lambda: array("Q"))
+    # What is wrong with the files, where that was no reason to refuse them.
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +121,13 @@ class Engine(Protocol):
         """Read the first message of each key, in order of the keys."""
 
     def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
-        """Read un-keyed messages whose delay ends by then, and when the next one's does."""
+        """Read messages whose delay ends by then, and when the next one's does."""
 
     def expired(self, now: int, limit: int) -> list[Loaded]:
         """Read messages whose time to live is over."""
+
+    def waiting_since(self, before: int, limit: int) -> list[Loaded]:
+        """Read the oldest messages, as far as they were sent before then and are not leased."""
 
     def rows(self, seqs: Sequence[int]) -> dict[int, Row]:
         """Read whole rows; one that is damaged or gone is missing from the answer."""
@@ -146,11 +153,14 @@ class Engine(Protocol):
     def dead_count(self, page: DeadPage) -> int:
         """Count dead letters, at most `limit`."""
 
-    def dead_old(self, before: int, limit: int) -> list[tuple[int, int, int]]:
-        """Name dead letters that died before then, oldest first: seq, topic, size."""
+    def dead_old(self, before: int, limit: int) -> list[Row]:
+        """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""
 
     def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
         """Forget a slice of settled receipts that are old or too many, and of claims below the floor; True: more."""
 
     def check(self) -> list[str]:
         """Look for damage in the background; returns what was found."""
+
+    def rebuild(self) -> bool:
+        """Make the indexes anew, if that is possible."""

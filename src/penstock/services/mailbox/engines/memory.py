@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 from penstock.services.mailbox.batch import Batch
+from penstock.services.mailbox.claims import claim_hash
 from penstock.services.mailbox.engines.engine import DeadPage, Opened, Page, StoredTopic
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY, Claim, Dead, Row, State
 from penstock.services.mailbox.shard import Trace
@@ -69,7 +72,7 @@ class MemoryEngine:
             topics=[self._topic(number, name) for number, name in self._topics.items()],
             states=states,
             claims_next=max(self._claims, default=-1) + 1,
-            claims=[(claim.n, claim.name, claim.at) for claim in self._claims.values()],
+            claims=array("Q", chain.from_iterable((c.n, claim_hash(c.name), c.at) for c in self._claims.values())),
         )
 
     def _topic(self, number: int, name: str) -> StoredTopic:
@@ -90,6 +93,10 @@ class MemoryEngine:
     def check(self) -> list[str]:
         """Nothing can be damaged."""
         return []
+
+    def rebuild(self) -> bool:
+        """Nothing to rebuild."""
+        return False
 
     def _kind(self, seq: int) -> int:
         state = self._states.get(seq)
@@ -186,8 +193,8 @@ class MemoryEngine:
         return [head[0] for head in heads if head][:limit]
 
     def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
-        """Read un-keyed messages whose delay ends by then, and when the next one's does."""
-        delayed = [s for s in self._states.values() if s.kind == KIND_DELAYED and self._rows[s.seq].key is None]
+        """Read messages whose delay ends by then, and when the next one's does."""
+        delayed = [state for state in self._states.values() if state.kind == KIND_DELAYED]
         delayed.sort(key=lambda state: state.until)
         later = delayed[limit].until if len(delayed) > limit else None
         return [self._loaded(state.seq) for state in delayed[:limit] if state.until <= until], later
@@ -196,6 +203,11 @@ class MemoryEngine:
         """Read messages whose time to live is over."""
         over = [seq for seq, at in self._expiring.items() if at <= now and self._kind(seq) != KIND_LEASED]
         return [self._loaded(seq) for seq in over[:limit]]
+
+    def waiting_since(self, before: int, limit: int) -> list[Loaded]:
+        """Read the oldest messages, as far as they were sent before then and are not leased."""
+        old = [seq for seq, row in islice(self._rows.items(), limit) if row.ts < before]
+        return [self._loaded(seq) for seq in old if self._kind(seq) != KIND_LEASED]
 
     # --- single messages
 
@@ -254,7 +266,7 @@ class MemoryEngine:
         """Count dead letters, at most `limit`."""
         return len(self.dead(page))
 
-    def dead_old(self, before: int, limit: int) -> list[tuple[int, int, int]]:
-        """Name dead letters that died before then, oldest first: seq, topic, size."""
-        old = sorted((dead.at, seq) for seq, (_, dead) in self._dead.items() if dead.at < before)
-        return [(seq, self._dead[seq][0].topic, len(self._dead[seq][0].payload)) for _, seq in old[:limit]]
+    def dead_old(self, before: int, limit: int) -> list[Row]:
+        """Read dead letters that died before then, those that died of age first, then the oldest."""
+        old = sorted((dead.reason != "ttl", dead.at, seq) for seq, (_, dead) in self._dead.items() if dead.at < before)
+        return [self._dead[seq][0] for _, _, seq in old[:limit]]

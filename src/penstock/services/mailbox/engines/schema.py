@@ -9,7 +9,11 @@ FORMAT: Final = 1
 ROW_COLUMNS: Final = "seq, slot, topic, key, ts, expires, size, head, payload, sum"
 _JOINED: Final = ", ".join("m." + name for name in ROW_COLUMNS.split(", "))
 _STATE: Final = "s.seq, s.kind, s.until, s.attempts, s.gen, s.span, s.hist, s.sum"
-WITH_STATE: Final = f"SELECT {_JOINED}, {_STATE} FROM msg m LEFT JOIN st s ON s.seq = m.seq"  # noqa: S608
+_FROM: Final = f"{_STATE} FROM msg m LEFT JOIN st s ON s.seq = m.seq"
+WITH_STATE: Final = f"SELECT {_JOINED}, {_FROM}"
+# Where many are read at once, payloads stay on the disk.
+LIGHT_COLUMNS: Final = ROW_COLUMNS.replace("payload", "NULL")
+LIGHT: Final = f"SELECT {_JOINED.replace('m.payload', 'NULL')}, {_FROM}"
 
 _ROW_TABLE: Final = """(
     seq INTEGER PRIMARY KEY, slot INT NOT NULL, topic INT NOT NULL, key BLOB, ts INT NOT NULL, expires INT,
@@ -30,6 +34,8 @@ TABLES: Final = (
     hist BLOB NOT NULL)""",
     "CREATE INDEX dead_topic ON dead (topic, seq, size)",
     "CREATE INDEX dead_at ON dead (at, seq, topic, size)",
+    # Those that died of age go before the others when there are too many.
+    "CREATE INDEX dead_ttl ON dead (at) WHERE reason = 'ttl'",
     "CREATE TABLE acked (seq INTEGER PRIMARY KEY, gen INT NOT NULL, at INT NOT NULL)",
     # Append only, in order of time; found through a table in RAM.
     "CREATE TABLE dedup (n INTEGER PRIMARY KEY, name BLOB NOT NULL, at INT NOT NULL, claim BLOB NOT NULL)",
@@ -40,14 +46,6 @@ COUNTS: Final = (
     "SELECT topic, count(*), sum(size) FROM msg INDEXED BY msg_keyed WHERE key IS NOT NULL GROUP BY topic",
     "SELECT topic, count(*), sum(size) FROM dead INDEXED BY dead_topic GROUP BY topic",
     "SELECT m.topic, count(*) FROM st s JOIN msg m ON m.seq = s.seq WHERE s.kind = 2 GROUP BY m.topic",
-)
-
-INDEX_CHECKS: Final = tuple(
-    (
-        name,
-        f"SELECT (SELECT count(*) FROM msg NOT INDEXED {where}), (SELECT count(*) FROM msg INDEXED BY {name} {where})",  # noqa: S608
-    )
-    for name, where in (("msg_plain", "WHERE key IS NULL"), ("msg_keyed", "WHERE key IS NOT NULL"))
 )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -13,15 +13,17 @@ import msgspec
 
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.engines import schema
-from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, EngineFailed, Opened, StoredTopic
+from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, EngineFailed, Opened
+from penstock.services.mailbox.engines.inspection import inspect
+from penstock.services.mailbox.engines.opening import begin_life, fetch, read_counts
+from penstock.services.mailbox.engines.reserve import Reserve, Room
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
-from penstock.services.mailbox.engines.wal import check_wal, fill_wal
+from penstock.services.mailbox.engines.wal import check_wal, fill_wal, renew_wal, sync_directory
 from penstock.services.mailbox.rows import Claim, topic_sum
 
-# One statement holds so many rows; larger batches take several.
-_ROWS_MAX: Final = 256
+# How many rows one statement may hold; other numbers take several.
+_SIZES: Final = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 _CHECKPOINT_IDLE_BYTES: Final = 1 << 20
-_RESERVE_BYTES: Final = 4 << 20
 _SLICE: Final = 1000
 _FRAME_BYTES: Final = 4096 + 24
 _BURY: Final = f"INSERT INTO dead SELECT {schema.ROW_COLUMNS}, ?, ?, ?, ? FROM msg WHERE seq = ?"  # noqa: S608
@@ -35,14 +37,22 @@ class SqliteEngine(SqliteReads):
     name = "sqlite"
 
     def __init__(
-        self, directory: Path, *, fsync: bool = True, wal_bytes: int = 32 << 20, vfs: str | None = None
+        self,
+        directory: Path,
+        *,
+        fsync: bool = True,
+        wal_bytes: int = 32 << 20,
+        vfs: str | None = None,
+        reserve: Room | None = None,
     ) -> None:
-        """Keep everything in this directory; `vfs` names another file layer of SQLite, for tests."""
+        """Keep everything in this directory; `vfs` names another file layer of SQLite and `reserve` its room, for tests."""
         super().__init__(directory / "mailbox.db", vfs)
         self.durable = True
         self._fsync = fsync
         self._wal_bytes_max = wal_bytes
-        self._reserve = directory / "reserve"
+        self._reserve: Room = reserve or Reserve(directory / "reserve", wal_bytes)
+        # The disk is full: messages are refused, settlements live on what was held back.
+        self.full = False
         self._db: apsw.Connection | None = None
         self._broken = False
         self._acked = 0
@@ -54,22 +64,76 @@ class SqliteEngine(SqliteReads):
     # --- life
 
     def open(self, delays_max: int) -> Opened:
-        """Check the WAL before SQLite touches it, open, and read what is there."""
+        """Check the log before SQLite touches it, open, and read what is there."""
         self.close()
-        self._broken = False
-        if self._vfs is None:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            check_wal(self.path)
-            fill_wal(self.path, self._wal_bytes_max)
+        damage = self._prepare_files()
         try:
-            self._db = db = self._connect()
-            self._set_pragmas(db)
-            db.set_wal_hook(self._wal_grew)
-            return self._begin(db, delays_max)
-        except apsw.CorruptError as exc:
+            opened = replace(self._open_file(delays_max), damage=damage)
+            self._fill_wal()
+            return opened
+        except (apsw.CorruptError, apsw.NotADBError) as exc:
+            self._let_go()
             raise Corrupt(f"The mailbox file is damaged: {exc}", where="file") from exc
-        except (apsw.IOError, apsw.FullError) as exc:
+        except Corrupt:
+            self._let_go()
+            raise
+        except apsw.Error as exc:
             raise EngineFailed(f"The mailbox file cannot be used: {exc}") from exc
+
+    def _open_file(self, delays_max: int) -> Opened:
+        try:
+            return self._begin(self._connect_writer(), delays_max)
+        except apsw.FullError:
+            # Even the number of this life finds no room: it gets the one that was held back.
+            self._run_out()
+            return self._begin(self._connect_writer(), delays_max)
+
+    def _connect_writer(self) -> apsw.Connection:
+        if self._db is not None:
+            self._db.close(force=True)
+        self._db = db = self._connect()
+        self._set_pragmas(db)
+        db.set_wal_hook(self._wal_grew)
+        return db
+
+    def _prepare_files(self) -> str:
+        """Make the log fit to be recovered; returns what is wrong with it where that is no reason to refuse."""
+        try:
+            if not self.path.parent.exists():
+                self.path.parent.mkdir(mode=0o700, parents=True)
+                sync_directory(self.path.parent.parent)
+            if self._broken:
+                # The copy may need the room that is held back; it is taken again below.
+                self._reserve.release()
+                renew_wal(self.path)
+        except OSError as exc:
+            raise EngineFailed(f"The mailbox file cannot be used: {exc.strerror}") from exc
+        damage = self._check_wal()
+        self._broken, self.full = False, not self._reserve.keep()
+        return damage
+
+    def _fill_wal(self) -> None:
+        """Let the log be as large as it gets; after SQLite opened it, because it replaces the log of an empty file."""
+        try:
+            if not self.full:
+                fill_wal(self.path, self._wal_bytes_max)
+        except OSError:
+            self._run_out()
+
+    def _check_wal(self) -> str:
+        try:
+            check_wal(self.path)
+        except Corrupt as exc:
+            if self._fsync:
+                raise
+            # Without a sync for each commit a torn tail looks just the same: it is told of, and that is all.
+            return exc.detail
+        return ""
+
+    def _let_go(self) -> None:
+        """Close a file that is damaged without writing a byte to it."""
+        self._broken = True
+        self.close()
 
     def _set_pragmas(self, db: apsw.Connection) -> None:
         """Set each by its own statement and read it back: a mismatch refuses to start."""
@@ -80,41 +144,19 @@ class SqliteEngine(SqliteReads):
             ("wal_autocheckpoint", "0", 0),
             ("cache_size", "-16384", -16384),
             ("temp_store", "MEMORY", 2),
+            # A log that grew while a long check held it back shrinks again.
+            ("journal_size_limit", str(self._wal_bytes_max), self._wal_bytes_max),
         ):
-            _all(db, f"PRAGMA {name} = {text}")
-            found = _all(db, f"PRAGMA {name}")
+            fetch(db, f"PRAGMA {name} = {text}")
+            found = fetch(db, f"PRAGMA {name}")
             if found != [(want,)]:
                 raise EngineFailed(f"SQLite did not take {name} = {text}: {found}")
 
     def _begin(self, db: apsw.Connection, delays_max: int) -> Opened:
-        with db:
-            if not _all(db, "SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
-                _create(db)
-            meta: dict[str, Any] = {name: value for name, value in _all(db, "SELECT k, v FROM meta")}  # noqa: C416
-            if meta.get("format") != schema.FORMAT:
-                raise Corrupt(f"The mailbox file has format {meta.get('format')}, not {schema.FORMAT}.", where="file")
-            boot = int(meta["boot"]) + 1
-            db.execute("UPDATE meta SET v = ? WHERE k = 'boot'", (boot,))
-        self._keep_reserve()
-        return self._read_opened(db, boot, bytes(meta["key"]), delays_max)
-
-    def _read_opened(self, db: apsw.Connection, boot: int, key: bytes, delays_max: int) -> Opened:
-        numbers = [_all(db, f"SELECT max(seq) FROM {table}")[0][0] or 0 for table in ("msg", "dead", "acked")]  # noqa: S608
-        self._acked = _all(db, "SELECT count(*) FROM acked")[0][0]
+        boot, key = begin_life(db)
+        self._acked = fetch(db, "SELECT count(*) FROM acked")[0][0]
         states, later = self.open_states(delays_max)
-        last_claim = _all(db, "SELECT max(n) FROM dedup")[0][0]
-        topics = list(_topics(db))
-        return Opened(
-            boot=boot,
-            key=key,
-            seq=max(numbers),
-            topic_number=max((topic.id for topic in topics), default=0),
-            topics=topics,
-            states=states,
-            later=later,
-            claims_next=0 if last_claim is None else last_claim + 1,
-            claims=_all(db, "SELECT n, name, at FROM dedup ORDER BY n"),
-        )
+        return replace(read_counts(db), boot=boot, key=key, states=states, later=later)
 
     def close(self) -> None:
         """Checkpoint and close, unless the file failed: then nothing more is written to it."""
@@ -124,7 +166,7 @@ class SqliteEngine(SqliteReads):
             return
         try:
             if not self._broken:
-                _all(db, "PRAGMA wal_checkpoint(TRUNCATE)")
+                fetch(db, "PRAGMA wal_checkpoint(TRUNCATE)")
         except apsw.Error:
             self._broken = True
         db.close(force=True)
@@ -140,6 +182,8 @@ class SqliteEngine(SqliteReads):
         db = self._db
         if db is None or self._broken:
             raise EngineFailed("The engine is not open.")
+        if self.full and batch.rows:
+            raise DiskFull
         try:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -147,6 +191,7 @@ class SqliteEngine(SqliteReads):
                 db.execute("COMMIT")
             except apsw.FullError as exc:
                 _roll_back(db)
+                self._run_out()
                 raise DiskFull from exc
         except apsw.Error as exc:
             self._broken = True
@@ -169,7 +214,11 @@ class SqliteEngine(SqliteReads):
         before = self.monotonic()
         try:
             # Passive: it never waits for a reader; a log that is copied whole is overwritten by the next batch.
-            _, frames, copied = _all(db, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+            _, frames, copied = fetch(db, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+        except apsw.FullError:
+            # The log still has everything. The reserve is as large as the log: the next try finds room.
+            self._run_out()
+            return
         except apsw.Error as exc:
             self._broken = True
             raise EngineFailed(f"The checkpoint failed: {exc}", outcome="unknown") from exc
@@ -182,25 +231,37 @@ class SqliteEngine(SqliteReads):
 
     # --- a full disk
 
-    def _keep_reserve(self) -> None:
-        """Hold some bytes back, so that settlements still find room when the disk is full."""
-        if self._vfs is not None or self._reserve.exists():
-            return
-        try:
-            with self._reserve.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
-        except OSError:
-            self._reserve.unlink(missing_ok=True)
+    def _run_out(self) -> None:
+        """Take no more messages, and give the reserve to those who settle."""
+        self.full = True
+        self._reserve.release()
 
-    def release_reserve(self) -> None:
-        """Give the reserve to those who settle."""
-        self._reserve.unlink(missing_ok=True)
+    def _regain(self) -> None:
+        """Take messages again, once there is room for a reserve."""
+        if self.full and self._reserve.keep():
+            self.full = False
+
+    def check(self) -> list[str]:
+        """Look for damage; it takes long and uses connections of its own."""
+        return inspect(self.path, self._vfs)
+
+    def rebuild(self) -> bool:
+        """Make every index anew from its table."""
+        db = self._db
+        if db is None or self._broken:
+            return False
+        try:
+            db.execute("REINDEX")
+        except apsw.Error:
+            return False
+        return True
 
     def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
         """Forget one slice by range: cheap, because both tables grow in order. True when there is more."""
         db = self._db
         if db is None or self._broken:
             return False
+        self._regain()
         with db:
             oldest = "SELECT seq FROM acked ORDER BY seq LIMIT ?"
             old = f"DELETE FROM acked WHERE seq IN ({oldest}) AND (at < ? OR ?)"  # noqa: S608
@@ -215,35 +276,6 @@ def _changed(db: apsw.Connection, statement: str, values: tuple[Any, ...]) -> in
     before = db.total_changes()
     db.execute(statement, values)
     return db.total_changes() - before
-
-
-def _all(db: apsw.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    return db.execute(statement, values).fetchall()
-
-
-def _create(db: apsw.Connection) -> None:
-    for statement in schema.TABLES:
-        db.execute(statement)
-    rows = {"format": schema.FORMAT, "boot": 0, "key": os.urandom(32)}
-    for name, value in rows.items():
-        db.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
-
-
-def _topics(db: apsw.Connection) -> Iterator[StoredTopic]:
-    names: dict[int, str] = {}
-    for number, name, total in _all(db, "SELECT id, name, sum FROM topic"):
-        if topic_sum(number, name) != total:
-            raise Corrupt(f"The name of topic {number} is damaged.", where="topic")
-        names[number] = name
-    plain, keyed, dead, delayed = ({row[0]: row[1:] for row in _all(db, statement)} for statement in schema.COUNTS)
-    unnamed = (plain.keys() | keyed.keys() | dead.keys()) - names.keys()
-    if unnamed:
-        raise Corrupt(f"Messages belong to topics without a name: {sorted(unnamed)[:5]}.", where="topic")
-    for number, name in names.items():
-        some, more, ended = (table.get(number, (0, 0)) for table in (plain, keyed, dead))
-        yield StoredTopic(
-            number, name, some[0], more[0], some[1] + more[1] + ended[1], delayed.get(number, (0,))[0], *ended
-        )
 
 
 def _roll_back(db: apsw.Connection) -> None:
@@ -283,13 +315,11 @@ def _claim_columns(claim: Claim) -> tuple[Any, ...]:
 
 
 def _chunks(count: int) -> Iterator[int]:
-    """Cut a count into sizes that repeat, so that few statements are ever compiled."""
-    size = _ROWS_MAX
-    while count:
-        while size > count:
-            size //= 2
-        yield size
-        count -= size
+    """Cut a count into few sizes that repeat, so that few statements are run and few are ever compiled."""
+    for size in _SIZES:
+        while size <= count:
+            yield size
+            count -= size
 
 
 def _many(out: list[tuple[str, Any]], start: str, columns: int, rows: Sequence[tuple[Any, ...]]) -> None:

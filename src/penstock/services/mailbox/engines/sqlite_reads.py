@@ -12,12 +12,13 @@ import msgspec
 
 from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.engines import schema
-from penstock.services.mailbox.engines.engine import DeadPage, Page
+from penstock.services.mailbox.engines.engine import Corrupt, DeadPage, EngineFailed, Page
 from penstock.services.mailbox.rows import Claim, Dead, Row, State, read_row, read_state
 from penstock.services.mailbox.shard import Trace
 from penstock.services.mailbox.window import Loaded
 
 _BUSY_MS: Final = 5000
+PEEK_BYTES_MAX: Final = 4 << 20
 _read_claim: Final = msgspec.msgpack.Decoder(Claim).decode
 _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
 # A window leaves out what is leased or delayed: those come by their deadlines.
@@ -45,13 +46,21 @@ class SqliteReads:
     def _connect(self) -> apsw.Connection:
         db = apsw.Connection(str(self.path), vfs=self._vfs)
         db.set_busy_timeout(_BUSY_MS)
+        # The writer alone checkpoints, and never because somebody closes: a file that failed is left as it is.
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return db
 
-    def _ask(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        if self._reader is None:
-            self._reader = self._connect()
-            self._reader.execute("PRAGMA cache_size = -8192").fetchall()
-        return self._reader.execute(statement, values).fetchall()
+    def _ask(self, statement: str, values: tuple[Any, ...] = (), bytes_max: int = 1 << 62) -> list[tuple[Any, ...]]:
+        """Run a short statement; with `bytes_max` it ends where the payloads get too large, but has one row at least."""
+        try:
+            if self._reader is None:
+                self._reader = self._connect()
+                self._reader.execute("PRAGMA cache_size = -8192").fetchall()
+            return _within(self._reader.execute(statement, values), bytes_max)
+        except (apsw.CorruptError, apsw.NotADBError) as exc:
+            raise Corrupt(f"A page of the mailbox file cannot be read: {exc}", where="file") from exc
+        except apsw.Error as exc:
+            raise EngineFailed(f"The mailbox file cannot be read: {exc}") from exc
 
     def close_reader(self) -> None:
         """End the reading connection."""
@@ -88,24 +97,22 @@ class SqliteReads:
     # --- windows
 
     def open_states(self, delays_max: int) -> tuple[list[Loaded], int | None]:
-        """Read every lease and the nearest delays; keyed ones all, because they hold their key back."""
-        leased = self._ask(f"{schema.WITH_STATE} WHERE s.kind = 1 OR (s.kind = 2 AND m.key IS NOT NULL)")
-        delayed = self._ask(
-            f"{schema.WITH_STATE} WHERE s.kind = 2 AND m.key IS NULL ORDER BY s.until LIMIT ?", (delays_max + 1,)
-        )
+        """Read every lease and the nearest delays."""
+        leased = self._ask(f"{schema.LIGHT} WHERE s.kind = 1")
+        delayed = self._ask(f"{schema.LIGHT} WHERE s.kind = 2 ORDER BY s.until LIMIT ?", (delays_max + 1,))
         later = delayed[delays_max][12] if len(delayed) > delays_max else None
         return self._loaded(leased + delayed[:delays_max]), later
 
     def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
         """Read un-keyed messages that wait to be delivered, in order."""
         where = f"m.topic = ? AND m.key IS NULL AND m.seq > ? AND {_WAITING} ORDER BY m.seq LIMIT ?"
-        found = self._ask(f"{schema.WITH_STATE} WHERE {where}", (topic, after, limit))
-        return self._loaded(_within(found, bytes_max))
+        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (topic, after, limit), bytes_max))
 
     def next_of_key(self, topic: int, key: str, after: int, limit: int) -> list[Loaded]:
         """Read a key's next messages."""
         where = "m.topic = ? AND m.key = ? AND m.seq > ? ORDER BY m.seq LIMIT ?"
-        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (topic, key.encode(), after, limit)))
+        values = (topic, key.encode(), after, limit)
+        return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", values))
 
     def key_heads(self, topic: int, after: str, limit: int) -> list[Loaded]:
         """Hop from key to key along the index."""
@@ -113,8 +120,7 @@ class SqliteReads:
         key = after.encode()
         while len(heads) < limit:
             found = self._ask(
-                f"{schema.WITH_STATE} WHERE m.topic = ? AND m.key > ? ORDER BY m.topic, m.key, m.seq LIMIT 1",
-                (topic, key),
+                f"{schema.LIGHT} WHERE m.topic = ? AND m.key > ? ORDER BY m.topic, m.key, m.seq LIMIT 1", (topic, key)
             )
             if not found:
                 break
@@ -123,9 +129,8 @@ class SqliteReads:
         return heads
 
     def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
-        """Read un-keyed messages whose delay ends by then, and when the next one's does."""
-        where = "s.kind = 2 AND m.key IS NULL ORDER BY s.until LIMIT ?"
-        found = self._ask(f"{schema.WITH_STATE} WHERE {where}", (limit + 1,))
+        """Read messages whose delay ends by then, and when the next one's does."""
+        found = self._ask(f"{schema.LIGHT} WHERE s.kind = 2 ORDER BY s.until LIMIT ?", (limit + 1,))
         later = found[limit][12] if len(found) > limit else None
         return self._loaded([columns for columns in found[:limit] if columns[12] <= until]), later
 
@@ -134,7 +139,13 @@ class SqliteReads:
         where = (
             "m.expires IS NOT NULL AND m.expires <= ? AND (s.kind IS NULL OR s.kind <> 1) ORDER BY m.expires LIMIT ?"
         )
-        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (now, limit)))
+        return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", (now, limit)))
+
+    def waiting_since(self, before: int, limit: int) -> list[Loaded]:
+        """Read the oldest messages, as far as they were sent before then and are not leased."""
+        oldest = "SELECT seq FROM msg ORDER BY seq LIMIT ?"
+        where = f"m.seq IN ({oldest}) AND m.ts < ? AND (s.kind IS NULL OR s.kind <> 1) ORDER BY m.seq"
+        return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", (limit, before)))
 
     # --- single messages
 
@@ -154,14 +165,17 @@ class SqliteReads:
         for (gen,) in self._ask("SELECT gen FROM acked WHERE seq = ?", (seq,)):
             return Trace("purged") if gen < 0 else Trace("acked", gen)
         for table in ("msg", "dead"):
-            for columns in self._ask(f"SELECT {schema.ROW_COLUMNS} FROM {table} WHERE seq = ?", (seq,)):  # noqa: S608
+            for columns in self._ask(f"SELECT {schema.LIGHT_COLUMNS} FROM {table} WHERE seq = ?", (seq,)):  # noqa: S608
                 return Trace("here", 0, self._row(columns).msg_id)
         return Trace("none")
 
     def claim(self, n: int) -> Claim | None:
         """Read a claim on an idem_key."""
         for (raw,) in self._ask("SELECT claim FROM dedup WHERE n = ?", (n,)):
-            return _read_claim(raw)
+            try:
+                return _read_claim(raw)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+                raise Corrupt(f"Claim {n} on an idem_key cannot be read.", where="file") from exc
         return None
 
     # --- looking
@@ -172,7 +186,8 @@ class SqliteReads:
             found = self.dead(DeadPage(page.topic, None, 0, page.limit))
             return [(row, State(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
         where = f"{_PEEKS[page.state]} ORDER BY m.seq LIMIT ?2"
-        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (page.topic, page.limit, page.now)))
+        values = (page.topic, page.limit, page.now)
+        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", values, PEEK_BYTES_MAX))
 
     def oldest(self, topic: int) -> int | None:
         """Say when the oldest living message of a topic was sent."""
@@ -184,7 +199,7 @@ class SqliteReads:
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Row]:
         """Read a topic's living messages in a range of seq, leased or not."""
         where = "topic = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
-        found = self._ask(f"SELECT {schema.ROW_COLUMNS} FROM msg WHERE {where}", (topic, after, up_to, limit))  # noqa: S608
+        found = self._ask(f"SELECT {schema.LIGHT_COLUMNS} FROM msg WHERE {where}", (topic, after, up_to, limit))  # noqa: S608
         return [self._row(columns) for columns in found]
 
     # --- dead letters
@@ -196,49 +211,63 @@ class SqliteReads:
             "ORDER BY seq LIMIT ?4",
             _dead_values(page),
         )
-        return [
-            (
-                self._row(columns[:10]),
-                Dead(columns[0], columns[10], columns[11], columns[12], _read_history(columns[13])),
-            )
-            for columns in found
-        ]
+        return [(self._row(columns[:10]), self._dead(columns)) for columns in found]
+
+    def _dead(self, columns: tuple[Any, ...]) -> Dead:
+        try:
+            history = _read_history(columns[13])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self.damaged.append(columns[0])
+            history = ()
+        return Dead(columns[0], columns[10], columns[11], columns[12], history)
 
     def dead_count(self, page: DeadPage) -> int:
         """Count dead letters, at most `limit`."""
         statement = f"SELECT count(*) FROM (SELECT 1 FROM dead WHERE {_dead_where(page)} LIMIT ?4)"  # noqa: S608
         return int(self._ask(statement, _dead_values(page))[0][0])
 
-    def dead_old(self, before: int, limit: int) -> list[tuple[int, int, int]]:
-        """Name dead letters that died before then, oldest first: seq, topic, size."""
-        found = self._ask("SELECT seq, topic, size FROM dead WHERE at < ? ORDER BY at LIMIT ?", (before, limit))
-        return [(seq, topic, size) for seq, topic, size in found]
+    def dead_old(self, before: int, limit: int) -> list[Row]:
+        """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""
+        found: list[tuple[Any, ...]] = []
+        for where in ("reason = 'ttl'", "reason <> 'ttl'"):
+            statement = f"SELECT {schema.LIGHT_COLUMNS} FROM dead WHERE {where} AND at < ? ORDER BY at LIMIT ?"  # noqa: S608
+            found += self._ask(statement, (before, limit - len(found)))
+        return [self._row(columns) for columns in found]
 
     # --- damage
 
-    def check(self) -> list[str]:
-        """Run SQLite's own check, and compare every index with its table; on a connection of its own, it takes long."""
-        db = self._connect()
-        try:
-            faults = [str(text) for (text,) in db.execute("PRAGMA quick_check(10)").fetchall() if text != "ok"]
-            for name, statement in schema.INDEX_CHECKS:
-                # One statement sees one moment: commits go on meanwhile.
-                rows, entries = db.execute(statement).fetchall()[0]
-                if rows != entries:
-                    faults.append(f"{name} has {entries} entries for {rows} rows")
-            return faults
-        finally:
-            db.close(force=True)
+    def check_slice(self, table: str, after: int) -> int | None:
+        """Read some rows of a table whole and note the damaged ones; returns the last seq, None at the end."""
+        statement = f"SELECT {schema.ROW_COLUMNS} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1000"  # noqa: S608
+        found = self._ask(statement, (after,), PEEK_BYTES_MAX)
+        for columns in found:
+            self._row(columns)
+        return found[-1][0] if found else None
+
+    def integrity(self, limit: int) -> list[str]:
+        """Let SQLite check its pages, and every index against its table; one statement sees one moment."""
+        found = self._ask(f"PRAGMA integrity_check({limit})")
+        return [str(text) for (text,) in found if text != "ok"]
+
+    def last_of(self, after: int, limit: int) -> int:
+        """Walk over the next messages, in the table itself; returns the last one's seq, or `after` at the end."""
+        found = self._ask("SELECT seq, length(head) FROM msg NOT INDEXED WHERE seq > ? LIMIT ?", (after, limit))
+        return int(found[-1][0]) if found else after
 
 
-def _within(found: list[tuple[Any, ...]], bytes_max: int) -> list[tuple[Any, ...]]:
-    """Cut a window where its payloads get too large; at least one row stays."""
+def _within(found: apsw.Cursor, bytes_max: int) -> list[tuple[Any, ...]]:
+    if bytes_max == 1 << 62:
+        return found.fetchall()
+    rows: list[tuple[Any, ...]] = []
     total = 0
-    for place, columns in enumerate(found):
+    for columns in found:
         total += columns[6]
-        if total > bytes_max and place:
-            return found[:place]
-    return found
+        if total > bytes_max and rows:
+            break
+        rows.append(columns)
+    # A statement that is not run to its end would keep the log from being overwritten.
+    found.close()
+    return rows
 
 
 def _dead_where(page: DeadPage) -> str:

@@ -8,6 +8,7 @@ would lose acknowledged messages in silence.
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import Final
 
 from penstock.services.mailbox.engines.engine import Corrupt
 
-_HEADER: Final = struct.Struct(">IIIIIIII")
-_FRAME: Final = struct.Struct(">IIIIII")
+HEADER: Final = struct.Struct(">IIIIIIII")
+FRAME: Final = struct.Struct(">IIIIII")
 _MAGIC: Final = 0x377F0682
 _COMMITS_AFTER_MAX: Final = 1
 _FILL_BYTES: Final = 1 << 20
@@ -42,28 +43,56 @@ def fill_wal(database: Path, size: int) -> None:
         file.writelines(bytes(_FILL_BYTES) for _ in range(0, missing, _FILL_BYTES))
         file.flush()
         os.fsync(file.fileno())
+    # SQLite syncs the directory only for a log that it made itself.
+    sync_directory(database.parent)
+
+
+def renew_wal(database: Path) -> None:
+    """Put a synced copy in the place of a log whose sync failed.
+
+    After a failed sync the system may show bytes that it will never write, and call them clean. Copied, they are
+    written again: what is read after this is on the disk. The index over the old log goes with it.
+    """
+    path, copy = Path(f"{database}-wal"), Path(f"{database}-wal.new")
+    if path.exists():
+        with path.open("rb") as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target, _FILL_BYTES)
+            target.flush()
+            os.fsync(target.fileno())
+        copy.replace(path)
+    Path(f"{database}-shm").unlink(missing_ok=True)
+    sync_directory(database.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def damaged_frame(data: bytes) -> int | None:
     """Return the number of a bad frame that at least two commits follow, if there is one."""
-    if len(data) < _HEADER.size:
+    if len(data) < HEADER.size:
         return None
-    magic, _, page_bytes, _, salt1, salt2, sum1, sum2 = _HEADER.unpack_from(data)
+    magic, _, page_bytes, _, salt1, salt2, sum1, sum2 = HEADER.unpack_from(data)
     big = magic & 1
     if magic & ~1 != _MAGIC or not 512 <= page_bytes <= 65_536:
-        return None if not any(data[: _HEADER.size]) else _whole_log(data)
-    running = _checksum(data[:24], big, (0, 0))
+        return None if not any(data[: HEADER.size]) else _whole_log(data)
+    running = checksum(data[:24], big, (0, 0))
     if running != (sum1, sum2):
         return _whole_log(data)
-    frames = (len(data) - _HEADER.size) // (_FRAME.size + page_bytes)
+    frames = (len(data) - HEADER.size) // (FRAME.size + page_bytes)
     for number in range(frames):
-        at = _HEADER.size + number * (_FRAME.size + page_bytes)
-        _, _, one, two, frame1, frame2 = _FRAME.unpack_from(data, at)
+        at = HEADER.size + number * (FRAME.size + page_bytes)
+        _, _, one, two, frame1, frame2 = FRAME.unpack_from(data, at)
         if (one, two) != (salt1, salt2):
             # The frame of an earlier round, unless it was damaged itself and more of this round follow.
             return number if _commits(data, number + 1, page_bytes, (salt1, salt2)) > _COMMITS_AFTER_MAX else None
-        running = _checksum(data[at : at + 8], big, running)
-        running = _checksum(data[at + _FRAME.size : at + _FRAME.size + page_bytes], big, running)
+        running = checksum(data[at : at + 8], big, running)
+        running = checksum(data[at + FRAME.size : at + FRAME.size + page_bytes], big, running)
         if running != (frame1, frame2):
             return number if _commits(data, number, page_bytes, (salt1, salt2)) > _COMMITS_AFTER_MAX else None
     return None
@@ -72,8 +101,8 @@ def damaged_frame(data: bytes) -> int | None:
 def _whole_log(data: bytes) -> int | None:
     """Judge a log whose header is damaged: SQLite would ignore all of it."""
     for page_bytes in (4096, 1024, 2048, 8192, 512, 16_384, 32_768, 65_536):
-        if len(data) >= _HEADER.size + _FRAME.size + page_bytes:
-            salts = struct.unpack_from(">II", data, _HEADER.size + 8)
+        if len(data) >= HEADER.size + FRAME.size + page_bytes:
+            salts = struct.unpack_from(">II", data, HEADER.size + 8)
             if _commits(data, 0, page_bytes, salts) > _COMMITS_AFTER_MAX:
                 return 0
     return None
@@ -85,12 +114,12 @@ def _commits(data: bytes, first: int, page_bytes: int, salts: tuple[int, ...]) -
 
 
 def _frames(data: bytes, first: int, page_bytes: int) -> Iterator[tuple[int, ...]]:
-    step = _FRAME.size + page_bytes
-    for at in range(_HEADER.size + first * step, len(data) - step + 1, step):
-        yield _FRAME.unpack_from(data, at)
+    step = FRAME.size + page_bytes
+    for at in range(HEADER.size + first * step, len(data) - step + 1, step):
+        yield FRAME.unpack_from(data, at)
 
 
-def _checksum(data: bytes, big: int, start: tuple[int, int]) -> tuple[int, int]:
+def checksum(data: bytes, big: int, start: tuple[int, int]) -> tuple[int, int]:
     """Go on with SQLite's checksum over these bytes."""
     one, two = start
     words = struct.unpack(f"{'>' if big else '<'}{len(data) // 4}I", data)

@@ -1,0 +1,84 @@
+"""What the sqlite engine reads when it opens its file: the number of this life, counts, topics and claims."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+
+from penstock.services.mailbox.engines import schema
+from penstock.services.mailbox.engines.engine import Corrupt, Opened, StoredTopic
+from penstock.services.mailbox.rows import topic_sum
+
+
+def fetch(db: apsw.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Run a statement to its end."""
+    return db.execute(statement, values).fetchall()
+
+
+def begin_life(db: apsw.Connection) -> tuple[int, bytes]:
+    """Make the tables if they are not there, and raise the boot counter durably; returns it and the receipts' key."""
+    with db:
+        if not fetch(db, "SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
+            _create(db)
+        meta: dict[str, Any] = {name: value for name, value in fetch(db, "SELECT k, v FROM meta")}  # noqa: C416
+        if meta.get("format") != schema.FORMAT:
+            raise Corrupt(f"The mailbox file has format {meta.get('format')}, not {schema.FORMAT}.", where="file")
+        boot: Any = meta.get("boot")
+        key: Any = meta.get("key")
+        if not isinstance(boot, int) or not isinstance(key, bytes):
+            raise Corrupt("The mailbox file has lost its boot counter or its key.", where="file")
+        db.execute("UPDATE meta SET v = ? WHERE k = 'boot'", (boot + 1,))
+    return boot + 1, key
+
+
+def read_counts(db: apsw.Connection) -> Opened:
+    """Count what is there."""
+    numbers = [fetch(db, f"SELECT max(seq) FROM {table}")[0][0] or 0 for table in ("msg", "dead", "acked")]  # noqa: S608
+    last_claim = fetch(db, "SELECT max(n) FROM dedup")[0][0]
+    topics = list(_topics(db))
+    return Opened(
+        boot=0,
+        key=b"",
+        seq=max(numbers),
+        topic_number=max((topic.id for topic in topics), default=0),
+        topics=topics,
+        claims_next=0 if last_claim is None else last_claim + 1,
+        claims=_claims(db),
+    )
+
+
+def _create(db: apsw.Connection) -> None:
+    for statement in schema.TABLES:
+        db.execute(statement)
+    rows = {"format": schema.FORMAT, "boot": 0, "key": os.urandom(32)}
+    for name, value in rows.items():
+        db.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
+
+
+def _topics(db: apsw.Connection) -> Iterator[StoredTopic]:
+    names: dict[int, str] = {}
+    for number, name, total in fetch(db, "SELECT id, name, sum FROM topic"):
+        if topic_sum(number, name) != total:
+            raise Corrupt(f"The name of topic {number} is damaged.", where="topic")
+        names[number] = name
+    plain, keyed, dead, delayed = ({row[0]: row[1:] for row in fetch(db, statement)} for statement in schema.COUNTS)
+    unnamed = (plain.keys() | keyed.keys() | dead.keys()) - names.keys()
+    if unnamed:
+        raise Corrupt(f"Messages belong to topics without a name: {sorted(unnamed)[:5]}.", where="topic")
+    for number, name in names.items():
+        some, more, ended = (table.get(number, (0, 0)) for table in (plain, keyed, dead))
+        yield StoredTopic(
+            number, name, some[0], more[0], some[1] + more[1] + ended[1], delayed.get(number, (0,))[0], *ended
+        )
+
+
+def _claims(db: apsw.Connection) -> array[int]:
+    """Read the claims as (number, first half of the name, time): a million of them as tuples would be 200 MiB."""
+    found = array("Q")
+    for number, name, at in db.execute("SELECT n, name, at FROM dedup ORDER BY n"):
+        found.extend((number, int.from_bytes(name[:8], "big"), at))
+    return found

@@ -1,0 +1,82 @@
+"""Keeps the windows within their one budget: the lanes nobody received from for longest give their messages back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from penstock.services.mailbox.topics import DELAYED, READY, KeyLine, Lane, Message
+from penstock.services.mailbox.window import Window
+
+# Room is made for more than the next read, so that not every read has to look for some.
+_SLACK: Final = 0.125
+
+
+def make_room(shards: Sequence[Window], need: int) -> int:
+    """Evict until `need` more messages fit; returns how many left RAM. What is leased or on its way stays."""
+    books = shards[0].books
+    budget = books.bounds.window_messages
+    if books.resident + need <= budget:
+        return 0
+    before = books.resident
+    goal = max(0, int(budget * (1 - _SLACK)) - need)
+    for window, lane in _by_age(shards):
+        if books.resident <= goal:
+            break
+        if not lane.loading:
+            _evict_plain(window, lane)
+            _evict_keys(window, lane)
+    return before - books.resident
+
+
+def _by_age(shards: Sequence[Window]) -> list[tuple[Window, Lane]]:
+    lanes = [
+        (shards[index], lane)
+        for topic in shards[0].books.topics.values()
+        for index, lane in topic.lanes.items()
+        if lane.ready or lane.keys
+    ]
+    return sorted(lanes, key=lambda each: each[1].used)
+
+
+def _evict_plain(window: Window, lane: Lane) -> None:
+    """Give up a lane's un-keyed waiting messages; they are read again when somebody asks for them."""
+    plain = [m for m in map(window.messages.get, lane.ready) if m is not None and m.key is None and _as_stored(m)]
+    if not plain:
+        return
+    _drop(window, plain)
+    dropped = {message.seq for message in plain}
+    lane.ready = [seq for seq in lane.ready if seq not in dropped]
+    lane.tail = min(dropped) - 1
+    lane.more = True
+
+
+def _evict_keys(window: Window, lane: Lane) -> None:
+    """Give up whole keys: the scan for keys without a line finds them again, in order."""
+    evicted = [key for key, line in lane.keys.items() if _idle(line)]
+    for key in evicted:
+        line = lane.keys.pop(key)
+        assert line.head is not None
+        if line.head.state == DELAYED:
+            window.disk_due = min(window.disk_due, line.head.until)
+        _drop(window, (line.head, *line.followers))
+    if evicted:
+        lane.topic.keys_more = lane.topic.keys_missed = True
+
+
+def _idle(line: KeyLine) -> bool:
+    """Tell whether nothing of a key is out or under way, and its head lies on the disk just as it does here."""
+    head = line.head
+    return head is not None and not line.loading and (_as_stored(head) or (head.state == DELAYED and head.until > 0))
+
+
+def _as_stored(message: Message) -> bool:
+    """Tell whether the disk has a waiting message as it is; one whose lease or delay was undone is still to be written."""
+    return message.state == READY and not message.until
+
+
+def _drop(window: Window, messages: Iterable[Message]) -> None:
+    for message in messages:
+        if window.messages.pop(message.seq, None) is not None:
+            window.books.resident -= 1
+            window.books.cache.drop(message.seq)

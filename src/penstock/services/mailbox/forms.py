@@ -1,0 +1,116 @@
+"""How answers are written: as values of the contract for the framed protocol, as bytes for HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.errors import PenstockError
+from penstock.net.message import Response, Written
+from penstock.services.mailbox.bodies import Received
+
+_encode: Final = msgspec.json.Encoder().encode
+_FULL: Final = ((b"X-Inflight-Full", b"1"),)
+_ACKED: Final = Written(_encode(m.Acked()))
+_ACKED_ITEM: Final = m.SettleResult(ok=True)
+_NONE: Final = Written(b'{"messages":[]}')
+Settled = m.Acked | m.Nacked | m.Extended
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Form:
+    """One way to write every answer of the hot routes, alone or as an item of a batch."""
+
+    sent: Callable[[str, bool, int], Any]
+    received: Callable[[m.Received], Any]
+    settled: Callable[[Settled], Any]
+    sent_item: Callable[[str, bool, int], Any]
+    refused_send: Callable[[PenstockError], Any]
+    settled_item: Callable[[Settled], Any]
+    refused_settle: Callable[[PenstockError], Any]
+    many: Callable[[Sequence[Any]], Any]
+
+
+def _sent_item(msg_id: str, duplicate: bool, shard: int) -> m.SendResult:  # noqa: FBT001 - the contract's order
+    return m.SendResult(msg_id=msg_id, duplicate=duplicate, shard=shard)
+
+
+def _refused_send(error: PenstockError) -> m.SendResult:
+    return m.SendResult(code=error.code, detail=error.detail)
+
+
+def _settled_item(value: Settled) -> m.SettleResult:
+    if isinstance(value, m.Acked):
+        return _ACKED_ITEM
+    if isinstance(value, m.Extended):
+        return m.SettleResult(ok=True, receipt=value.receipt, visible_until=value.visible_until)
+    return m.SettleResult(
+        ok=True, attempt=value.attempt, visible_in_ms=value.visible_in_ms, dead_lettered=value.dead_lettered
+    )
+
+
+def _refused_settle(error: PenstockError) -> m.SettleResult:
+    reason = error.facts.get("reason")
+    if isinstance(reason, str):
+        return m.SettleResult(code=error.code, detail=error.detail, reason=reason)
+    return m.SettleResult(code=error.code, detail=error.detail)
+
+
+def _as_it_is(value: Any) -> Any:  # noqa: ANN401 - typed by its caller
+    return value
+
+
+VALUES: Final = Form(
+    sent=m.Sent,
+    received=_as_it_is,
+    settled=_as_it_is,
+    sent_item=_sent_item,
+    refused_send=_refused_send,
+    settled_item=_settled_item,
+    refused_settle=_refused_settle,
+    many=_as_it_is,
+)
+
+
+# A msg_id has nothing in it that JSON would escape.
+def _write_sent_item(msg_id: str, duplicate: bool, shard: int) -> bytes:  # noqa: FBT001 - the contract's order
+    flag = "true" if duplicate else "false"
+    return f'{{"msg_id":"{msg_id}","duplicate":{flag},"shard":{shard}}}'.encode()
+
+
+def _write_sent(msg_id: str, duplicate: bool, shard: int) -> Written:  # noqa: FBT001 - the contract's order
+    return Written(_write_sent_item(msg_id, duplicate, shard))
+
+
+def _write_received(received: m.Received) -> Written | Response:
+    if received.inflight_full:
+        return Response(200, _encode(Received(received.messages)), headers=_FULL)
+    return Written(_encode(Received(received.messages))) if received.messages else _NONE
+
+
+def _write_settled(value: Settled) -> Written:
+    return _ACKED if isinstance(value, m.Acked) else Written(_encode(value))
+
+
+def _write_settled_item(value: Settled) -> bytes:
+    return _ACKED if isinstance(value, m.Acked) else _encode(_settled_item(value))
+
+
+def _write_many(results: Sequence[bytes]) -> Written:
+    return Written(b'{"results":[%b]}' % b",".join(results))
+
+
+JSON: Final = Form(
+    sent=_write_sent,
+    received=_write_received,
+    settled=_write_settled,
+    sent_item=_write_sent_item,
+    refused_send=lambda error: _encode(_refused_send(error)),
+    settled_item=_write_settled_item,
+    refused_settle=lambda error: _encode(_refused_settle(error)),
+    many=_write_many,
+)

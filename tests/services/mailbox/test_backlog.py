@@ -1,0 +1,120 @@
+"""A backlog lies on the disk: RAM holds a bounded window of it, and hides no topic and no key."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+
+from penstock.contracts.mailbox import Ack, AckBatch, Nack, NackBatch, Recv, Send
+from penstock.kernel.clock import SYSTEM
+from penstock.services.mailbox.books import Bounds
+from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.engines.sqlite import SqliteEngine
+from penstock.services.mailbox.eviction import make_room
+from tests.services.mailbox.prefill import prefill
+from tests.services.mailbox.worlds import running
+
+BUDGET = 4096
+SMALL = MailboxOptions(bounds=Bounds(window_messages=BUDGET, global_inflight=1000))
+MANY = 1_000_000
+
+
+def big_engine(directory: Path) -> SqliteEngine:
+    return SqliteEngine(directory, fsync=False, wal_bytes=16 << 20)
+
+
+async def take(mailbox, topic: str, count: int) -> list[tuple[str | None, bytes]]:
+    got = (await mailbox.api.recv(Recv(topic, count, wait_ms=2000))).messages
+    await mailbox.api.ack_batch(AckBatch(tuple(Ack(m.msg_id, m.receipt) for m in got)))
+    return [(m.key, m.payload) for m in got]
+
+
+def resident(mailbox) -> int:
+    """Count what is really there, not what the books say."""
+    return sum(len(shard.messages) for shard in mailbox.room.shards)
+
+
+async def test_many_topics_and_keys_share_one_budget_of_ram(tmp_path: Path) -> None:
+    plain = ((f"t{n % 200}", None) for n in range(120_000))
+    keyed = (("keyed", f"k{n % 20_000}") for n in range(80_000))
+    engine = big_engine(tmp_path)
+    assert prefill(engine, chain(plain, keyed)) == 200_000
+    async with running(engine, SMALL) as mailbox:
+        books, peak, keys = mailbox.room.books, 0, 0
+        for _ in range(2):
+            for number in range(200):
+                assert len(await take(mailbox, f"t{number}", 3)) == 3
+                peak = max(peak, resident(mailbox))
+            for _ in range(40):
+                keys += len(await take(mailbox, "keyed", 256))
+                peak = max(peak, resident(mailbox))
+
+        assert books.resident == resident(mailbox)
+        assert peak <= BUDGET + books.bounds.global_inflight
+        assert keys > 4000
+        assert books.messages == 200_000 - 2 * 600 - keys
+
+
+async def test_evicted_messages_come_back_in_order_and_none_is_lost(tmp_path: Path) -> None:
+    engine = big_engine(tmp_path)
+    names = [("a", None), ("b", None), ("c", "k1"), ("c", "k2"), ("d", "k1")]
+    prefill(engine, (names[n % 5] for n in range(10_000)))
+    seen: dict[tuple[str, str | None], list[int]] = {name: [] for name in names}
+    async with running(engine, SMALL) as mailbox:
+        for turn in range(100_000):
+            for topic in "abcd":
+                for message in (await mailbox.api.recv(Recv(topic, 50, visibility_ms=600_000))).messages:
+                    seen[topic, message.key].append(int(message.msg_id.replace("-", ""), 16))
+                    await mailbox.api.ack(Ack(message.msg_id, message.receipt))
+            if turn % 3 == 0:
+                assert make_room(mailbox.room.shards, BUDGET) >= 0
+            if sum(map(len, seen.values())) == 10_000:
+                break
+
+        assert {name: len(ids) for name, ids in seen.items()} == dict.fromkeys(names, 2000)
+        assert all(ids == sorted(ids) for ids in seen.values())
+        assert resident(mailbox) == mailbox.room.books.messages == 0
+
+
+async def test_delayed_key_that_left_ram_comes_back_when_its_time_has_come(tmp_path: Path) -> None:
+    engine = big_engine(tmp_path)
+    async with running(engine, SMALL) as mailbox:
+        for number in range(2):
+            await mailbox.api.send(Send("orders", b"%d" % number, key="k"))
+        (first,) = (await mailbox.api.recv(Recv("orders"))).messages
+        await mailbox.api.nack(Nack(first.msg_id, first.receipt, delay_ms=5000))
+        make_room(mailbox.room.shards, BUDGET)
+        assert resident(mailbox) == 0
+        await mailbox.api.send(Send("orders", b"2", key="k"))
+        began = asyncio.get_running_loop().time()
+        seen = [each for _ in range(8) for each in await take(mailbox, "orders", 1)]
+
+        assert seen == [("k", b"0"), ("k", b"1"), ("k", b"2")]
+        assert asyncio.get_running_loop().time() - began >= 4.9
+
+
+@pytest.mark.real_loop(watchdog_s=85)
+async def test_topic_and_key_behind_a_huge_backlog_arrive_within_10_ms(tmp_path: Path) -> None:
+    engine = big_engine(tmp_path)
+    half = MANY // 2
+    prefill(engine, chain(repeat(("a", None), half), repeat(("keyed", "a"), half), [("b", None), ("keyed", "b")]))
+    options = MailboxOptions(bounds=Bounds(backlog_messages=2_000_000))
+    times: dict[str, list[float]] = {"restart": [], "b": [], "keyed": []}
+    for _ in range(3):  # the machine is shared: the best of three is what the mailbox costs
+        began = time.perf_counter()
+        async with running(engine, options, clock=SYSTEM) as mailbox:
+            times["restart"].append(time.perf_counter() - began)
+            for topic, keys in (("b", [None]), ("keyed", ["a", "b"])):
+                began = time.perf_counter()
+                got = (await mailbox.api.recv(Recv(topic, len(keys)))).messages
+                times[topic].append(time.perf_counter() - began)
+                assert [message.key for message in got] == keys
+                await mailbox.api.nack_batch(NackBatch(tuple(Nack(m.msg_id, m.receipt, delay_ms=0) for m in got)))
+
+    assert min(times["b"]) <= 0.010
+    assert min(times["keyed"]) <= 0.010
+    assert min(times["restart"]) < 5.0
