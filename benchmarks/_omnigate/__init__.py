@@ -1,0 +1,1 @@
+"""Parts of the omnigate benchmark: the gateways, their upstreams, and the load."""

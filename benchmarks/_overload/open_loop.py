@@ -1,0 +1,170 @@
+"""Open-loop load: requests start when their time has come, whether or not earlier ones were answered.
+
+    python -m benchmarks._overload.open_loop < plan.json
+
+The plan names callers with a request and a rate; the outcome tells, for each, how many were offered, served and refused,
+and how long the served ones took from the instant they were due. A caller that finds no free connection opens one more,
+up to a bound; what could not even be sent is counted as unsent and never silently left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+_OK = b"200"
+_REFUSED = b"429"
+TICK_S = 0.002
+GRACE_S = 3.0
+
+
+class Line(asyncio.Protocol):
+    """One connection with at most one request on it."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.due = 0.0
+        self.buffer = b""
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def ask(self, due: float) -> None:
+        """Send the request that was due at `due`."""
+        self.due = due
+        self.transport.write(self.caller.request)
+
+    def data_received(self, data: bytes) -> None:
+        data = self.buffer + data if self.buffer else data
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            self.buffer = data
+            return
+        at = data.lower().find(b"content-length: ", 0, end) + 16
+        if len(data) < end + 4 + int(data[at : data.find(b"\r\n", at)]):
+            self.buffer = data
+            return
+        self.buffer = b""
+        self.caller.answered(self, data[9:12])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.caller.lost(self)
+
+
+class Caller:
+    """One class of traffic."""
+
+    def __init__(self, name: str, request: bytes, rps: float, lines_max: int) -> None:
+        self.name = name
+        self.request = request
+        self.rps = rps
+        self.lines_max = lines_max
+        self.idle: list[Line] = []
+        self.lines = self.dialling = 0
+        self.offered = self.unsent = self.served = self.refused = self.failed = 0
+        self.served_at: list[float] = []
+        self.took_s: list[float] = []
+        self.began = 0.0
+        self.waiting: list[float] = []
+
+    async def dial(self, port: int) -> None:
+        """Add one connection."""
+        self.dialling += 1
+        try:
+            _, line = await asyncio.get_running_loop().create_connection(lambda: Line(self), "127.0.0.1", port)
+        except OSError:
+            self.failed += 1
+            return
+        finally:
+            self.dialling -= 1
+        self.lines += 1
+        self._free(line)
+
+    def offer(self, due: float, port: int, tasks: set[asyncio.Task[None]]) -> None:
+        """Start a request, on a new connection if none is free."""
+        self.offered += 1
+        while self.idle:
+            line = self.idle.pop()
+            if not line.transport.is_closing():
+                line.ask(due)
+                return
+        self.waiting.append(due)
+        if self.lines + self.dialling < self.lines_max:
+            task = asyncio.get_running_loop().create_task(self.dial(port))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        elif len(self.waiting) > self.lines_max:
+            self.waiting.pop(0)
+            self.unsent += 1
+
+    def answered(self, line: Line, status: bytes) -> None:
+        """Count an answer."""
+        now = asyncio.get_running_loop().time()
+        if status == _OK:
+            self.served += 1
+            self.served_at.append(now - self.began)
+            self.took_s.append(now - line.due)
+        elif status == _REFUSED:
+            self.refused += 1
+        else:
+            self.failed += 1
+        self._free(line)
+
+    def lost(self, line: Line) -> None:
+        """Forget a connection."""
+        self.lines -= 1
+        if line in self.idle:
+            self.idle.remove(line)
+
+    def _free(self, line: Line) -> None:
+        if self.waiting:
+            line.ask(self.waiting.pop(0))
+        else:
+            self.idle.append(line)
+
+    def outcome(self) -> dict[str, Any]:
+        """Tell how it went."""
+        took = sorted(self.took_s)
+        pick = lambda share: round(took[min(len(took) - 1, int(len(took) * share))] * 1000, 2) if took else None  # noqa: E731
+        return {
+            "offered": self.offered,
+            "served": self.served,
+            "refused": self.refused,
+            "failed": self.failed + self.unsent + len(self.waiting),
+            "unsent": self.unsent + len(self.waiting),
+            "p50_ms": pick(0.50),
+            "p99_ms": pick(0.99),
+            "served_at": [round(at, 3) for at in self.served_at],
+        }
+
+
+async def run(plan: dict[str, Any]) -> dict[str, Any]:
+    """Offer the load for as long as the plan says, then wait for what is under way."""
+    loop = asyncio.get_running_loop()
+    callers = [Caller(c["name"], bytes.fromhex(c["request"]), c["rps"], c["lines_max"]) for c in plan["callers"]]
+    tasks: set[asyncio.Task[None]] = set()
+    for caller in callers:
+        for _ in range(min(caller.lines_max, 64)):
+            await caller.dial(plan["port"])
+    began = loop.time()
+    for caller in callers:
+        caller.began = began
+    while (now := loop.time() - began) < plan["seconds"]:
+        for caller in callers:
+            while caller.offered < now * caller.rps:
+                caller.offer(began + caller.offered / caller.rps, plan["port"], tasks)
+        await asyncio.sleep(TICK_S)
+    until = loop.time() + GRACE_S
+    # Answers are counted; nobody tells of the last one.
+    while loop.time() < until and any(c.offered > c.served + c.refused + c.failed + c.unsent for c in callers):  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    return {caller.name: caller.outcome() for caller in callers}
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    print(json.dumps(uvloop.run(run(json.load(sys.stdin)))))

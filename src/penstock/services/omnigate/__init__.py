@@ -1,0 +1,1 @@
+"""omnigate: fair admission in front of the node's services and of any HTTP service behind it."""

@@ -1,0 +1,87 @@
+"""Capabilities at the gate: which token came, whether it is known, and whether it covers this request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
+
+from penstock.capability.standing import Standing
+from penstock.contracts.capability import RequestContext
+from penstock.kernel.errors import Forbidden, Unauthenticated
+
+if TYPE_CHECKING:
+    from penstock.capability.verifier import CapabilityVerifier
+    from penstock.net.message import Request
+    from penstock.services.omnigate.classes import Lane
+    from penstock.wire.http1_head import StartLine
+
+_BEARER: Final = b"bearer "
+_CONTEXTS_KEPT: Final = 1024
+# A token may be meant for the gateway or for the service behind: what fails on these is asked once more.
+_OF_AUDIENCE: Final = frozenset({"caveat:aud", "caveat:svc"})
+
+
+def bearer(request: Request) -> str:
+    """Return the token of a request that has an Authorization field."""
+    value = request.headers[b"authorization"]
+    if value[:7].lower() != _BEARER:
+        raise Unauthenticated("Authorization is not a bearer capability.", reason="malformed")
+    return value[7:].strip().decode("ascii")
+
+
+class Asking:
+    """Asks the one verifier."""
+
+    __slots__ = ("_contexts", "_region", "_verifier")
+
+    def __init__(self, verifier: CapabilityVerifier, region: str) -> None:
+        """Name the region this gateway stands in, if it has one."""
+        self._verifier = verifier
+        self._region = region or None
+        # By request line, address and audience: the same few come over and over.
+        self._contexts: dict[tuple[StartLine, str, str], RequestContext] = {}
+
+    def peek(self, token: str) -> tuple[bytes, Standing | None]:
+        """Return the token's digest, and its standing if no crypto is needed for that; raise when it is known to be bad."""
+        return self._verifier.peek(token)
+
+    def open(self, token: str) -> Standing | Awaitable[Standing]:
+        """Check a token that is not known; an awaitable when that leaves the loop."""
+        return self._verifier.open(token)
+
+    def allow(self, standing: Standing, request: Request, lane: Lane) -> None:
+        """Judge the request on every caveat and charge its budgets, or raise."""
+        rule, length = lane.rule, request.head.length
+        cost_bytes = max(0, length)
+        for audience in rule.audiences:
+            context = self._contexts.get((request.head.start, request.peer.host, audience))
+            if context is None:
+                context = self._keep_context(request, lane, audience)
+            try:
+                self._verifier.allow(standing, context, cost_bytes=cost_bytes, waived=rule.waived)
+            except Forbidden as error:
+                # The last audience's refusal is the answer.
+                if audience is rule.audiences[-1] or error.facts.get("reason") not in _OF_AUDIENCE:
+                    raise
+            else:
+                return
+
+    def _keep_context(self, request: Request, lane: Lane, audience: str) -> RequestContext:
+        if len(self._contexts) >= _CONTEXTS_KEPT:
+            self._contexts.clear()
+        context = self._context(request, lane, audience)
+        self._contexts[request.head.start, request.peer.host, audience] = context
+        return context
+
+    def _context(self, request: Request, lane: Lane, audience: str) -> RequestContext:
+        rule = lane.rule
+        return RequestContext(
+            aud=audience,
+            op=rule.op,
+            topic=lane.topic(request),
+            method=request.method,
+            route="/" + "/".join(request.segments),
+            ip=request.peer.host if request.peer.uid is None else None,
+            tenant=rule.tenant,
+            region=self._region,
+        )

@@ -1,0 +1,64 @@
+"""From a request at the gateway to a contract call: who asks, and with what right."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
+
+from penstock.contracts.call import Call, Origin
+from penstock.kernel.errors import Malformed, NotReady
+
+if TYPE_CHECKING:
+    from penstock.net.message import Request
+
+T = TypeVar("T")
+_BEARER = b"bearer "
+
+
+class Downstream(Protocol):
+    """One service behind the gateway: its limiter, breaker, deadline and latency around each call."""
+
+    async def call(self, op: str, work: Callable[[], Awaitable[T]], *, idempotent: bool) -> T:
+        """Do the work under the downstream's discipline."""
+
+
+def bearer(request: Request) -> str:
+    """Return the capability that came with a request, or nothing."""
+    given = request.headers.get(b"authorization", b"")
+    return given[len(_BEARER) :].strip().decode("latin-1") if given[: len(_BEARER)].lower() == _BEARER else ""
+
+
+def call_of(request: Request) -> Call:
+    """Say who asks, as the gateway saw it: the service behind judges `route`, `method` and `ip` on this.
+
+    `charged` tells that budgets and rates were counted here, once.
+    """
+    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host, charged=True)
+    return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
+
+
+def present(service: T | None, name: str) -> T:
+    """Return a service that runs, or say that it does not."""
+    if service is None:
+        raise NotReady(f"{name} does not run here.", phase="absent", service=name)
+    return service
+
+
+def convert(value: dict[str, object], kind: type[T]) -> T:
+    """Read a value from a path, a query or fields by the same rules as a body; numbers come as text there."""
+    try:
+        return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
+    except msgspec.ValidationError as exc:
+        raise Malformed(str(exc)) from exc
+
+
+def text_of(value: bytes | None) -> str | None:
+    """Read a field as text."""
+    if value is None:
+        return None
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise Malformed("A header is not UTF-8.") from exc

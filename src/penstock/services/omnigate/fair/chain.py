@@ -1,0 +1,69 @@
+"""Intrusive doubly linked lists: append, take the first, and leave from the middle, each in one step. Pure."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar, cast
+
+
+class Node:
+    """Something that can stand in one chain at a time."""
+
+    __slots__ = ("after", "before")
+
+    def __init__(self) -> None:
+        """Stand in no chain."""
+        self.after: Node | None = None
+        self.before: Node | None = None
+
+    @property
+    def linked(self) -> bool:
+        """Tell whether it stands in a chain."""
+        return self.after is not None
+
+    def unlink(self) -> None:
+        """Leave the chain; what is left of it closes up, and no cycle keeps this node alive."""
+        before, after = self.before, self.after
+        assert before is not None
+        assert after is not None, "it stands in no chain"
+        before.after, after.before = after, before
+        self.before = self.after = None
+
+
+N = TypeVar("N", bound=Node)
+
+
+class Chain(Node, Generic[N]):
+    """A list of nodes, closed to a ring by itself: no end is special."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.after = self.before = self
+
+    def append(self, node: N) -> None:
+        """Put a node that stands nowhere at the end."""
+        assert node.after is None, "it stands in a chain already"
+        last = self.before
+        assert last is not None
+        last.after, node.before = node, last
+        node.after, self.before = self, node
+
+    @property
+    def first(self) -> N | None:
+        """Return the first node, if there is one."""
+        first = self.after
+        return None if first is self else cast("N", first)
+
+    def __iter__(self) -> Chain[N]:
+        """Refuse to be walked by accident: `nodes` says what it costs."""
+        raise TypeError("a chain is walked by nodes()")
+
+    def nodes(self) -> list[N]:
+        """Return all nodes in order; costs as much as there are."""
+        found, node = [], self.after
+        while node is not self:
+            found.append(cast("N", node))
+            assert node is not None
+            node = node.after
+        return found

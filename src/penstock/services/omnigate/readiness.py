@@ -1,0 +1,70 @@
+"""Readiness that flips before collapse: writes are shed first, and reads are served as long as they can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.kernel.child import Child
+    from penstock.kernel.health import Gate as HealthGate
+    from penstock.kernel.inventory import Inventory
+
+LOOK_S: Final = 0.25
+# Below this part of free places the queue is said to be nearly full; it has to recover to the other before it is not.
+HEADROOM_LOW: Final = 0.125
+HEADROOM_CLEAR: Final = 0.25
+
+
+class Admitting(Protocol):
+    """As much of the gate as readiness needs."""
+
+    degraded: bool
+
+    @property
+    def headroom(self) -> float:
+        """Return the free part of the fullest class queue."""
+
+
+class Readiness:
+    """Looks four times a second at the queue, the keys and what is behind, and moves the gates of `/readyz`.
+
+    A queue without headroom shuts its gate: a balancer stops sending. Anything behind that does not answer makes the
+    gateway degraded: it stays ready, and requests that change something are refused first.
+    """
+
+    def __init__(self, inventory: Inventory, admitting: Admitting, behind: Mapping[str, Callable[[], bool]]) -> None:
+        """Watch the gate, and for each downstream a function that tells whether it is well."""
+        health = inventory.health
+        self._admitting = admitting
+        self._behind = behind
+        self._headroom = health.gate("queue_headroom", is_open=True)
+        self._downstreams = health.gate("downstreams", is_open=True)
+        self._passport = health.gate("passport", is_open=True)
+        self.reload: HealthGate = health.gate("reload", is_open=True)
+        self.config: HealthGate = health.gate("config", is_open=True)
+        inventory.metrics.gauge(
+            "readyz_degraded", "1 while writes are shed.", read=lambda: 1.0 if admitting.degraded else 0.0
+        )
+
+    async def run(self, child: Child) -> None:
+        """Look until the service drains."""
+        while not await child.shutdown.sleep(LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Judge once."""
+        self._judge_headroom()
+        ill = sorted(name for name, is_well in self._behind.items() if not is_well())
+        issuer_ill = "svc-passport" in ill
+        self._passport.set(is_open=True, degraded=issuer_ill, why="last good keys" if issuer_ill else "")
+        self._downstreams.set(is_open=True, degraded=bool(ill), why=", ".join(ill))
+        self._admitting.degraded = bool(ill) or not self._headroom.open
+
+    def _judge_headroom(self) -> None:
+        free = self._admitting.headroom
+        if self._headroom.open and free < HEADROOM_LOW:
+            self._headroom.set(is_open=False, why=f"{free:.0%} of the fullest class queue is free")
+        elif not self._headroom.open and free >= HEADROOM_CLEAR:
+            self._headroom.set(is_open=True)

@@ -1,0 +1,224 @@
+"""The wiring of omnigate: what it is made of, as child specs in start order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.bus import KernelEvent
+from penstock.kernel.child import Child, ChildSpec, Drain
+from penstock.kernel.errors import DownstreamUnavailable
+from penstock.kernel.supervisor import SupervisorOptions
+from penstock.net.client import ClientOptions, HttpClient
+from penstock.net.listener import Listener
+from penstock.net.listener_config import listener_options
+from penstock.services.omnigate.config import Quotas
+from penstock.services.omnigate.downstream import Downstream, DownstreamOptions
+from penstock.services.omnigate.gate import Gate, GateOptions
+from penstock.services.omnigate.housekeeping import Housekeeping
+from penstock.services.omnigate.hydration import Hydrator
+from penstock.services.omnigate.mailbox_routes import MailboxRoutes
+from penstock.services.omnigate.object_routes import ObjectRoutes
+from penstock.services.omnigate.passport_cache_refresher import PassportCacheRefresher
+from penstock.services.omnigate.passport_routes import PassportRoutes
+from penstock.services.omnigate.policy import DEFAULT, Bundle, BundleRefused, Policy, Sender, read_bundle
+from penstock.services.omnigate.proxy import Proxies, ProxyOptions, Surroundings
+from penstock.services.omnigate.readiness import Readiness
+from penstock.services.omnigate.rules import own_rules, proxy_rules
+from penstock.services.omnigate.teller import CallerTeller
+from penstock.services.omnigate.view_routes import Sources, ViewRoutes
+from penstock.services.omnigate.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.capability.verifier import CapabilityVerifier
+    from penstock.config import Settings
+    from penstock.contracts.mailbox import Mailbox
+    from penstock.contracts.passport import Passport
+    from penstock.contracts.storage import Storage
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.limiter import ByteBudget
+    from penstock.net.admission import Refusal
+    from penstock.net.message import Request
+    from penstock.net.route import Route
+    from penstock.services.omnigate.config import OmnigateOptions
+    from penstock.services.omnigate.ticket import Ticket
+
+SERVICE: Final = "omnigate"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Behind:
+    """The services the gateway leads to, by their contracts; None for one that does not run here."""
+
+    mailbox: Mailbox | None = None
+    passport: Passport | None = None
+    storage: Storage | None = None
+
+
+class OmnigateService:
+    """A listener with the fair gate in it, the worker pool behind, and what they lead to."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        options: OmnigateOptions,
+        budget: ByteBudget | None = None,
+        *,
+        behind: Behind,
+        verifier: CapabilityVerifier | None = None,
+    ) -> None:
+        """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
+        self._inventory = inventory
+        self._options = options
+        self.workers = WorkerPool(inventory, options.pool_size + options.fair.max_parked)
+        self._teller = CallerTeller(inventory.clock)
+        self.proxies = Proxies(
+            inventory,
+            options.routes,
+            ProxyOptions(calls_max=options.upstream_calls, default_deadline_s=options.default_deadline_s),
+            Surroundings(shedding=self._is_shedding, teller=self._teller),
+        )
+        self.downstreams = self._make_downstreams()
+        self._client = HttpClient(inventory, ClientOptions(service="view", timeout_s=options.request_timeout_s))
+        own, proxied = self._own_routes(behind), self.proxies.routes()
+        self.routes: list[Route] = [*own, *proxied]
+        self._proxied = {route: said.tags for route, said in proxied.items()}
+        self._policy = Policy(_bundle(options.policy), region=options.region, allowed=proxied)
+        self.gate = Gate(
+            inventory,
+            {**own_rules(own), **proxy_rules(proxied)},
+            GateOptions(fair=options.fair, quotas=options.quotas, region=options.region),
+            verifier=verifier,
+            policy=self._decide,
+        )
+        self.readiness = Readiness(inventory, self.gate, self._wellness())
+        self._housekeeping = Housekeeping(inventory, self.gate)
+        self._refresher = PassportCacheRefresher(inventory, (lambda: None) if verifier is None else verifier.forget)
+        self._declare_watches()
+        self.listener: Listener | None = None
+        if options.listener is not None:
+            # Who closes its side is gone: nobody is kept waiting for an answer that nobody reads.
+            settings = replace(listener_options(options.listener), half_close=False)
+            self.listener = Listener(inventory, settings, self.routes, budget=budget, admission=self.gate.admit)
+
+    def _make_downstreams(self) -> dict[str, Downstream]:
+        options = self._options
+        calls = {
+            "svc-storage": options.storage_calls,
+            "svc-mailbox": options.mailbox_calls,
+            "svc-passport": options.passport_calls,
+        }
+        return {
+            name: Downstream(
+                self._inventory,
+                DownstreamOptions(service=name, calls_max=most, timeout_s=options.request_timeout_s),
+                shedding=self._is_shedding,
+            )
+            for name, most in calls.items()
+        }
+
+    def _own_routes(self, behind: Behind) -> list[Route]:
+        options, downs = self._options, self.downstreams
+        read_s = 5.0 if options.listener is None else options.listener.read_timeout_s
+        sources = Sources(self._client, behind.storage, behind.mailbox)
+        hydrator = Hydrator(
+            sources.table(downs["svc-storage"], downs["svc-mailbox"]),
+            lambda: self.workers.scope,
+            self._inventory.clock,
+        )
+        made = [
+            *ObjectRoutes(behind.storage, downs["svc-storage"], chunk_s=read_s).routes(),
+            *MailboxRoutes(behind.mailbox, downs["svc-mailbox"]).routes(),
+            *PassportRoutes(behind.passport, downs["svc-passport"]).routes(),
+            *ViewRoutes(options.views, hydrator).routes(),
+        ]
+        return [
+            *(self.workers.serve(route, options.default_deadline_s, options.request_timeout_s) for route in made),
+            *self._teller.routes(),
+        ]
+
+    def _declare_watches(self) -> None:
+        """List what the bus brings; the node's own watcher and bus are behind them."""
+        self._inventory.broadcast("events", KernelEvent, producers="supervisor", consumers="others")
+        self.config_version = self._inventory.watch("cfg", 0, producers="config_watcher", consumers="all")
+
+    def _is_shedding(self) -> bool:
+        return self.gate.shedding
+
+    def _decide(self, request: Request, ticket: Ticket) -> Refusal | None:
+        """Ask the policy in force; a reload swaps it in one step."""
+        sender = Sender(ticket.class_name, ticket.tenant)
+        return self._policy.decide(request, sender, self._proxied.get(request.route, _NO_TAGS))
+
+    def _wellness(self) -> dict[str, Callable[[], bool]]:
+        return {name: _well(downstream) for name, downstream in self.downstreams.items()}
+
+    # --- life ----------------------------------------------------------------------------------------------
+
+    def children(self) -> list[ChildSpec]:
+        """List what this service runs, in start order; it stops in reverse."""
+        children = [
+            ChildSpec(
+                "worker_pool", self.workers.run, kind="worker", critical=True, drain=Drain.FINISH, announces=True
+            ),
+            ChildSpec("housekeeping", self._housekeeping.run),
+            ChildSpec("passport_cache_refresher", self._refresher.run),
+            ChildSpec("readiness", self.readiness.run),
+        ]
+        if self.listener is not None:
+            # Last: it starts when everything behind it runs, and stops taking work first.
+            children.append(
+                ChildSpec("listener", self._run_listener, critical=True, drain=Drain.STOP_INTAKE, announces=True)
+            )
+        return children
+
+    def supervision(self) -> SupervisorOptions:
+        """Say how long the drain may take."""
+        return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s)
+
+    async def _run_listener(self, child: Child) -> None:
+        if self._options.strict_boot:
+            self._check_behind()
+        listener = self.listener
+        assert listener is not None
+        await listener.run(child)
+
+    def _check_behind(self) -> None:
+        ill = sorted(name for name, is_well in self._wellness().items() if not is_well())
+        ill += sorted(name for name, is_well in self.proxies.healthy().items() if not is_well)
+        if ill:
+            raise DownstreamUnavailable(f"omnigate.strict_boot: {', '.join(ill)} does not answer.")
+
+    def apply(self, settings: Settings) -> None:
+        """Follow a reload: quotas and the policy bundle; a bundle that does not load leaves the old one in force."""
+        self.gate.apply(Quotas.from_settings(settings))
+        try:
+            bundle = _bundle(settings.path("omnigate.policy"))
+        except BundleRefused as refused:
+            self.readiness.reload.set(is_open=True, degraded=True, why=str(refused))
+            raise
+        self._policy = Policy(bundle, region=self._options.region, allowed=self._proxied)
+        self.readiness.reload.set(is_open=True)
+        self.config_version.set(self.config_version.value + 1)
+
+    async def close(self) -> None:
+        """Let go the connections to what is behind, after the supervisor ended everything else."""
+        await self.gate.close()
+        for downstream in self.downstreams.values():
+            await downstream.close()
+        await self._client.close()
+        await self.proxies.close()
+
+
+_NO_TAGS: Final[frozenset[str]] = frozenset()
+
+
+def _bundle(path: Path | None) -> Bundle:
+    return DEFAULT if path is None else read_bundle(path)
+
+
+def _well(downstream: Downstream) -> Callable[[], bool]:
+    return lambda: downstream.healthy

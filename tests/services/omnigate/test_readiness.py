@@ -1,0 +1,70 @@
+"""Readiness flips before collapse, recovers with some slack, and sheds writes while anything behind is ill."""
+
+from __future__ import annotations
+
+from penstock.kernel.inventory import Inventory
+from penstock.services.omnigate.readiness import HEADROOM_CLEAR, HEADROOM_LOW, Readiness
+
+
+class Queue:
+    """As much of a gate as readiness looks at."""
+
+    def __init__(self) -> None:
+        self.degraded = False
+        self.headroom = 1.0
+
+
+def watched(**well: bool) -> tuple[Inventory, Queue, dict[str, bool], Readiness]:
+    """Make a readiness over downstreams whose health the test moves."""
+    inventory, queue = Inventory("omnigate"), Queue()
+    readiness = Readiness(inventory, queue, {name: lambda name=name: well[name] for name in well})  # type: ignore[misc]
+    return inventory, queue, well, readiness
+
+
+def test_a_queue_without_headroom_shuts_its_gate_and_writes_are_shed() -> None:
+    inventory, queue, _, readiness = watched()
+
+    queue.headroom = HEADROOM_LOW - 0.01
+    readiness.look()
+
+    assert inventory.health.verdict().missing == ("queue_headroom",)
+    assert queue.degraded
+
+
+def test_headroom_must_recover_well_before_it_is_believed() -> None:
+    inventory, queue, _, readiness = watched()
+    queue.headroom = 0.0
+    readiness.look()
+
+    queue.headroom = (HEADROOM_LOW + HEADROOM_CLEAR) / 2
+    readiness.look()
+    between = inventory.health.verdict().ready
+    queue.headroom = HEADROOM_CLEAR
+    readiness.look()
+
+    assert not between
+    assert inventory.health.verdict().ready
+    assert not queue.degraded
+
+
+def test_an_ill_downstream_degrades_but_stays_ready() -> None:
+    inventory, queue, well, readiness = watched(**{"svc-mailbox": True, "svc-passport": True})
+
+    well["svc-mailbox"] = False
+    readiness.look()
+    ill = inventory.health.verdict()
+    well["svc-mailbox"] = True
+    readiness.look()
+
+    assert (ill.ready, ill.degraded) == (True, ("downstreams",))
+    assert not queue.degraded
+    assert inventory.health.verdict().degraded == ()
+
+
+def test_an_ill_issuer_is_named_apart_because_the_last_good_keys_still_serve() -> None:
+    inventory, _, well, readiness = watched(**{"svc-passport": True})
+
+    well["svc-passport"] = False
+    readiness.look()
+
+    assert set(inventory.health.verdict().degraded) == {"downstreams", "passport"}
