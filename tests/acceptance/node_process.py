@@ -38,17 +38,26 @@ def penstock(*arguments: str, env: dict[str, str] | None = None) -> subprocess.C
 class NodeProcess:
     """`penstock up --json --ephemeral-ports`, ready when entered, ended when left."""
 
-    def __init__(self, *arguments: str, data_dir: Path | None = None, command: tuple[str, ...] = ("up",)) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        data_dir: Path | None = None,
+        command: tuple[str, ...] = ("up",),
+        env: dict[str, str] | None = None,
+    ) -> None:
         """Collect the command; nothing runs yet."""
         where = ["--amnesia"] if data_dir is None else ["--data-dir", str(data_dir)]
         self._command = [
             sys.executable, "-m", "penstock.cli", *command, "--json", "--ephemeral-ports", *where, *arguments
         ]  # fmt: skip
+        self._env = env
         self.ready: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         """Start and wait for the ready line."""
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._env
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:

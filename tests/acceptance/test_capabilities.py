@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from penstock.capability import ed25519
+from penstock.capability.caveats import parse_all
+from penstock.capability.making import attenuate
+from penstock.capability.token import Token, decode, encode, encode_root, root_input
+from penstock.kernel.clock import SYSTEM
 from tests.acceptance.node_process import Answer, NodeProcess
 
 SEND = {"topic": "orders/eu", "payload_b64": "aGVsbG8="}
@@ -73,6 +79,53 @@ def test_a_token_opens_what_it_names_and_nothing_else(node: NodeProcess) -> None
     }
 
 
+def bent(node: NodeProcess) -> dict[str, tuple[str, int, str]]:
+    """Make one token of every bad kind; each with the status and the reason it is refused with."""
+    good = issue(node)["token"]
+    child = attenuate(good, parse_all(["topic=orders/eu"]))
+    read, narrowed = decode(good), decode(child)
+    thief, now = bytes(32), int(SYSTEM.wall())
+    own = replace(read, signature=ed25519.sign(thief, root_input(read.root.alg, read.root.kid, read.data)))
+    wider = encode_root(replace(read.root, caveats=parse_all(["op=*"])))
+    return {
+        "no token": ("", 401, "missing"),
+        "nonsense": ("psp1_hello", 401, "malformed"),
+        "truncated text": (good[:-20], 401, "malformed"),
+        "wrong audience": (issue(node, audience="svc-storage")["token"], 403, "caveat:aud"),
+        "wrong op": (issue(node, caveats=["op=recv"])["token"], 403, "caveat:op"),
+        "wrong topic": (issue(node, caveats=["op=send", "topic=orders/e"])["token"], 403, "caveat:topic"),
+        "expired": (attenuate(good, parse_all([f"exp={now - 1}"])), 401, "expired"),
+        "not yet valid": (attenuate(good, parse_all([f"nbf={now + 900}"])), 401, "not_yet_valid"),
+        "re-signed": (encode(own), 401, "bad_signature"),
+        "widened root": (encode(replace(read, data=wider)), 401, "bad_signature"),
+        "block cut off": (encode(replace(narrowed, blocks=())), 401, "bad_signature"),
+        "another's block": (encode(replace(decode(issue(node)["token"]), blocks=narrowed.blocks, proof=narrowed.proof)), 401, "bad_signature"),
+        "widened by a block": (attenuate(child, parse_all(["op=*", "topic=orders/us"])), 403, "caveat:topic"),
+        "another class": (attenuate(good, parse_all(["scope=internal"])), 403, "caveat:scope"),
+        "another tenant": (attenuate(good, parse_all(["tenant=victim"])), 403, "caveat:tenant"),
+        "unknown key": (encode(_named(read, "0" * 16)), 401, "unknown_kid"),
+    }  # fmt: skip
+
+
+def _named(token: Token, kid: str) -> Token:
+    root = replace(token.root, kid=kid)
+    return replace(token, root=root, data=encode_root(root))
+
+
+def test_every_bad_token_is_refused_by_mailbox_and_passport_alike(node: NodeProcess) -> None:
+    context = {"aud": "svc-mailbox", "op": "send", "topic": SEND["topic"]}
+    wanted, mailbox, passport = {}, {}, {}
+    for name, (token, status, reason) in bent(node).items():
+        answer = send(node, token or None)
+        verdict = call(node, "passport", "/v1/passport/verify", {"token": token, "context": context}, None).json()
+        wanted[name] = (status, reason)
+        mailbox[name] = (answer.status, answer.json()["reason"])
+        passport[name] = (status if not verdict["ok"] else 200, verdict["reason"])
+
+    assert mailbox == wanted
+    assert passport == wanted
+
+
 @pytest.mark.parametrize("how", ["tid", "subject_ref", "kid", "epoch"])
 def test_a_revoked_token_is_refused_by_the_mailbox_within_a_second(node: NodeProcess, how: str) -> None:
     minted = issue(node, subject_ref=f"holder-of-{how}")
@@ -91,6 +144,7 @@ def test_a_revoked_token_is_refused_by_the_mailbox_within_a_second(node: NodePro
     while (answer := send(node, minted["token"])).status == 200:
         assert time.monotonic() < limit, "a revoked token is still honoured"
     assert (answer.status, answer.json()["reason"]) == (401, "revoked")
+    assert call(node, "passport", "/v1/passport/verify", {"token": minted["token"]}, None).json()["reason"] == "revoked"
     if how in {"kid", "epoch"}:
         # The operator's own token fell with them and was minted anew in the same step: nobody locks himself out.
         node.ready["token"] = Path(node.ready["data_dir"], "operator.token").read_text().strip()

@@ -61,3 +61,12 @@ def test_version_does_not_import_the_node() -> None:
 
     heavy = {"asyncio", "msgspec", "uvloop", "rich", "prometheus_client", "penstock.node.build"}
     assert heavy.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("command", ["send", "recv", "ack", "topics", "dlq", "put", "get", "tour", "completion"])
+def test_parsing_a_data_command_imports_nothing_heavy(command: str) -> None:
+    """What a command needs it loads when it runs; to be told of a wrong option, nobody waits for asyncio."""
+    code = f"import sys; from penstock.cli import parser_of\nparser_of({{{command!r}}}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"asyncio", "msgspec", "uvloop", "rich", "penstock.client", "penstock.node.build"}.isdisjoint(loaded)

@@ -9,7 +9,8 @@ import pytest
 from penstock.config import Sources, load
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.lock import HIERARCHY
-from penstock.node.build import SERVICE_NAMES, Node, schema
+from penstock.node.build import Node
+from penstock.node.services import SERVICE_NAMES, schema
 from tests.golden.seed_tables import OWED, SEED_CHANNELS, SEED_LOCKS, SeedChannel
 
 SEEDED = sorted({row.service for row in SEED_CHANNELS})

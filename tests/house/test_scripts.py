@@ -35,7 +35,7 @@ class Checkout:
         self.here = here
         shutil.copytree(ROOT / "scripts", here / "scripts")
         shutil.copytree(ROOT / ".ci", here / ".ci")
-        for tool in [*_TOOLS, "scripts/environment", "scripts/check-bootstrap"]:
+        for tool in [*_TOOLS, "scripts/environment", "scripts/system-packages", "scripts/check-bootstrap"]:
             self._tool(here / tool)
 
     def _tool(self, path):

@@ -1,11 +1,18 @@
-"""The wiring of the node's own service: the loop watch and the admin listener."""
+"""The wiring of the node's own service: the loop watch, the admin listener, and the operator's page on it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from penstock import __version__
+from penstock.admin.event_tail import EventTail
+from penstock.admin.node_panels import node_panels, verdict
+from penstock.admin.page import Page
+from penstock.admin.publisher import Publisher
 from penstock.admin.routes import AdminRoutes
-from penstock.kernel.child import ChildSpec, Drain
+from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.runtime import LoopWatch
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.listener import Listener
@@ -13,8 +20,11 @@ from penstock.net.listener_config import listener_options
 
 if TYPE_CHECKING:
     from penstock.admin.authority import OperatorOnly
+    from penstock.admin.panel import Panel
     from penstock.admin.view import NodeHealth, NodeView
     from penstock.config import ListenerSettings
+    from penstock.kernel.broadcast import Broadcast
+    from penstock.kernel.bus import KernelEvent
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
     from penstock.net.route import Route
@@ -22,22 +32,43 @@ if TYPE_CHECKING:
 SERVICE = "node"
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the page shows beyond the node itself: panels of the services, and what each says of its API."""
+
+    panels: Sequence[Panel]
+    descriptions: Callable[[], dict[str, dict[str, Any]]]
+
+
 class AdminService:
     """Starts before all services and drains after them, so that an operator can watch both."""
 
-    def __init__(self, inventory: Inventory, health: NodeHealth, *, debug: bool = False) -> None:
+    def __init__(
+        self, inventory: Inventory, health: NodeHealth, bus: Broadcast[KernelEvent], *, debug: bool = False
+    ) -> None:
         """Declare what watches the process; the listener is opened with `listen`."""
         self._inventory = inventory
         self._health = health
         self._watch = LoopWatch(inventory.metrics, debug=debug)
+        self.tail = EventTail(bus, inventory.clock.wall)
+        self._started_at = self.tail.now_ms()
+        self.publisher: Publisher | None = None
         self.listener: Listener | None = None
         self.routes: list[Route] = []
 
     def listen(
-        self, settings: ListenerSettings, view: NodeView, authority: OperatorOnly, budget: ByteBudget | None = None
+        self,
+        settings: ListenerSettings,
+        view: NodeView,
+        authority: OperatorOnly,
+        shown: Shown,
+        budget: ByteBudget | None = None,
     ) -> None:
         """Make the listener over the whole node."""
-        self.routes = AdminRoutes(view).routes()
+        panels = node_panels(view, self.tail, shown.panels)
+        self.publisher = Publisher(self._inventory, lambda number: self._frame(number, view, panels))
+        page = Page(authority, self.publisher, shown.descriptions)
+        self.routes = [*page.routes(), *AdminRoutes(view).routes()]
         self.listener = Listener(
             self._inventory,
             listener_options(settings),
@@ -47,15 +78,32 @@ class AdminService:
             health=self._health,
         )
 
+    def _frame(self, number: int, view: NodeView, panels: list[Panel]) -> dict[str, object]:
+        """Say everything the page shows, in one step of the loop."""
+        node = {**verdict(view), "version": __version__, "started_at": self._started_at}
+        return {"number": number, "at": self.tail.now_ms(), "node": node, "panels": [panel.draw() for panel in panels]}
+
     def children(self) -> list[ChildSpec]:
         """List what runs, in start order."""
         watch = ChildSpec("loop_watch", self._watch.run)
-        if self.listener is None:
+        if self.listener is None or self.publisher is None:
             return [watch]
         return [
             watch,
-            ChildSpec("listener", self.listener.run, critical=True, drain=Drain.STOP_INTAKE, announces=True),
+            ChildSpec("event_tail", self.tail.run),
+            ChildSpec("page_publisher", self.publisher.run),
+            ChildSpec("listener", self._listen, critical=True, drain=Drain.STOP_INTAKE, announces=True),
         ]
+
+    async def _listen(self, child: Child) -> None:
+        """Serve; when asked to drain, end the streams first: they are admitted requests that would never end."""
+        assert self.listener is not None
+        assert self.publisher is not None
+        forget = child.shutdown.on_drain(self.publisher.end)
+        try:
+            await self.listener.run(child)
+        finally:
+            forget()
 
     @staticmethod
     def supervision(drain_deadline_s: float) -> SupervisorOptions:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.config import Settings
     from penstock.kernel.inventory import Inventory
+    from penstock.kernel.lifecycle import Phase
     from penstock.kernel.metrics import Metrics
     from penstock.kernel.root import Root
     from penstock.kernel.snapshot import Snapshot
@@ -66,16 +67,21 @@ class NodeView:
         """Tell whether tasks may be killed on purpose."""
         return self._settings.value.flag("node.chaos")
 
-    def _supervisors(self) -> list[Supervisor]:
+    def supervisors(self) -> list[Supervisor]:
+        """Return every service, the node's own last."""
         return [staged.supervisor for staged in self._root.services]
+
+    def phase(self) -> Phase:
+        """Return the phase of the node itself: that of its own service, which ends last."""
+        return self._root.services[-1].supervisor.phase.value
 
     def metrics(self) -> list[Metrics]:
         """Return every service's metrics."""
-        return [supervisor.inventory.metrics for supervisor in self._supervisors()]
+        return [supervisor.inventory.metrics for supervisor in self.supervisors()]
 
     def inventory(self) -> dict[str, object]:
         """Return every table of every service with its live state."""
-        return {supervisor.service: supervisor.inventory.rows() for supervisor in self._supervisors()}
+        return {supervisor.service: supervisor.inventory.rows() for supervisor in self.supervisors()}
 
     def status(self) -> dict[str, object]:
         """Return the page an operator reads first."""
@@ -85,14 +91,14 @@ class NodeView:
             "fatal": self._health.fatal,
             "missing": verdict.missing,
             "degraded": verdict.degraded,
-            "services": [_service(supervisor) for supervisor in self._supervisors()],
+            "services": [_service(supervisor) for supervisor in self.supervisors()],
         }
 
     def kill(self, name: str) -> bool:
         """Crash a task: `worker`, `worker[0]` or `svc-echo:worker[0]`; False when there is none running."""
         service, colon, task = name.rpartition(":")
         return any(
-            supervisor.kill(task) for supervisor in self._supervisors() if not colon or supervisor.service == service
+            supervisor.kill(task) for supervisor in self.supervisors() if not colon or supervisor.service == service
         )
 
     def reload(self) -> asyncio.Future[Any]:

@@ -8,52 +8,148 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from penstock import __version__
 
 # What each command does, in the order `penstock --help` lists them.
 COMMANDS: dict[str, str] = {
     "up": "run the whole node",
     "serve": "run one service alone",
     "status": "show services, readiness, queues and restarts of a running node",
+    "tour": "show on a running node, or on one of its own, that the promises hold",
     "token": "issue, narrow, seal, look into, verify and revoke capabilities",
+    "send": "store a message",
+    "recv": "lease messages and show them",
+    "ack": "settle messages for good",
+    "nack": "give messages back",
+    "extend": "keep messages longer",
+    "topics": "count what waits, what is leased and what is dead",
+    "dlq": "list dead letters, look into them, send them back",
+    "put": "keep bytes under their address",
+    "get": "fetch bytes by their address",
     "audit": "walk the hash-chained audit",
+    "mailbox": "check the mailbox's files, repair damaged ones",
     "config": "show, check or reload the configuration",
     "inventory": "list every channel, task, lock and limit; write the generated tables",
     "lint": "check code against the concurrency rules",
+    "bench": "run the benchmarks of a checkout",
+    "completion": "print a script that completes this command line in your shell",
     "version": "print the version",
 }
+
+
+INTERRUPTED = 130
+"""Ended by Ctrl-C: the shells' own number for it."""
+
+
+FAILED = 1
+BAD_USE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _mend_streams()
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left; that is not our failure.
+        _leave_output()
+        return 0
+    except UnicodeEncodeError:
+        # What comes from a shell or a variable and is no text cannot be sent as one; our own output never raises this.
+        return _fail("an argument, or a variable of the environment, is not UTF-8 text", BAD_USE)
+    except OSError as error:
+        # A command explains what it read or asked for itself; what is left is the place its output goes to.
+        _leave_output()
+        what = f"{error.filename} cannot be used" if error.filename else "the output cannot be written"
+        return _fail(f"{what}: {error.strerror or error}", FAILED)
+    return code
+
+
+def _mend_streams() -> None:
+    """Make the standard streams usable: one may be closed, and a terminal may not know every character."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Started with it closed: nobody reads there, nobody writes, and that is all.
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115, PTH123 - open as long as the process
+            setattr(sys, name, stream)
+        if mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _leave_output() -> None:
+    """See to it that nothing is flushed there when the process ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(sentence: str, code: int) -> int:
+    with suppress(OSError):
+        sys.stderr.write(f"penstock: {sentence}\n")
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] == "lint":
         # The linter has a command line of its own and is used without the rest of penstock too.
         from penstock.lint import main as lint_main
 
         return lint_main(arguments[1:])
+    if arguments and arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     parser = _parser(arguments)
     args = parser.parse_args(arguments)
     if not hasattr(args, "run"):
         parser.print_help()
-        return 2
-    try:
-        return int(args.run(args))
-    except BrokenPipeError:
-        # Whoever read our output has left; that is not our failure.
-        sys.stderr.close()
-        return 0
+        return BAD_USE
+    return int(args.run(args))
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     """Make the parser; only the named command's module is imported, the others are listed by name."""
-    parser = argparse.ArgumentParser(prog="penstock", description="Five supervised services on one small runtime.")
-    commands = parser.add_subparsers(metavar="command", title="commands")
     wanted = next((word for word in arguments if not word.startswith("-")), "")
+    parser = parser_of({wanted})
+    if wanted and wanted not in COMMANDS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(wanted, COMMANDS, n=1)
+        parser.error(f"there is no command {wanted}" + (f"; did you mean {near[0]}?" if near else ""))
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that says a mistake in one line: what is wrong, and where to read on."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse's are overloads
+        """Refuse what this command does not know here, where its name is known, not at the top."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with exit code 2."""
+        self.exit(BAD_USE, f"penstock: {message} ({self.prog} --help tells more)\n")
+
+
+def parser_of(wanted: Collection[str]) -> argparse.ArgumentParser:
+    """Make the parser with the options of these commands; the shell completion is made from all of them."""
+    parser = _Parser(prog="penstock", description="Supervised services on one small runtime.")
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}", help="print the version")
+    commands = parser.add_subparsers(metavar="command", title="commands")
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        if name == wanted and name != "lint":
+        if name in wanted and name != "lint":
             module = importlib.import_module(f"penstock.cli.{name}")
             module.add(sub)
             sub.set_defaults(run=module.run)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
+from penstock.cli import running
 from penstock.kernel.errors import Integrity
 
 
@@ -14,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="action", required=True)
     verify = actions.add_parser("verify", help="check that no record was changed, taken out or put in")
-    verify.add_argument("--data-dir", type=Path, default=Path(".penstock"), help="the node's data directory")
+    running.add(verify)
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(action=_verify)
 
@@ -25,19 +25,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from penstock.services.passport.audit import walk
+    from penstock.services.passport.audit import verify
 
     file = args.data_dir / "audit" / "passport.jsonl"
+    if not args.data_dir.is_dir():
+        return running.refuse(args, f"there is no data directory {args.data_dir}", code="not_found")
     try:
-        walked = walk(file.read_bytes())
+        walked = verify(file)
     except OSError as error:
-        sys.stderr.write(f"penstock: {file} cannot be read: {error.strerror}\n")
-        return 1
+        return running.refuse(args, f"{file} cannot be read: {error.strerror}", code="internal")
     except Integrity as broken:
         if args.json:
             sys.stdout.write(json.dumps({"ok": False, "record": broken.facts["n"], "detail": broken.detail}) + "\n")
         sys.stderr.write(f"penstock: {broken.detail}\n")
         return 1
     said = {"ok": True, "records": walked.records, "head": walked.head}
-    sys.stdout.write(f"{json.dumps(said)}\n" if args.json else f"{walked.records} records, head {walked.head}\n")
+    shown = f"{walked.records} records, head {walked.head}" if walked.records else "nothing written yet"
+    sys.stdout.write(f"{json.dumps(said) if args.json else shown}\n")
     return 0

@@ -21,6 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     show.set_defaults(action=_show)
     check = actions.add_parser("check", help="say everything that is wrong with a file")
     check.add_argument("file", type=Path)
+    check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(action=_check)
     reload_ = actions.add_parser("reload", help="have a running node read its configuration again")
     running.add(reload_)
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from penstock.node.build import schema
+    from penstock.node.services import schema
 
     settings = options.load_or_explain(schema(), options.sources(args))
     if settings is None:
@@ -52,12 +53,17 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from penstock.config import Sources
-    from penstock.node.build import schema
+    from penstock.config import ConfigFaults, Sources, load
+    from penstock.node.services import schema
 
-    if options.load_or_explain(schema(), Sources(file=args.file)) is None:
+    try:
+        load(schema(), Sources(file=args.file))
+    except ConfigFaults as faults:
+        if args.json:
+            sys.stdout.write(json.dumps({"ok": False, "faults": [fault.plain() for fault in faults.faults]}) + "\n")
+        sys.stderr.write(f"{faults}\n")
         return options.BAD_CONFIG
-    sys.stdout.write(f"{args.file} is fine\n")
+    sys.stdout.write(json.dumps({"ok": True, "faults": []}) + "\n" if args.json else f"{args.file} is fine\n")
     return 0
 
 

@@ -52,7 +52,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _docs(args: argparse.Namespace) -> int:
     from penstock.config import Sources, load
-    from penstock.node.build import schema
+    from penstock.node.services import schema
     from penstock.node.tables import pages
 
     # Fixed where a default depends on the machine: the tables must not.

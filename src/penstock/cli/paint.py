@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-_console = Console()
+from penstock.cli.payloads import printable, shown
+
+if TYPE_CHECKING:
+    from penstock.contracts.mailbox import DeadLetter, Envelope, Peeked, TopicStats
+
+# A pipe has no width; an id that was cut to fit one is of no use to whoever reads it.
+_console: Final = Console(width=None if sys.stdout.isatty() else 200)
+_QUEUES_NAMED: Final = 3
 
 
 def inventory(services: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
@@ -23,13 +34,13 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
     for column in columns:
         table.add_column(column.replace("_", " "))
     for row in rows:
-        table.add_row(*(_text(row.get(column, "")) for column in columns))
+        table.add_row(*(Text(printable(_text(row.get(column, "")))) for column in columns))
     _console.print(table)
 
 
 def status(node: dict[str, Any]) -> None:
     """Print the verdict first, then a row for each service."""
-    verdict = "[red]fatal[/]" if node["fatal"] else "[green]ready[/]" if node["ready"] else "[yellow]not ready[/]"
+    verdict = ("fatal", "red") if node["fatal"] else ("ready", "green") if node["ready"] else ("not ready", "yellow")
     why = (
         f" ({node['fatal']})"
         if node["fatal"]
@@ -37,9 +48,9 @@ def status(node: dict[str, Any]) -> None:
         if node["missing"]
         else ""
     )
-    _console.print(f"node: {verdict}{why}")
+    _console.print(Text.assemble("node: ", verdict, printable(why)))
     table = Table()
-    for column in ("service", "phase", "ready", "gates to look at", "queues", "dropped", "restarts"):
+    for column in ("service", "phase", "ready", "gates to look at", "queued", "dropped", "restarts", "brownout"):
         table.add_column(column, no_wrap=column in ("service", "phase"))
     for row in node["services"]:
         queues = [queue for queue in row["channels"] if queue["kind"] == "mpsc"]
@@ -53,14 +64,74 @@ def status(node: dict[str, Any]) -> None:
             _depths(queues),
             str(sum(queue["dropped"] for queue in queues)),
             str(row["restarts"]),
+            _brownout(row),
         )
     _console.print(table)
 
 
 def _depths(queues: list[dict[str, Any]]) -> str:
-    """Name what is waiting; a service may have dozens of queues, and nobody reads the empty ones."""
-    waiting = [f"{queue['name']} {queue['depth']}/{queue['capacity']}" for queue in queues if queue["depth"]]
-    return " ".join(waiting) or f"{len(queues)} empty"
+    """Sum up, and name the fullest: a service may have dozens of queues, and nobody reads the empty ones."""
+    total = f"{sum(queue['depth'] for queue in queues)}/{sum(queue['capacity'] for queue in queues)}"
+    fullest = sorted(queues, key=lambda queue: queue["depth"] / queue["capacity"], reverse=True)[:_QUEUES_NAMED]
+    return " ".join([total, *(f"{q['name']} {q['depth']}/{q['capacity']}" for q in fullest if q["depth"])])
+
+
+def _brownout(row: dict[str, Any]) -> str:
+    return {None: "-", False: "no"}.get(row.get("brownout"), "yes")
+
+
+def message(found: Envelope | Peeked, *, with_receipt: bool) -> None:
+    """Print one message: what it is, then what it says, in a way no byte of it can harm a terminal."""
+    facts = [found.topic, f"attempt {found.attempt}", _when(found.ts)]
+    facts += [f"key {printable(found.key)}"] if found.key is not None else []
+    facts += [f"{printable(name)}={printable(value)}" for name, value in sorted(found.attrs.items())]
+    _say(Text.assemble((found.msg_id, "bold cyan"), ("  " + "  ".join(facts), "dim")))
+    _say(Text(shown(found.payload) if found.payload is not None else "(payload not asked for)"))
+    receipt = getattr(found, "receipt", None)
+    if with_receipt and receipt:
+        _say(Text(f"penstock ack {found.msg_id} {receipt}", "dim"))
+
+
+def topics(rows: Iterable[TopicStats]) -> None:
+    """Print a row for each topic."""
+    columns = ("topic", "ready", "inflight", "delayed", "dead", "bytes", "oldest", "sent/s", "acked/s")
+    cells = [
+        (row.topic, row.ready, row.inflight, row.delayed, row.dlq, row.bytes, f"{row.oldest_age_s:.1f}s",
+         f"{row.send_rate:.1f}", f"{row.ack_rate:.1f}")
+        for row in rows
+    ]  # fmt: skip
+    _rows(columns, cells, "no topics")
+
+
+def dead_letters(rows: Iterable[DeadLetter]) -> None:
+    """Print a row for each dead letter."""
+    columns = ("msg_id", "topic", "reason", "attempts", "died", "tried")
+    cells = [
+        (row.msg_id, row.topic, printable(row.reason), row.attempts, _when(row.dead_at),
+         ", ".join(printable(attempt.cause) for attempt in row.history))
+        for row in rows
+    ]  # fmt: skip
+    _rows(columns, cells, "no dead letters")
+
+
+def _rows(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
+    if not rows:
+        _say(Text(nothing, "dim"))
+        return
+    table = Table()
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 or isinstance(rows[0][number], str) else "right")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    _console.print(table)
+
+
+def _say(text: Text) -> None:
+    _console.print(text, soft_wrap=True)
+
+
+def _when(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Finding and asking a running node: where it listens, and with which token."""
+"""Finding and asking a running node: where it listens, and with which token. And how a failure is said."""
 
 from __future__ import annotations
 
@@ -9,15 +9,30 @@ import os
 import ssl
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+NO_NODE: Final = "no node is running here: start one with penstock up (or name its --data-dir)"
 _TIMEOUT_S = 5.0
+
+
+class _Refused(Exception):
+    """The node answered, and said no; its words are the message."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--data-dir", type=Path, default=Path(".penstock"), help="the node's data directory")
+    where = Path(os.environ.get("PENSTOCK_DATA_DIR") or ".penstock")
+    parser.add_argument("--data-dir", type=Path, default=where, help="the node's data directory")
+
+
+def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int = 1) -> int:
+    """Say a failure: a sentence for people, and with --json an object whose `code` programs know; returns the exit code."""
+    if getattr(args, "json", False):
+        sys.stdout.write(json.dumps({"error": {"code": code, "detail": sentence}}) + "\n")
+        sys.stdout.flush()
+    sys.stderr.write(f"penstock: {sentence}\n")
+    return exit_code
 
 
 def fetch(args: argparse.Namespace, method: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON came back
@@ -28,11 +43,15 @@ def fetch(args: argparse.Namespace, method: str, path: str) -> Any:  # noqa: ANN
             raise ConnectionRefusedError
         return _ask(_connect(door), _token(args.data_dir), method, path)
     except ConnectionRefusedError:
-        sys.stderr.write("penstock: no node is running here: start one with penstock up (or name its --data-dir)\n")
-        return None
+        refuse(args, NO_NODE, code="downstream_unavailable")
+    except _Refused as refused:
+        said, code = refused.args
+        refuse(args, f"the node refused: {said}", code=code)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        sys.stderr.write(f"penstock: the node at {door['url'] if door else '?'} did not answer: {error}\n")
-        return None
+        refuse(
+            args, f"the node at {door['url'] if door else '?'} did not answer: {error}", code="downstream_unavailable"
+        )
+    return None
 
 
 def _connect(door: dict[str, Any]) -> http.client.HTTPConnection:
@@ -53,7 +72,7 @@ def _ask(connection: http.client.HTTPConnection, token: str, method: str, path: 
     finally:
         connection.close()
     if answer.status >= http.client.BAD_REQUEST:
-        raise ValueError(body.get("detail", answer.reason))
+        raise _Refused(body.get("detail", answer.reason), body.get("code", "internal"))
     return body
 
 
@@ -67,9 +86,9 @@ def _door(data_dir: Path) -> dict[str, Any] | None:
 
 def _token(data_dir: Path) -> str:
     given = os.environ.get("PENSTOCK_TOKEN")
-    if given:
-        return given
     try:
-        return (data_dir / "operator.token").read_text(encoding="ascii").strip()
-    except OSError:
+        token = given or (data_dir / "operator.token").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
         return ""
+    # What no header can carry is no token; the node shall say so, not the codec.
+    return "".join(char if char.isascii() and char.isprintable() else "?" for char in token)

@@ -6,7 +6,7 @@ import argparse
 
 from penstock.cli import settings as options
 from penstock.cli.up import start
-from penstock.node.build import SERVICE_NAMES
+from penstock.node.services import SERVICE_NAMES
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.config import Schema, Settings
 
 BAD_CONFIG = 2
+_DATA_DIR = "PENSTOCK_DATA_DIR"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +46,11 @@ def sources(args: argparse.Namespace) -> Sources:
         for option, key in _FLAGS.items()
         if (value := getattr(args, option)) not in (None, False)
     )
-    return Sources(file=args.config, environ=dict(os.environ), flags=flags, sets=tuple(args.set))
+    environ = dict(os.environ)
+    if environ.get(_DATA_DIR):
+        # The commands that look for a node go by this one: a node started beside them must lie there.
+        environ.setdefault("PENSTOCK_NODE__DATA_DIR", environ[_DATA_DIR])
+    return Sources(file=args.config, environ=environ, flags=flags, sets=tuple(args.set))
 
 
 def load_or_explain(schema: Schema, given: Sources) -> Settings | None:

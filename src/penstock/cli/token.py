@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
-import os
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.cli import running
-from penstock.kernel.errors import PenstockError
+from penstock.cli import asking
 
-_TIMEOUT_S = 5.0
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.client import Client
+    from penstock.client.passport import IssueOptions
+
 _TARGETS = ("epoch", "kid", "tenant", "subject-ref", "tid", "rid")
 _CONTEXT = ("aud", "op", "topic", "method", "route", "ip", "tenant", "region")
 
@@ -29,53 +30,64 @@ def add(parser: argparse.ArgumentParser) -> None:
     narrow.add_argument("--seal", action="store_true", help="and end the narrowing")
     _offline(actions, "seal", "end the narrowing of a token, offline", _seal)
     _offline(actions, "inspect", "show what a token says, offline and unproven", _inspect)
-    verify = _offline(actions, "verify", "have the node judge a token", _verify)
-    running.add(verify)
+    verify = actions.add_parser("verify", help="have the node judge a token")
+    _add_token(verify)
+    asking.add(verify)
+    verify.set_defaults(action=_verify)
     for name in _CONTEXT:
         verify.add_argument(f"--{name}", help=f"the request's {name}")
     revoke = actions.add_parser("revoke", help="revoke by epoch, key, tenant, subject, token or block")
-    running.add(revoke)
     which = revoke.add_mutually_exclusive_group(required=True)
     for name in _TARGETS:
         which.add_argument(f"--{name}", type=int if name == "epoch" else str)
     revoke.add_argument("--reason", default="", help="why, for the audit")
     revoke.add_argument("--force", action="store_true", help="even the operator himself")
-    revoke.add_argument("--json", action="store_true", help="print one JSON object")
+    asking.add(revoke)
     revoke.set_defaults(action=_revoke)
 
 
 def _add_issue(issue: argparse.ArgumentParser) -> None:
-    running.add(issue)
     issue.add_argument("--subject", required=True, help="whom the token is for")
     issue.add_argument("--audience", action="append", required=True, help="who shall accept it; repeatable")
     issue.add_argument("--caveat", action="append", default=[], metavar="NAME=VALUE", help="repeatable: op=recv,ack")
     issue.add_argument("--tenant", help="whose quota it spends")
     issue.add_argument("--class", dest="class_", choices=("anon", "authed", "internal"), help="its traffic class")
-    issue.add_argument("--ttl", type=int, metavar="SECONDS", help="how long it lives (default 900)")
-    issue.add_argument("--json", action="store_true", help="print one JSON object")
+    issue.add_argument("--ttl", type=_seconds, metavar="TIME", help="how long it lives: 10m, or seconds (default 900)")
+    asking.add(issue)
     issue.set_defaults(action=_issue)
 
 
 def _offline(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - argparse's own type is private
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
-    parser.add_argument("token", help="the token, or - to read it from standard input")
+    _add_token(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(action=act)
+    parser.set_defaults(action=lambda args: _by_itself(args, act))
     return parser
 
 
+def _add_token(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("token", help="the token, or - to read it from standard input")
+
+
+def _seconds(text: str) -> int:
+    return int(text) if text.isdecimal() else asking.duration_ms(text) // 1000
+
+
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked; a refusal is one sentence and exit 1."""
+    """Do what was asked; a refusal is one sentence and an exit code."""
     if getattr(args, "token", "") == "-":
         args.token = sys.stdin.readline().strip()
+    return int(args.action(args))
+
+
+def _by_itself(args: argparse.Namespace, act: Callable[[argparse.Namespace], int]) -> int:
+    """Do what needs no node; what is wrong with the token or a caveat is said as a node would say it."""
+    from penstock.kernel.errors import PenstockError
+
     try:
-        return int(args.action(args))
+        return act(args)
     except PenstockError as error:
-        sys.stderr.write(f"penstock: {error.detail}\n")
-        return 1
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        sys.stderr.write(f"penstock: the node did not answer: {error}\n")
-        return 1
+        return asking.explain(args, error)
 
 
 # --- offline -----------------------------------------------------------------------------------------------------------
@@ -141,50 +153,36 @@ def _say(args: argparse.Namespace, said: dict[str, Any]) -> int:
 
 
 def _issue(args: argparse.Namespace) -> int:
-    body: dict[str, Any] = {"subject_ref": args.subject, "audience": args.audience, "caveats": args.caveat}
-    given = {"tenant": args.tenant, "class": args.class_, "ttl_s": args.ttl}
-    body.update({name: value for name, value in given.items() if value is not None})
-    issued = _ask(args, "/v1/passport/issue", body)
-    return _say(args, issued) if args.json else _say_token(args, issued["token"])
+    async def work(client: Client) -> int:
+        said: IssueOptions = {"caveats": args.caveat, "tenant": args.tenant}
+        if args.class_ is not None:
+            said["traffic_class"] = args.class_
+        if args.ttl is not None:
+            said["ttl_s"] = args.ttl
+        issued = await client.passport.issue(args.subject, args.audience, **said)
+        return _say(args, asking.plain(issued)) if args.json else _say_token(args, issued.token)
+
+    return asking.ask(args, work)
 
 
 def _verify(args: argparse.Namespace) -> int:
-    context = {name: getattr(args, name) for name in _CONTEXT if getattr(args, name) is not None}
-    verdict = _ask(args, "/v1/passport/verify", {"token": args.token, "context": context})
-    _say(args, verdict)
-    return 0 if verdict["ok"] else 1
+    async def work(client: Client) -> int:
+        from penstock.contracts.capability import RequestContext
+
+        context = RequestContext(**{name: getattr(args, name) for name in _CONTEXT})
+        verdict = await client.passport.verify(args.token, context)
+        _say(args, {"ok": verdict.ok, "reason": verdict.reason, **asking.plain(verdict)})
+        return 0 if verdict.ok else 1
+
+    return asking.ask(args, work)
 
 
 def _revoke(args: argparse.Namespace) -> int:
     named = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _TARGETS}
-    body = {name: value for name, value in named.items() if value is not None}
-    return _say(args, _ask(args, "/v1/passport/revoke", {**body, "reason": args.reason, "force": args.force}))
+    target: Any = {name: value for name, value in named.items() if value is not None}
 
+    async def work(client: Client) -> int:
+        epoch = await client.passport.revoke(**target, reason=args.reason, force=args.force)
+        return _say(args, {"current_epoch": epoch})
 
-def _ask(args: argparse.Namespace, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", _port(args.data_dir), timeout=_TIMEOUT_S)
-    try:
-        headers = {"Authorization": f"Bearer {_capability(args.data_dir)}", "Content-Type": "application/json"}
-        connection.request("POST", path, json.dumps(body), headers)
-        answer = connection.getresponse()
-        said: dict[str, Any] = json.loads(answer.read())
-    finally:
-        connection.close()
-    if answer.status >= http.client.BAD_REQUEST:
-        raise PenstockError(f"{said.get('detail', answer.reason)} ({said.get('reason', said.get('code'))})")
-    return said
-
-
-def _capability(data_dir: Path) -> str:
-    """Return the capability to act with: the environment's, else the operator's."""
-    try:
-        return os.environ.get("PENSTOCK_TOKEN") or (data_dir / "operator.token").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-def _port(data_dir: Path) -> int:
-    try:
-        return int(json.loads((data_dir / "run" / "ports.json").read_text(encoding="ascii"))["passport"])
-    except (OSError, ValueError, KeyError) as exc:
-        raise PenstockError("no node with svc-passport is running here: start one, or name its --data-dir") from exc
+    return asking.ask(args, work)

@@ -11,15 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import settings as options
+from penstock.cli.countdown import Countdown
 from penstock.kernel.errors import PenstockError, Timeout
+from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import configure
 from penstock.net.listener import CannotBind
 from penstock.net.tls import CertificateRefused
 from penstock.node import process
-from penstock.node.build import NeedsPassport, Node, fit_connections, schema
+from penstock.node.belief import NeedsPassport
+from penstock.node.build import Node, fit_connections
 from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
+from penstock.node.service_notice import notify
+from penstock.node.services import schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.config import Settings, Sources
     from penstock.kernel.drain import DrainReport
 
@@ -69,7 +76,10 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     except Timeout as late:
         return _fail(f"not ready in time: {late.detail}", process.NOT_READY)
     except PenstockError as error:
-        return _fail(error.detail, process.FAILED)
+        return _fail(f"{error.detail}{_because(error)}", process.FAILED)
+    except OSError as error:
+        # The machine's no, wherever it was met: a full disk, a directory that may not be written.
+        return _fail(f"the node failed: {_words(error)}", process.FAILED)
     finally:
         if data_dir is not None:
             data_dir.close()
@@ -93,6 +103,25 @@ def _fail(sentence: str, code: int) -> int:
     return code
 
 
+def _because(error: PenstockError) -> str:
+    """Name the cause where the error itself has no words for it."""
+    cause = "" if error.__cause__ is None else _words(error.__cause__)
+    return f" ({cause})" if cause and cause not in error.detail else ""
+
+
+def _words(error: BaseException) -> str:
+    """Say an error as a person would: without its number, with the file it is about."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+
+
+def _draining(node: Node) -> list[str]:
+    """Name the services that have begun to end and are not done."""
+    ending = (Phase.DRAINING, Phase.ABORTING)
+    return [part.supervisor.service for part in node.parts if part.supervisor.phase.value in ending]
+
+
 def _say(text: str) -> None:
     """Write for whoever reads; a reader that has left must not disturb the node, least of all its drain."""
     with suppress(OSError, ValueError):
@@ -106,14 +135,24 @@ class _Talk:
     def __init__(self, data_dir: DataDir | None, *, as_json: bool) -> None:
         self._data_dir = data_dir
         self._json = as_json
+        self._countdown: Countdown | None = None
 
     def ready(self, node: Node) -> None:
         node.on_moved = self._write_ports
+        if not self._json and not sys.stdout.closed and sys.stdout.isatty():
+            limit_s: Callable[[], float] = lambda: node.settings.value.seconds("node.drain_deadline")  # noqa: E731
+            self._countdown = Countdown(_say, limit_s, lambda: _draining(node))
+        self._show(node)
+        notify("READY=1")
+
+    def _show(self, node: Node) -> None:
         self._write_ports(node)
         if self._json:
             where = None if self._data_dir is None else str(self._data_dir.path)
             token = None if node.serves_alone else node.operator_token()
-            self._line({"event": "ready", "ports": node.ports(), "token": token, "data_dir": where})
+            ready: dict[str, object] = {"ports": node.ports(), "token": token, "data_dir": where}
+            page = {} if node.serves_alone else {"dashboard": node.page_link()}
+            self._line({"event": "ready", **ready, **page})
         else:
             self._table(node)
 
@@ -122,13 +161,18 @@ class _Talk:
             self._data_dir.write_ports(node.ports(), node.admin_door())
 
     def phase(self, service: str, phase: str) -> None:
-        if self._json:
+        notify("STOPPING=1")
+        if self._countdown is not None:
+            self._countdown.draw()
+        elif self._json:
             self._line({"event": "phase", "service": service, "phase": phase})
         else:
             _say(f"{service}: {phase}\n")
 
     def stopped(self, reports: list[DrainReport]) -> None:
         aborted = [f"{report.service}/{name}" for report in reports for name in report.aborted]
+        if self._countdown is not None:
+            self._countdown.end()
         if self._json:
             self._line({"event": "stopped", "aborted": aborted})
         else:
@@ -151,6 +195,9 @@ class _Talk:
         console.print(table)
         if node.serves_alone:
             return
+        link = node.page_link()
+        if link is not None:
+            console.print(f"operator's page (works once, for 5 minutes): {link}", soft_wrap=True, highlight=False)
         if self._data_dir is None:
             told = f"operator token (kept nowhere else): {node.operator_token()}"
             console.print(told, soft_wrap=True, highlight=False)

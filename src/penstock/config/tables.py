@@ -63,6 +63,8 @@ NODE = Table(
             apply=Apply.RESTART,
             help="Run svc-passport, the issuer of capability tokens.",
         ),
+        Key("omnigate", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run omnigate, the gateway."),
+        Key("storage", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run svc-storage, the content store."),
         Key(
             "chaos",
             Kind.BOOL,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock import __version__
 from penstock.admin.authority import OperatorOnly
 from penstock.admin.metrics_listener import metrics_child
 from penstock.admin.service import SERVICE as NODE
-from penstock.admin.service import AdminService
+from penstock.admin.service import AdminService, Shown
 from penstock.admin.view import NodeHealth, NodeView
-from penstock.capability import config as capability_config
-from penstock.capability.verifier import CapabilityVerifier
-from penstock.config import Reloader, listener_settings, node_schema
+from penstock.config import Reloader, listener_settings
 from penstock.kernel.bus import Health as HealthEvent
 from penstock.kernel.bus import KernelEvent
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.clock import SYSTEM, Clock
+from penstock.kernel.errors import Malformed
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
 from penstock.kernel.log import Log, configure
@@ -27,63 +27,27 @@ from penstock.kernel.supervisor import Supervisor, SupervisorOptions
 from penstock.net.caps import fit_caps
 from penstock.net.listener import CannotBind
 from penstock.net.listener_config import listener_options
+from penstock.net.openapi import openapi
 from penstock.net.tls import CertificateRefused
+from penstock.node.belief import Belief
 from penstock.node.bus_subscriber import BusSubscriber
 from penstock.node.config_watcher import ConfigWatcher
-from penstock.services.echo import config as echo_config
-from penstock.services.echo.service import SERVICE as ECHO
-from penstock.services.echo.service import EchoService
-from penstock.services.mailbox import config as mailbox_config
-from penstock.services.mailbox.service import SERVICE as MAILBOX
-from penstock.services.mailbox.service import MailboxService
-from penstock.services.passport import config as passport_config
-from penstock.services.passport.service import SERVICE as PASSPORT
-from penstock.services.passport.service import Around, PassportService
+from penstock.node.part import STAGE_NODE, Part
+from penstock.node.services import SERVICE_NAMES, SERVICES, schema
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from penstock.capability.trust import Trust
-    from penstock.config import ListenerSettings, Schema, Settings, Sources
+    from penstock.capability.verifier import CapabilityVerifier
+    from penstock.config import ListenerSettings, Settings, Sources
+    from penstock.contracts.mailbox import Mailbox
+    from penstock.contracts.passport import Passport
+    from penstock.contracts.storage import Storage
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.health import Gate
     from penstock.kernel.pool import Pool
-    from penstock.net.listener import Listener
-    from penstock.net.route import Route
     from penstock.node.config_watcher import Outcome
-
-STAGE_EDGE = 1
-STAGE_INNER = 2
-STAGE_NODE = 3
-
-
-def schema() -> Schema:
-    """Put together the schema of everything this build knows."""
-    return node_schema(echo_config.TABLE, passport_config.TABLE, mailbox_config.TABLE, capability_config.TABLE)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A built service: how it is supervised, where it listens, what it answers."""
-
-    name: str
-    supervisor: Supervisor
-    listener: Listener | None
-    routes: list[Route]
-    # What else follows a reload, and what is let go when everything has ended.
-    apply: Callable[[Settings], None] | None = None
-    close: Callable[[], Awaitable[None]] | None = None
-
-    def urls(self) -> list[str]:
-        """Return where it can be reached, once started."""
-        if self.listener is None:
-            return []
-        scheme = "http" if self.listener.options.tls_cert_path is None else "https"
-        return [
-            f"unix:{address}" if isinstance(address, str) else f"{scheme}://{_host(address[0])}:{address[1]}"
-            for address in self.listener.addresses
-        ]
 
 
 class Service(Protocol):
@@ -119,8 +83,12 @@ class Node:
         self._caps = caps or {}
         # The operator's token; svc-passport, when it runs, replaces it by a capability of its own making.
         self.operator_token: Callable[[], str] = lambda: token
-        # What the services believe about keys and revocations; svc-passport brings it.
-        self.trust: Trust | None = None
+        # What the services believe about keys and revocations; svc-passport brings it, or an issuer is followed.
+        self.belief = Belief()
+        # The services by their contracts, for those in the same process; None where one does not run here.
+        self.storage: Storage | None = None
+        self.mailbox: Mailbox | None = None
+        self.passport: Passport | None = None
         self.serves_alone = only is not None  # one service, without the admin listener and its token
         self.settings = Snapshot(settings)
         self.own = Inventory(NODE, self._clock)
@@ -134,7 +102,9 @@ class Node:
         self._gc_pauses = GcPauses(self.own.metrics)
         # Told after a reload, because a listener may have moved.
         self.on_moved: Callable[[Node], None] | None = None
-        self.parts = [build(self) for name, build in _SERVICES.items() if _wanted(settings, name, only)]
+        self._authority: OperatorOnly | None = None
+        self._described: dict[str, dict[str, Any]] = {}
+        self.parts = [build(self) for name, build in SERVICES.items() if _wanted(settings, name, only)]
         self.root = self._make_root(with_admin=only is None)
 
     def _declare_limits(self) -> None:
@@ -156,14 +126,15 @@ class Node:
         settings = self.settings.value
         if settings.flag("node.insecure_dev"):
             return None
-        if self.trust is None:
-            raise NeedsPassport("svc-mailbox needs svc-passport in the same node, or --insecure-dev")
-        return CapabilityVerifier(self.trust, self._clock, capability_config.verifier_options(settings), pool=pool)
+        return self.belief.verifier(settings, self._clock, pool)
 
     def supervise(self, table: str, inventory: Inventory, service: Service) -> Supervisor:
         """Hang a service's children under a supervisor of their own, with its metrics apart where that is asked for."""
         inventory.health.on_flip(self._on_flip)
         children = service.children()
+        follower = self.belief.follower(self.settings.value, inventory)
+        if follower is not None:
+            children.insert(0, follower)
         address = self.settings.value.address_or_none(f"{table}.metrics_addr")
         if address is not None:
             # Before the listener: it starts earlier and closes later, so that the end can be watched.
@@ -177,17 +148,20 @@ class Node:
         settings = self.settings.value
         health = NodeHealth(self.own)
         health.join(part.supervisor.inventory for part in self.parts)
-        admin = AdminService(self.own, health, debug=settings.text("node.log.level") == "debug")
-        services = [Staged(part.supervisor, STAGE_INNER) for part in self.parts]
+        admin = AdminService(self.own, health, self.bus, debug=settings.text("node.log.level") == "debug")
+        services = [Staged(part.supervisor, part.stage) for part in self.parts]
         root = Root(services, self.own.metrics, exit_on_fatal=settings.flag("node.exit_on_fatal") or not with_admin)
         if with_admin:
             view = NodeView(root, self.settings, health, self._reload_for_admin)
             authority = OperatorOnly(
                 self.operator_token,
                 open_metrics=lambda: self.settings.value.flag("admin.open_metrics"),
+                now=self._clock.monotonic,
                 anyone=settings.flag("node.insecure_dev"),
             )
-            admin.listen(self.listener_settings("admin"), view, authority, self.budget)
+            shown = Shown([panel for part in self.parts for panel in part.panels], self._describe)
+            admin.listen(self.listener_settings("admin"), view, authority, shown, self.budget)
+            self._authority = authority
         options = admin.supervision(settings.seconds("admin.drain_deadline"))
         subscriber = BusSubscriber(
             self.bus,
@@ -202,6 +176,8 @@ class Node:
         ]
         supervisor = Supervisor(self.own, children, options, bus=self.bus)
         root.adopt(Staged(supervisor, STAGE_NODE))
+        for staged in root.services:
+            admin.tail.follow(staged.supervisor)
         self.parts.append(Part("admin", supervisor, admin.listener, admin.routes))
         self.health = health
         return root
@@ -212,16 +188,17 @@ class Node:
     async def _apply(self, settings: Settings) -> list[str]:
         """Bring settings to whom they concern; a listener that cannot move stays where it is and is told of."""
         configure(settings.text("node.log.format"), settings.text("node.log.level"))
+        self.belief.apply(settings)
         failed: list[str] = []
         for part in self.parts:
             part.supervisor.retime(settings.seconds(f"{part.name}.drain_deadline"))
-            if part.apply is not None:
-                part.apply(settings)
-            if part.listener is None:
-                continue
             try:
+                if part.apply is not None:
+                    part.apply(settings)
+                if part.listener is None:
+                    continue
                 await part.listener.reconfigure(listener_options(self.listener_settings(part.name)))
-            except (CannotBind, CertificateRefused) as refused:
+            except (CannotBind, CertificateRefused, Malformed) as refused:
                 failed.append(f"{part.name}: {refused}")
         if self.on_moved is not None:
             self.on_moved(self)
@@ -231,84 +208,42 @@ class Node:
         """Return where each part listens, once started."""
         return {part.name: part.listener.port for part in self.parts if part.listener is not None}
 
-    def admin_door(self) -> dict[str, str | None]:
-        """Return how the command line reaches the admin listener: its URL, and the certificate to expect there."""
-        admin = next(part for part in self.parts if part.name == "admin")
-        url = next((url for url in admin.urls() if url.startswith("http")), None)
-        certificate = None if admin.listener is None else admin.listener.options.tls_cert_path
-        return {"url": url, "certificate": None if certificate is None else str(certificate.absolute())}
+    def admin_door(self) -> dict[str, object]:
+        """Return how the command line and the SDK get in: the admin listener's door, and one a service."""
+        doors = {part.name: part.door() for part in self.parts if part.listener is not None}
+        return {**doors["admin"], "services": doors}
+
+    def page_link(self) -> str | None:
+        """Make a link that opens the operator's page once; None where there is no admin listener to open it on."""
+        url = next((part.door()["url"] for part in self.parts if part.name == "admin"), None)
+        if self._authority is None or url is None:
+            return None
+        here = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        # The secret stands behind the `#`: no server, log or preview of the link ever sees it.
+        return f"{here}/#once={self._authority.make_link()}"
+
+    def _describe(self) -> dict[str, dict[str, Any]]:
+        """Return what each service says of its API; made at the first question and kept, because routes do not change."""
+        for part in self.parts if not self._described else ():
+            if part.listener is not None:
+                routes = (*part.routes, *part.listener.own_routes)
+                self._described[part.supervisor.service] = openapi(part.supervisor.service, __version__, routes)
+        return self._described
 
     async def close(self) -> None:
         """Let go what the services hold beyond their tasks; after the drain."""
         for part in self.parts:
             if part.close is not None:
                 await part.close()
+        await self.belief.close()
 
     def forget(self) -> None:
         """Take the process-wide hooks off again."""
         self._gc_pauses.remove()
 
 
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 def _wanted(settings: Settings, name: str, only: str | None) -> bool:
     return name == only if only is not None else settings.flag(f"node.{name}")
-
-
-def _build_echo(node: Node) -> Part:
-    inventory = Inventory(ECHO)
-    options = echo_config.EchoOptions.from_settings(node.settings.value, node.listener_settings("echo"))
-    service = EchoService(inventory, options, node.budget)
-    return Part("echo", node.supervise("echo", inventory, service), service.listener, service.routes)
-
-
-def _build_passport(node: Node) -> Part:
-    inventory = Inventory(PASSPORT)
-    settings = node.settings.value
-    options = passport_config.PassportOptions.from_settings(settings, node.listener_settings("passport"))
-    around = Around(budget=node.budget, bus=node.bus, limits=lambda: passport_config.limits_of(node.settings.value))
-    service = PassportService(inventory, options, around)
-    node.operator_token = lambda: service.book.operator_token
-    node.trust = service.book.trust
-    return Part("passport", node.supervise("passport", inventory, service), service.listener, service.routes)
-
-
-class NeedsPassport(Exception):
-    """A service that checks capabilities has nobody to believe."""
-
-
-def _build_mailbox(node: Node) -> Part:
-    inventory = Inventory(MAILBOX)
-    settings = node.settings.value
-    pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
-    verifier = node.verifier(pool)
-    options = mailbox_config.MailboxOptions.from_settings(settings, node.listener_settings("mailbox"))
-    trim = (lambda: None) if verifier is None else verifier.forget
-    service = MailboxService(inventory, options, node.budget, verifier=verifier, trim_capabilities=trim)
-
-    async def close() -> None:
-        await service.close()
-        await pool.close()
-
-    return Part(
-        "mailbox",
-        node.supervise("mailbox", inventory, service),
-        service.listener,
-        service.routes,
-        apply=lambda changed: service.shards.set(changed.integer("mailbox.ready_shards")),
-        close=close,
-    )
-
-
-# In build order: who believes an issuer comes after it.
-_SERVICES: dict[str, Callable[[Node], Part]] = {
-    "passport": _build_passport,
-    "mailbox": _build_mailbox,
-    "echo": _build_echo,
-}
-SERVICE_NAMES = tuple(_SERVICES)
 
 
 def fit_connections(settings: Settings) -> dict[str, int]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.kernel.child import ChildSpec
-    from penstock.node.build import Part
+    from penstock.node.part import Part
 
 REVIEW_DAYS_MAX = 90
 _TABLES = ("channels", "tasks", "locks", "limits", "timeouts")

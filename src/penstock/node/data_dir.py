@@ -86,7 +86,7 @@ class DataDir:
         _write_private(file, token + "\n")
         return token
 
-    def write_ports(self, ports: dict[str, int], admin: dict[str, str | None]) -> None:
+    def write_ports(self, ports: dict[str, int], admin: dict[str, object]) -> None:
         """Say where the services listen, once all are bound, and how the command line gets in."""
         self._replace("ports.json", ports)
         self._replace("admin.json", admin)

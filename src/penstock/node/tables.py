@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from penstock.config import docs_page
 from penstock.contracts.tables import oap_markdown
 from penstock.kernel.errors import taxonomy
-from penstock.node.build import Node, schema
+from penstock.node.build import Node
 from penstock.node.concurrency import concurrency_page
+from penstock.node.services import schema
 
 if TYPE_CHECKING:
     from penstock.config import Settings, Sources
     from penstock.kernel.metrics import Family
-    from penstock.node.build import Part
     from penstock.node.concurrency import Review
+    from penstock.node.part import Part
 
 NOTE = "<!-- Written by `scripts/docs` from the code; edits here are overwritten. -->"
 

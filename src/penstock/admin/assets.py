@@ -1,0 +1,89 @@
+"""The files of the operator's page: package data, read once, each under a name that changes when its content does."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.errors import NotFound
+from penstock.net.message import Response
+
+if TYPE_CHECKING:
+    from penstock.net.message import Request
+
+HTML: Final = b"text/html; charset=utf-8"
+_TYPES: Final = {
+    "css": b"text/css; charset=utf-8",
+    "js": b"text/javascript; charset=utf-8",
+    "svg": b"image/svg+xml",
+}
+_FILES: Final = ("page.css", "page.js", "icon.svg")
+_FOREVER: Final = b"public, max-age=31536000, immutable"
+# The page is built from its own files alone: nothing inline, nothing from elsewhere, no frame around it.
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+GUARDS: Final = (
+    (b"Content-Security-Policy", POLICY.encode("ascii")),
+    (b"X-Content-Type-Options", b"nosniff"),
+    (b"X-Frame-Options", b"DENY"),
+    (b"Referrer-Policy", b"no-referrer"),
+    (b"Cross-Origin-Opener-Policy", b"same-origin"),
+    (b"Cross-Origin-Resource-Policy", b"same-origin"),
+)
+
+
+class Assets:
+    """The shell and what it refers to."""
+
+    def __init__(self) -> None:
+        """Read the files and name them by content, so that a browser may keep them for ever and never has an old one."""
+        folder = files("penstock.admin") / "static"
+        self._names: dict[str, str] = {}
+        self._answers: dict[str, Response] = {}
+        for name in _FILES:
+            stem, _, kind = name.rpartition(".")
+            body = (folder / name).read_bytes()
+            self._names[name] = f"{stem}-{_mark(body)}.{kind}"
+            self._answers[self._names[name]] = _cached(body, _TYPES[kind], _FOREVER)
+        self._shell = _cached(self.dress((folder / "page.html").read_text("utf-8")), HTML, b"no-cache")
+
+    def dress(self, html: str) -> bytes:
+        """Point the references of a page at the present names of the files."""
+        for name, present in self._names.items():
+            html = html.replace(f'"{name}"', f'"/assets/{present}"')
+        return html.encode("utf-8")
+
+    def shell(self, request: Request) -> Response:
+        """Show the operator's page; its figures come by `/events/stream`, to whoever may see them."""
+        return _unless_known(request, self._shell)
+
+    def file(self, request: Request) -> Response:
+        """Serve one file of the page."""
+        found = self._answers.get(request.params["name"])
+        if found is None:
+            raise NotFound("The page has no such file.")
+        return _unless_known(request, found)
+
+
+def guarded(html: bytes) -> Response:
+    """Answer with a page that is made for this request."""
+    return Response(200, html, HTML, ((b"Cache-Control", b"no-store"), *GUARDS))
+
+
+def _cached(body: bytes, kind: bytes, keep: bytes) -> Response:
+    mark = f'"{_mark(body)}"'.encode("ascii")
+    return Response(200, body, kind, ((b"ETag", mark), (b"Cache-Control", keep), *GUARDS))
+
+
+def _unless_known(request: Request, answer: Response) -> Response:
+    """Answer 304 to a browser that has it."""
+    etag = dict(answer.headers)[b"ETag"]
+    known = [mark.strip().removeprefix(b"W/") for mark in request.headers.get(b"if-none-match", b"").split(b",")]
+    return Response(304, b"", b"", answer.headers) if etag in known else answer
+
+
+def _mark(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]

@@ -1,0 +1,102 @@
+"""The Event Tail: the last things that happened on the node, kept whether or not anybody looks, because who looks comes late."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from penstock.kernel.bus import ConfigUpdated, Health, ServiceCrashed, Shutdown
+from penstock.kernel.errors import Lagging
+from penstock.kernel.lifecycle import Phase
+
+if TYPE_CHECKING:
+    from penstock.kernel.broadcast import Broadcast
+    from penstock.kernel.bus import KernelEvent
+    from penstock.kernel.child import Child
+    from penstock.kernel.supervisor import Supervisor
+
+EVENTS_KEPT: Final = 100
+PHASES_KEPT: Final = 32
+Level = Literal["info", "warn", "bad"]
+_PHASE_LEVELS: Final[dict[Phase, Level]] = {Phase.DRAINING: "warn", Phase.ABORTING: "bad"}
+
+
+class Moment(NamedTuple):
+    """One line: Unix milliseconds, whose it is, what happened, how bad that is."""
+
+    at: int
+    service: str
+    text: str
+    level: Level
+
+
+class EventTail:
+    """Two bounded rings, oldest out: events of the bus, and phases of the services."""
+
+    def __init__(self, bus: Broadcast[KernelEvent], wall: Callable[[], float]) -> None:
+        """Listen to this bus once run; `wall` dates what is kept."""
+        self._bus = bus
+        self._wall = wall
+        self.events: deque[Moment] = deque(maxlen=EVENTS_KEPT)
+        self.phases: deque[Moment] = deque(maxlen=PHASES_KEPT)
+        # Events that were lost because this tail was too slow; the page says so.
+        self.skipped = 0
+        # Whether each gate is open, as last told: one that opens at the start, or only changes its colour, is no news.
+        self._gates: dict[tuple[str, str], bool] = {}
+
+    def follow(self, supervisor: Supervisor) -> None:
+        """Note every phase a service enters from now on, the present one included."""
+        supervisor.phase.on_change(partial(self._enter, supervisor))
+        self._enter(supervisor)
+
+    def _enter(self, supervisor: Supervisor) -> None:
+        phase = supervisor.phase.value
+        self.phases.append(self._moment(supervisor.service, phase.value, _PHASE_LEVELS.get(phase, "info")))
+
+    async def run(self, child: Child) -> None:
+        """Listen until the service drains."""
+        events = self._bus.subscribe()
+        # Waiting for an event ends by an event: the drain is one too.
+        forget = child.shutdown.on_drain(self._say_drain)
+        try:
+            while not child.shutdown.draining:
+                try:
+                    self.note(await events.recv())
+                except Lagging as lost:
+                    self.skipped += lost.skipped
+        finally:
+            forget()
+            events.close()
+
+    def _say_drain(self) -> None:
+        self._bus.publish(Shutdown("drain"))
+
+    def note(self, event: KernelEvent) -> None:
+        """Keep one event, unless it says of a gate what was known."""
+        if isinstance(event, Health):
+            gate = event.service, event.gate
+            if event.ok == self._gates.get(gate, True):
+                return
+            self._gates[gate] = event.ok
+        service, text, level = _told(event)
+        self.events.append(self._moment(service, text, level))
+
+    def _moment(self, service: str, text: str, level: Level) -> Moment:
+        return Moment(self.now_ms(), service, text, level)
+
+    def now_ms(self) -> int:
+        """Return Unix milliseconds: what the page shows is read by people."""
+        return int(self._wall() * 1000)
+
+
+def _told(event: KernelEvent) -> tuple[str, str, Level]:
+    """Say an event in a few words."""
+    if isinstance(event, Health):
+        return event.service, f"gate {event.gate} {'opened' if event.ok else 'shut'}", "info" if event.ok else "warn"
+    if isinstance(event, ServiceCrashed):
+        return event.service, f"{event.task} crashed: {event.reason}", "bad"
+    if isinstance(event, ConfigUpdated):
+        return "node", f"configuration {event.version} in force", "info"
+    return "node", f"asked to stop ({event.cause})", "warn"

@@ -1,0 +1,17 @@
+"""`penstock ack`: settle messages for good."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli import settling
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    settling.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ack them."""
+    return settling.settle(args, lambda client, lease: client.mailbox.ack(lease))

@@ -1,0 +1,106 @@
+"""Asking a running node for something: the options, the client, and how failures are said. Shared by data commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.cli import running
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+    from penstock.kernel.errors import PenstockError
+
+FAILED: Final = 1
+BAD_USE: Final = 2
+NOT_READY: Final = 4
+
+_DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h|d)", re.ASCII)
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options every data command has."""
+    running.add(parser)
+    parser.add_argument(
+        "--timeout", type=duration_ms, default=10_000, metavar="TIME", help="how long a call may take (default 10s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+
+
+def duration_ms(text: str) -> int:
+    """Read `250ms`, `5s`, `10m`, `24h` or `7d` as milliseconds; argparse turns the error into exit 2."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write a number with its unit, as 250ms, 5s, 10m")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def ask(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
+    """Do `work` with a client of the running node; a failure is one sentence and an exit code, never a stack."""
+    return play(args, lambda: _with_client(args, work))
+
+
+def play(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run a coroutine on a loop of its own; what the client logs meanwhile is not for whoever reads the terminal."""
+    import asyncio
+    import logging
+
+    from penstock.kernel.errors import PenstockError
+
+    logging.getLogger("penstock").addHandler(logging.NullHandler())
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(work())
+    except PenstockError as error:
+        return explain(args, error)
+
+
+async def _with_client(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
+    from penstock.client import SdkOptions, connect
+
+    async with connect(
+        args.data_dir, options=SdkOptions(timeout_s=args.timeout / 1000)
+    ) as client:  # lint: allow PK009 dials nothing
+        return await work(client)
+
+
+def explain(args: argparse.Namespace, error: PenstockError) -> int:
+    """Say what went wrong: a sentence for people, and the members of the problem for programs."""
+    facts = {name: value for name, value in error.facts.items() if value not in (None, "")}
+    if args.json:
+        print_json({"error": {"code": error.code, "detail": error.detail, **facts}})
+    named = ", ".join(f"{name} {facts[name]}" for name in ("reason", "limit", "corr_id") if name in facts)
+    sys.stderr.write(f"penstock: {_sentence(error)}{f' ({error.code}, {named})' if named else ''}\n")
+    return {"malformed": BAD_USE, "not_ready": NOT_READY}.get(error.code, FAILED)
+
+
+def _sentence(error: PenstockError) -> str:
+    from penstock.client import NoNode
+
+    if isinstance(error, NoNode) or "out of reach" in error.detail:
+        return running.NO_NODE
+    return error.detail
+
+
+def refuse(args: argparse.Namespace, sentence: str) -> int:
+    """Say that what was given cannot be used, and return the exit code for it."""
+    return running.refuse(args, sentence, code="malformed", exit_code=BAD_USE)
+
+
+def print_json(value: object) -> None:
+    """Print one object on a line of its own, at once: somebody may be following."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def plain(struct: object) -> dict[str, Any]:
+    """Turn a contract's value into what its JSON form would be."""
+    import msgspec
+
+    made: dict[str, Any] = json.loads(msgspec.json.encode(struct))
+    return made

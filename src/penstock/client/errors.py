@@ -1,0 +1,30 @@
+"""What only a client can say: no node is there, a lease was lost, a message is turned down."""
+
+from __future__ import annotations
+
+from penstock.kernel.errors import Conflict, DownstreamUnavailable
+
+
+class NoNode(DownstreamUnavailable):
+    """No node is running here: start one with `penstock up`, or name its data directory."""
+
+
+class NoService(DownstreamUnavailable):
+    """The node runs no such service."""
+
+    # Waiting does not bring it.
+    retryable = False
+
+
+class LeaseLost(Conflict):
+    """The lease ended before its holder did: another consumer may have the message by now."""
+
+
+class Reject(Exception):
+    """Raised inside a delivery's block: give the message back, for this reason, after this delay; no error of ours."""
+
+    def __init__(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
+        """Without `delay_ms` the mailbox backs off with full jitter."""
+        super().__init__(reason or "rejected")
+        self.reason = reason
+        self.delay_ms = delay_ms

@@ -1,0 +1,135 @@
+"""How each service is put together from the settings, in build order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.capability import config as capability_config
+from penstock.config import node_schema
+from penstock.kernel.inventory import Inventory
+from penstock.node.panels import mailbox_topics, traffic_classes
+from penstock.node.part import STAGE_EDGE, Part
+from penstock.services.echo import config as echo_config
+from penstock.services.echo.service import SERVICE as ECHO
+from penstock.services.echo.service import EchoService
+from penstock.services.mailbox import config as mailbox_config
+from penstock.services.mailbox.service import SERVICE as MAILBOX
+from penstock.services.mailbox.service import MailboxService
+from penstock.services.omnigate import config as omnigate_config
+from penstock.services.omnigate.service import SERVICE as OMNIGATE
+from penstock.services.omnigate.service import Behind, OmnigateService
+from penstock.services.passport import config as passport_config
+from penstock.services.passport.service import SERVICE as PASSPORT
+from penstock.services.passport.service import Around, PassportService
+from penstock.services.storage import config as storage_config
+from penstock.services.storage.service import SERVICE as STORAGE
+from penstock.services.storage.service import StorageService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.config import Schema
+    from penstock.node.build import Node
+
+
+def schema() -> Schema:
+    """Put together the schema of everything this build knows."""
+    services = (echo_config, passport_config, mailbox_config, storage_config, omnigate_config, capability_config)
+    return node_schema(*(service.TABLE for service in services))
+
+
+def _build_echo(node: Node) -> Part:
+    inventory = Inventory(ECHO)
+    options = echo_config.EchoOptions.from_settings(node.settings.value, node.listener_settings("echo"))
+    service = EchoService(inventory, options, node.budget)
+    return Part("echo", node.supervise("echo", inventory, service), service.listener, service.routes)
+
+
+def _build_passport(node: Node) -> Part:
+    inventory = Inventory(PASSPORT)
+    settings = node.settings.value
+    options = passport_config.PassportOptions.from_settings(settings, node.listener_settings("passport"))
+    around = Around(budget=node.budget, bus=node.bus, limits=lambda: passport_config.limits_of(node.settings.value))
+    service = PassportService(inventory, options, around)
+    node.operator_token = lambda: service.book.operator_token
+    node.belief.adopt(service.book.trust)
+    node.passport = service.api
+    return Part("passport", node.supervise("passport", inventory, service), service.listener, service.routes)
+
+
+def _build_mailbox(node: Node) -> Part:
+    inventory = Inventory(MAILBOX)
+    settings = node.settings.value
+    pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
+    verifier = node.verifier(pool)
+    options = mailbox_config.MailboxOptions.from_settings(settings, node.listener_settings("mailbox"))
+    trim = (lambda: None) if verifier is None else verifier.forget
+    service = MailboxService(inventory, options, node.budget, verifier=verifier, trim_capabilities=trim)
+    node.mailbox = service.api
+
+    async def close() -> None:
+        await service.close()
+        await pool.close()
+
+    return Part(
+        "mailbox",
+        node.supervise("mailbox", inventory, service),
+        service.listener,
+        service.routes,
+        apply=lambda changed: service.shards.set(changed.integer("mailbox.ready_shards")),
+        close=close,
+        panels=(mailbox_topics(service),),
+    )
+
+
+def _build_storage(node: Node) -> Part:
+    inventory = Inventory(STORAGE)
+    settings = node.settings.value
+    pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
+    options = storage_config.StorageOptions.from_settings(settings, node.listener_settings("storage"))
+    service = StorageService(inventory, options, node.budget, verifier=node.verifier(pool))
+    node.storage = service.api
+
+    async def close() -> None:
+        await service.close()
+        await pool.close()
+
+    supervisor = node.supervise("storage", inventory, service)
+    return Part("storage", supervisor, service.listener, service.routes, close=close)
+
+
+def _build_omnigate(node: Node) -> Part:
+    inventory = Inventory(OMNIGATE)
+    settings = node.settings.value
+    pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
+    options = omnigate_config.OmnigateOptions.from_settings(settings, node.listener_settings("omnigate"))
+    behind = Behind(mailbox=node.mailbox, passport=node.passport, storage=node.storage)
+    service = OmnigateService(inventory, options, node.budget, behind=behind, verifier=node.verifier(pool))
+
+    async def close() -> None:
+        await service.close()
+        await pool.close()
+
+    supervisor = node.supervise("omnigate", inventory, service)
+    return Part(
+        "omnigate",
+        supervisor,
+        service.listener,
+        service.routes,
+        apply=service.apply,
+        close=close,
+        stage=STAGE_EDGE,
+        panels=(traffic_classes(service),),
+    )
+
+
+# In build order: who believes an issuer comes after it.
+SERVICES: dict[str, Callable[[Node], Part]] = {
+    "passport": _build_passport,
+    "mailbox": _build_mailbox,
+    "storage": _build_storage,
+    "echo": _build_echo,
+    # Last: it leads to the others.
+    "omnigate": _build_omnigate,
+}
+SERVICE_NAMES = tuple(SERVICES)

@@ -1,0 +1,123 @@
+"""Services apart from their issuer: a mailbox that follows svc-passport believes it, hears of a revocation, and notices its loss."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.node_process import Answer, NodeProcess, penstock
+
+SEND = {"topic": "orders/eu", "payload_b64": "aGVsbG8="}
+RECV = {"topic": "orders/eu", "wait_ms": 0}
+REVOKED_WITHIN_S = 1.0
+LEASE_S = 5.0
+GRACE_S = 2.0
+
+
+def call(node: NodeProcess, service: str, path: str, body: dict[str, Any], token: str | None) -> Answer:
+    """Post as the holder of a token."""
+    connection = node.connect(service)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        connection.request("POST", path, json.dumps(body), headers)
+        answer = connection.getresponse()
+        return Answer(answer.status, dict(answer.getheaders()), answer.read())
+    finally:
+        connection.close()
+
+
+def until(found: Callable[[], bool], within_s: float) -> float:
+    """Ask again and again; return how long it took."""
+    began = time.monotonic()
+    while not found():
+        assert time.monotonic() - began < within_s, f"not within {within_s} s"
+    return time.monotonic() - began
+
+
+def issue(passport: NodeProcess, operator: str) -> dict[str, Any]:
+    asked = {"subject_ref": "ada", "audience": "svc-mailbox", "caveats": ["op=send,recv,ack", "topic=orders/"]}
+    answer = call(passport, "passport", "/v1/passport/issue", asked, operator)
+    assert answer.status == 200, answer.body
+    return dict(answer.json())
+
+
+def operator_of(folder: Path) -> str:
+    return (folder / "operator.token").read_text().strip()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "issuer"
+
+
+@pytest.fixture
+def passport(folder: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(data_dir=folder, command=("serve", "passport")) as running:
+        yield running
+
+
+def mailbox_of(issuer: str | None, data_dir: Path | None) -> NodeProcess:
+    named = () if issuer is None else ("--set", f"capability.issuer={issuer}")
+    grace = ("--set", f"capability.stale_grace={GRACE_S:.0f}s")
+    return NodeProcess(*named, *grace, data_dir=data_dir, command=("serve", "mailbox"))
+
+
+@pytest.mark.parametrize("by", ["url", "published file"])
+def test_a_token_is_honoured_apart_from_its_issuer_and_refused_within_a_second_of_its_revocation(
+    passport: NodeProcess, folder: Path, by: str
+) -> None:
+    url = f"http://127.0.0.1:{passport.port('passport')}"
+    token = issue(passport, operator_of(folder))["token"]
+    with mailbox_of(url, None) if by == "url" else mailbox_of(None, folder) as mailbox:
+        assert call(mailbox, "mailbox", "/v1/send", SEND, token).status == 200
+        assert call(mailbox, "mailbox", "/v1/send", SEND, None).status == 401
+        assert call(mailbox, "mailbox", "/v1/send", SEND, token[:-4] + "AAAA").status == 401
+        assert mailbox.ask("mailbox", "GET", "/readyz").json()["gates"]["capability"] is True
+        revoked = call(passport, "passport", "/v1/passport/revoke", {"subject_ref": "ada"}, operator_of(folder))
+        assert revoked.status == 200, revoked.body
+
+        until(lambda: call(mailbox, "mailbox", "/v1/send", SEND, token).status == 401, REVOKED_WITHIN_S)
+        assert call(mailbox, "mailbox", "/v1/send", SEND, token).json()["reason"] == "revoked"
+
+
+def test_without_its_issuer_a_mailbox_refuses_to_take_then_also_to_give_and_recovers(
+    passport: NodeProcess, folder: Path
+) -> None:
+    port = passport.port("passport")
+    token = issue(passport, operator_of(folder))["token"]
+    with mailbox_of(f"http://127.0.0.1:{port}", None) as mailbox:
+
+        def status(path: str, body: dict[str, Any]) -> int:
+            return call(mailbox, "mailbox", path, body, token).status
+
+        assert status("/v1/send", SEND) == 200
+        passport.process.kill()
+        passport.process.wait()
+        assert status("/v1/send", SEND) == 200  # within the lease nothing has changed
+        waited_s = until(lambda: status("/v1/send", SEND) == 503, LEASE_S + 1)
+        assert waited_s > LEASE_S - 1.5
+        assert call(mailbox, "mailbox", "/v1/send", SEND, token).json()["reason"] == "revocation_feed"
+        assert status("/v1/recv", RECV) == 200
+        assert mailbox.ask("mailbox", "GET", "/readyz").json()["missing"] == ["capability"]
+        until(lambda: status("/v1/recv", RECV) == 503, GRACE_S + 1)
+
+        again = ("--set", f"passport.bind_addr=127.0.0.1:{port}", "--set", "node.ephemeral_ports=false")
+        with NodeProcess(*again, data_dir=folder, command=("serve", "passport")):
+            until(lambda: status("/v1/send", SEND) == 200, 5.0)
+
+
+def test_who_has_nobody_to_believe_is_not_started_or_not_ready(tmp_path: Path) -> None:
+    lost = penstock("serve", "mailbox", "--amnesia", "--ephemeral-ports", "--json")
+    assert lost.returncode == 2
+    assert "capability.issuer" in lost.stderr
+    bad = penstock("serve", "mailbox", "--amnesia", "--ephemeral-ports", "--set", "capability.issuer=http://")
+    assert bad.returncode == 2
+
+    with mailbox_of(None, tmp_path) as mailbox:
+        assert mailbox.ask("mailbox", "GET", "/readyz").status == 503
+        assert call(mailbox, "mailbox", "/v1/send", SEND, "psp1_x").status in (401, 503)

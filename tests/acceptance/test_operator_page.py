@@ -1,0 +1,107 @@
+"""The operator's page on a real node, without a browser: who gets in, what a session is good for, and how a stream ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+
+from tests.acceptance.node_process import NodeProcess
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[NodeProcess]:
+    with NodeProcess() as running:
+        yield running
+
+
+def once(node: NodeProcess) -> str:
+    return str(node.ready["dashboard"]).partition("#once=")[2]
+
+
+def send(node: NodeProcess, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
+    """Send one request on a connection of its own and close it; returns the head of the answer."""
+    with closing(node.connect(headers.pop("service", "admin"))) as connection:
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, None if body is None else json.dumps(body), fields)
+        with closing(connection.getresponse()) as answer:
+            return answer
+
+
+@contextmanager
+def watching(node: NodeProcess) -> Iterator[http.client.HTTPResponse]:
+    """Look at the stream."""
+    with closing(node.connect("admin")) as connection:
+        connection.request("GET", "/events/stream", headers={"Cookie": sign_in(node)})
+        with closing(connection.getresponse()) as answer:
+            yield answer
+
+
+def sign_in(node: NodeProcess) -> str:
+    answer = send(node, "POST", "/login", {"token": node.ready["token"]})
+    assert answer.status == 204
+    return str(answer.headers["Set-Cookie"]).partition(";")[0]
+
+
+def test_everything_but_the_shell_and_the_health_pages_needs_the_operator(node: NodeProcess) -> None:
+    needs = ("/events/stream", "/inventory", "/status")
+    opened = ("/", "/healthz", "/readyz", "/version", "/openapi.json")
+
+    assert [send(node, "GET", path).status for path in needs] == [401] * len(needs)
+    assert [send(node, "GET", path).status for path in opened] == [200] * len(opened)
+    assert [send(node, "GET", path, Cookie=sign_in(node)).status for path in needs] == [200] * len(needs)
+
+
+def test_a_session_opens_the_admin_listener_and_no_other(node: NodeProcess) -> None:
+    cookie = sign_in(node)
+    secret = cookie.partition("=")[2]
+    by_cookie = send(node, "GET", "/v1/topics", service="mailbox", Cookie=cookie)
+    by_bearer = send(node, "GET", "/v1/topics", service="mailbox", Authorization=f"Bearer {secret}")
+
+    assert (by_cookie.status, by_bearer.status) == (401, 401)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:5300", "127.0.0.1.evil.example"])
+def test_a_rebound_name_does_not_reach_the_page(node: NodeProcess, host: str) -> None:
+    cookie = sign_in(node)
+
+    assert send(node, "GET", "/", Host=host).status == 421
+    assert send(node, "GET", "/events/stream", Host=host, Cookie=cookie).status == 421
+    assert send(node, "POST", "/login", {"token": node.ready["token"]}, Host=host).status == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:1", "null"])
+def test_another_sites_page_can_change_nothing_with_a_session(node: NodeProcess, origin: str) -> None:
+    cookie = sign_in(node)
+
+    assert send(node, "POST", "/config/reload", Cookie=cookie, Origin=origin).status == 403
+    assert send(node, "GET", "/status", Cookie=cookie, Origin=origin).status == 401
+
+
+def test_the_stream_tells_the_end_and_does_not_hold_it_up() -> None:
+    with NodeProcess() as node:
+        spent = once(node)
+        with ExitStack() as stack:
+            streams = [stack.enter_context(watching(node)) for _ in range(3)]
+            first = [stream.readline() for stream in streams]
+            node.signal(signal.SIGTERM)
+            rest = [stream.read() for stream in streams]
+        code, out, errors = node.wait()
+        token = node.ready["token"]
+
+    assert first == [b"event: state\n"] * 3
+    assert all(b'event: bye\ndata: {"why":"stopped"}' in text for text in rest)
+    assert code == 0, errors
+    assert json.loads(out.splitlines()[-1]) == {"event": "stopped", "aborted": []}
+    assert token not in errors
+    assert spent not in errors
+
+
+def test_the_bodies_of_a_sign_in_are_strict(node: NodeProcess) -> None:
+    bodies = [{"tokn": "x"}, ["x"], {"token": 1}, "x"]
+
+    assert [send(node, "POST", "/login", body).status for body in bodies] == [400] * len(bodies)

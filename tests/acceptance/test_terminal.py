@@ -1,0 +1,79 @@
+"""`penstock up` as a person at a terminal sees it: addresses, a link that works once, and a drain that counts down."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+WAIT_S = 20.0
+
+
+class Terminal:
+    """A node on a pseudo terminal."""
+
+    def __init__(self, *arguments: str) -> None:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "penstock.cli", "up", "--amnesia", "--ephemeral-ports", *arguments]
+        environment = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
+        self.process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
+        os.close(theirs)
+        self._terminal = ours
+        self.shown = ""
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        """Read until the screen has shown something."""
+        until = time.monotonic() + WAIT_S
+        while not (found := re.search(pattern, self.shown)):
+            ready, _, _ = select.select([self._terminal], [], [], max(0.0, until - time.monotonic()))
+            assert ready, f"never shown: {pattern}\n{self.shown}"
+            try:
+                piece = os.read(self._terminal, 4096)
+            except OSError:  # Linux says so when the other side has closed
+                piece = b""
+            assert piece, f"ended before {pattern}\n{self.shown}"
+            self.shown += piece.decode()
+        return found
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+        os.close(self._terminal)
+
+
+def test_a_drain_counts_down_on_a_terminal_and_the_page_has_a_link() -> None:
+    terminal = Terminal("--set", "node.echo=true")
+    try:
+        link = terminal.read_until(r"works once, for 5 minutes\): (http://127\.0\.0\.1:\d+)/#once=([\w-]{40,})")
+        terminal.read_until("operator token \\(kept nowhere else\\): psp1_")
+        port = re.search(r"echo\s.*?http://127\.0\.0\.1:(\d+)", terminal.shown)
+        assert port is not None
+        page = http.client.HTTPConnection(link[1].removeprefix("http://"), timeout=WAIT_S)
+        statuses = []
+        for _ in range(2):
+            page.request("POST", "/login", json.dumps({"once": link[2]}))
+            answer = page.getresponse()
+            answer.read()
+            statuses.append(answer.status)
+        page.close()
+        slow = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=WAIT_S)
+        slow.request("POST", "/v1/echo", json.dumps({"text": "x", "delay_ms": 2000}))
+        terminal.process.send_signal(signal.SIGTERM)
+        terminal.read_until("draining, 10 s left: .*svc-echo")
+        terminal.read_until("draining, 9 s left: svc-echo")
+        served = slow.getresponse().status
+        slow.close()
+        terminal.read_until("stopped, drained cleanly")
+        code = terminal.process.wait(WAIT_S)
+    finally:
+        terminal.close()
+
+    assert statuses == [204, 401]
+    assert (served, code) == (200, 0)

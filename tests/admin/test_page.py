@@ -1,0 +1,217 @@
+"""What a browser meets: guarded files that may be kept, sessions by cookie, and a stream that is bounded and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from penstock.admin.authority import OperatorOnly
+from penstock.admin.page import Page
+from penstock.admin.publisher import VIEWERS_MAX, Publisher
+from penstock.kernel.child import ChildSpec
+from penstock.kernel.clock import LoopClock
+from penstock.kernel.inventory import Inventory
+from penstock.kernel.supervisor import Supervisor
+from tests.net.listener_kit import Answer, RawClient, Site, get, post, serving, settle
+
+TOKEN = "psp1_not-a-real-token-just-forty-characters-long"
+DESCRIBED = {"svc-x": {"openapi": "3.1.0", "info": {"version": "1"}, "paths": {"/v1/x": {"get": {"summary": "Look."}}}}}
+
+
+@dataclass
+class Admin:
+    """A page on a listener in memory."""
+
+    site: Site
+    publisher: Publisher
+    authority: OperatorOnly
+
+    async def ask(self, request: bytes) -> Answer:
+        client = self.site.connect()
+        client.send(request)
+        return await client.answer()
+
+    async def known(self, path: str, answer: Answer) -> int:
+        """Ask again as a browser that has it; return the status."""
+        client = self.site.connect()
+        client.send(get(path, f"If-None-Match: {answer.headers[b'etag'].decode()}"))
+        (again,) = await client.answers(1, heads_only=[0])
+        return again.status
+
+    async def sign_in(self) -> str:
+        """Return the field that carries a session."""
+        answer = await self.ask(post("/login", json.dumps({"token": TOKEN}).encode()))
+        return "Cookie: " + answer.headers[b"set-cookie"].decode().partition(";")[0]
+
+    async def watch(self, *fields: str, accept: str = "text/event-stream") -> RawClient:
+        client = self.site.connect()
+        client.send(get("/events/stream", f"Accept: {accept}", *fields))
+        await settle(50)
+        return client
+
+
+@asynccontextmanager
+async def admin(**options: float) -> AsyncIterator[Admin]:
+    inventory = Inventory("node", LoopClock())
+    publisher = Publisher(inventory, lambda number: {"number": number, "padding": "x" * 60_000})
+    loop = asyncio.get_running_loop()
+    authority = OperatorOnly(lambda: TOKEN, open_metrics=lambda: False, now=loop.time)
+    page = Page(authority, publisher, lambda: DESCRIBED)
+    boss = Supervisor(inventory, [ChildSpec("page_publisher", publisher.run)])
+    await boss.start()
+    try:
+        async with serving(page.routes(), options=dict(options), admission=authority) as site:
+            yield Admin(site, publisher, authority)
+    finally:
+        await boss.drain()
+
+
+async def test_the_page_and_its_files_are_guarded_and_name_nothing_from_elsewhere() -> None:
+    async with admin() as here:
+        shell = await here.ask(get("/"))
+        names = [part.partition(b'"')[0].decode() for part in shell.body.split(b'"/assets/')[1:]]
+        answers = [shell, *[await here.ask(get(f"/assets/{name}")) for name in names]]
+
+    assert len(names) == 3
+    for answer in answers:
+        assert answer.status == 200
+        assert b"default-src 'none'; script-src 'self'" in answer.headers[b"content-security-policy"]
+        assert b"unsafe" not in answer.headers[b"content-security-policy"]
+        assert answer.headers[b"x-content-type-options"] == b"nosniff"
+        assert answer.body.replace(b'xmlns="http://www.w3.org/2000/svg"', b"").count(b"://") == 0
+    assert b"<script>" not in shell.body
+    assert b"style=" not in shell.body
+
+
+async def test_a_browser_keeps_the_files_and_asks_again_for_the_page() -> None:
+    async with admin() as here:
+        shell = await here.ask(get("/"))
+        name = shell.body.split(b'"/assets/')[1].partition(b'"')[0].decode()
+        file = await here.ask(get(f"/assets/{name}"))
+        again = [await here.known("/", shell), await here.known(f"/assets/{name}", file)]
+        other = await here.ask(get("/", 'If-None-Match: "other"'))
+        unknown = await here.ask(get("/assets/page.css"))
+
+    assert shell.headers[b"cache-control"] == b"no-cache"
+    assert b"immutable" in file.headers[b"cache-control"]
+    assert again == [304, 304]
+    assert other.status == 200
+    assert unknown.status == 404
+
+
+async def test_signing_in_opens_the_stream_and_signing_out_shuts_it() -> None:
+    async with admin() as here:
+        session = await here.sign_in()
+        client = await here.watch(session)
+        assert b'event: state\ndata: {"number":1' in client.data
+        out = await here.ask(post("/logout", b"", session))
+        await asyncio.sleep(1.1)
+        assert b'"why":"signed_out"' in client.data
+        refused = await here.ask(get("/events/stream", session))
+
+    assert (out.status, refused.status) == (204, 401)
+    assert b"Max-Age=0" in out.headers[b"set-cookie"]
+
+
+async def test_a_link_works_once_and_a_wrong_secret_is_told_so() -> None:
+    async with admin() as here:
+        once = json.dumps({"once": here.authority.make_link()}).encode()
+        answers = [await here.ask(post("/login", body)) for body in (once, once, b'{"token":"wrong"}', b"{}")]
+
+    assert [answer.status for answer in answers] == [204, 401, 401, 401]
+    assert answers[1].json()["detail"] == "This link was used before, or is too old."
+    assert answers[2].json()["detail"] == "This is not the operator token."
+
+
+@pytest.mark.parametrize(
+    "fields", [("Origin: http://evil.example",), ("Sec-Fetch-Site: cross-site",), ("Origin: http://localhost:9",)]
+)
+async def test_another_site_can_neither_sign_in_nor_watch(fields: tuple[str, ...]) -> None:
+    async with admin() as here:
+        session = await here.sign_in()
+        login = await here.ask(post("/login", json.dumps({"token": TOKEN}).encode(), *fields))
+        stream = await here.watch(session, *fields)
+        disguised = await here.watch(session, *fields, accept="*/*")
+
+        assert here.publisher.places.in_use == 0
+        assert login.status == 403
+        assert stream.data.startswith(b"HTTP/1.1 403 ")
+        assert disguised.data.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_nobody_watches_without_a_session() -> None:
+    async with admin() as here:
+        answer = await here.ask(get("/events/stream", "Accept: text/event-stream"))
+
+    assert (answer.status, answer.json()["code"]) == (401, "unauthenticated")
+
+
+async def test_one_viewer_too_many_gets_429_and_a_closed_page_gives_its_place_back() -> None:
+    async with admin() as here:
+        session = await here.sign_in()
+        clients = [await here.watch(session) for _ in range(VIEWERS_MAX)]
+        refused = await here.ask(get("/events/stream", session))
+        clients[0].transport.abort()
+        await asyncio.sleep(1.1)
+        again = await here.watch(session)
+
+        assert refused.status == 429
+        assert int(refused.headers[b"retry-after"]) >= 1
+        assert b"event: state" in again.data
+
+
+async def test_a_viewer_that_does_not_read_is_cut_at_the_write_deadline() -> None:
+    async with admin(write_timeout_s=5.0) as here:
+        session = await here.sign_in()
+        client = here.site.connect()
+        client.transport.pause_reading()
+        client.send(get("/events/stream", session))
+        await asyncio.sleep(0.5)
+        assert here.publisher.places.in_use == 1
+        await asyncio.sleep(15)
+
+        assert here.publisher.places.in_use == 0
+        assert here.site.count("io_timeouts_total", op="write") == 1
+
+
+async def test_the_last_words_end_every_stream_so_that_the_listener_becomes_quiet() -> None:
+    async with admin() as here:
+        session = await here.sign_in()
+        clients = [await here.watch(session) for _ in range(3)]
+        here.publisher.end()
+        here.site.listener.stop_intake()
+        await here.site.listener.quiet()
+        await settle()
+
+        assert here.publisher.places.in_use == 0
+        assert all(client.data.rstrip().endswith(b"0") for client in clients)
+        assert all(b'"why":"stopped"' in client.data for client in clients)
+
+
+async def test_asking_for_the_head_of_the_stream_takes_no_place_for_good() -> None:
+    async with admin() as here:
+        session = await here.sign_in()
+        client = here.site.connect()
+        client.send(get("/events/stream", session).replace(b"GET", b"HEAD"))
+        await client.answers(1, heads_only=[0])
+        await settle(50)
+
+        assert here.publisher.places.in_use == 0
+
+
+async def test_the_descriptions_need_a_session_and_send_others_to_sign_in() -> None:
+    async with admin() as here:
+        session = await here.sign_in()
+        away = [await here.ask(get(path)) for path in ("/docs", "/docs/svc-x")]
+        index, one, none = [await here.ask(get(path, session)) for path in ("/docs", "/docs/svc-x", "/docs/other")]
+
+    assert [(answer.status, answer.headers[b"location"]) for answer in away] == [(303, b"/")] * 2
+    assert b'href="/docs/svc-x"' in index.body
+    assert b"/v1/x" in one.body
+    assert one.headers[b"x-content-type-options"] == b"nosniff"
+    assert none.status == 404

@@ -1,0 +1,329 @@
+"""Commands that ask a running node: what they print, what they exit with, and what they do to a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+from penstock.client import sync
+from tests.acceptance.node_process import NodeProcess
+
+TIMEOUT_S = 30
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory):
+    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(node: NodeProcess, capsys: pytest.CaptureFixture[str]):
+    """Run a command in this process; returns exit code, standard output and standard error."""
+
+    def run(*words: str, data_dir: str | None = None) -> tuple[int, str, str]:
+        code = main([*words, "--data-dir", data_dir or node.ready["data_dir"]])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def command(node: NodeProcess, *words: str) -> list[str]:
+    return [sys.executable, "-m", "penstock.cli", *words, "--data-dir", node.ready["data_dir"]]
+
+
+def rows(out: str) -> list[dict]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+# --- messages
+
+
+def test_a_message_goes_round(cli) -> None:
+    code, sent, _ = cli("send", "cli/round", "--data", "hello", "--key", "k", "--attr", "a=1", "--attr", "b=x=y")
+    assert code == 0
+    code, out, _ = cli("recv", "cli/round", "--json")
+    [got] = rows(out)
+    assert (code, got["msg_id"], got["payload_b64"]) == (0, sent.strip(), "aGVsbG8=")
+    assert (got["key"], got["attrs"]) == ("k", {"a": "1", "b": "x=y"})
+
+    assert cli("extend", got["msg_id"], got["receipt"], "--visibility", "10m", "--json")[0] == 0
+    assert cli("ack", got["msg_id"], got["receipt"]) == (0, "", "")
+    code, out, err = cli("recv", "cli/round")
+    assert (code, out, err) == (0, "", "nothing there\n")
+
+
+def test_a_repeat_says_that_it_is_one(cli) -> None:
+    first = cli("send", "cli/once", "--data", "x", "--idem-key", "i", "--json")
+    second = cli("send", "cli/once", "--data", "x", "--idem-key", "i", "--json")
+
+    assert [rows(out)[0]["duplicate"] for _, out, _ in (first, second)] == [False, True]
+    code, out, err = cli("send", "cli/once", "--data", "y", "--idem-key", "i", "--json")
+    assert (code, rows(out)[0]["error"]["code"]) == (1, "conflict")
+    assert err.startswith("penstock: ")
+
+
+def test_what_is_shown_is_acked_when_that_was_asked_for(cli) -> None:
+    for n in range(3):
+        cli("send", "cli/acked", "--data", f"number {n}")
+    code, out, _ = cli("recv", "cli/acked", "--max", "10", "--ack")
+
+    assert code == 0
+    assert [f"number {n}" in out for n in range(3)] == [True] * 3
+    assert "penstock ack" not in out, "nothing is left to ack"
+    assert cli("topics", "cli/acked")[0] == 1
+
+
+def test_a_nacked_message_becomes_a_dead_letter_and_comes_back(cli) -> None:
+    cli("send", "cli/poison", "--data", "bad")
+    for _ in range(5):
+        [got] = rows(cli("recv", "cli/poison", "--json", "--wait", "5s")[1])
+        code, out, _ = cli("nack", got["msg_id"], got["receipt"], "--reason", "no\x1b[31m good", "--delay", "0ms")
+        assert code == 0
+    assert out == f"{got['msg_id']} is a dead letter now\n"
+
+    code, out, _ = cli("dlq", "list", "cli/poison")
+    assert (code, "rejected:no\\x1b[31m good" in out) == (0, True)
+    [entry] = rows(cli("dlq", "list", "cli/poison", "--json")[1])
+    assert (entry["reason"], entry["attempts"]) == ("rejected:no\x1b[31m good", 5)
+    assert "bad" in cli("dlq", "peek", "cli/poison")[1]
+    assert cli("dlq", "redrive", "cli/poison", "--dry-run") == (0, "1 would go back\n", "")
+    assert cli("dlq", "redrive", "cli/poison") == (0, "1 go back\n", "")
+    [back] = rows(cli("recv", "cli/poison", "--json", "--wait", "5s")[1])
+    assert (back["attempt"], cli("ack", back["msg_id"], back["receipt"])[0]) == (1, 0)
+
+
+def test_topics_are_counted(cli) -> None:
+    cli("send", "cli/counted", "--data", "x", "--delay", "1h")
+    code, out, _ = cli("topics")
+    [row] = [row for row in rows(cli("topics", "--json")[1]) if row["topic"] == "cli/counted"]
+
+    assert (code, "cli/counted" in out, row["delayed"]) == (0, True, 1)
+
+
+def test_messages_can_be_settled_by_a_pipe(node: NodeProcess, cli) -> None:
+    for n in range(3):
+        cli("send", "cli/pipe", "--data", str(n))
+    received = cli("recv", "cli/pipe", "--max", "3", "--json")[1]
+    done = subprocess.run(
+        command(node, "ack", "-"), input=received, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cli("topics", "cli/pipe")[0] == 1
+    bad = subprocess.run(
+        command(node, "ack", "-"), input="{}\n", capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert (bad.returncode, "line 1" in bad.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("way", ["-", "pipe", "file"])
+def test_any_bytes_can_be_sent_and_received_as_they_are(node: NodeProcess, tmp_path: Path, way: str) -> None:
+    data = bytes(range(256)) * 4
+    (tmp_path / "data").write_bytes(data)
+    source = {"-": ["-"], "pipe": [], "file": ["--file", str(tmp_path / "data")]}[way]
+    sent = subprocess.run(
+        command(node, "send", "cli/bytes", *source), input=data, capture_output=True, timeout=TIMEOUT_S, check=False
+    )
+    got = subprocess.run(
+        command(node, "recv", "cli/bytes", "--raw", "--ack"), capture_output=True, timeout=TIMEOUT_S, check=False
+    )
+
+    assert (sent.returncode, got.returncode, got.stdout) == (0, 0, data)
+
+
+# --- terminals, pipes, signals
+
+
+def on_terminal(words: list[str]) -> tuple[int, bytes]:
+    """Run a command with a terminal for its output."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(words, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        while select.select([ours], [], [], TIMEOUT_S)[0]:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:
+                break
+            shown += piece
+        code = process.wait(TIMEOUT_S)
+    os.close(ours)
+    return code, shown
+
+
+def test_no_byte_of_a_message_reaches_a_terminal_as_a_command(node: NodeProcess, cli) -> None:
+    evil = "\x1b]0;owned\x07\x9b31m\x1b[2J\r\x08"
+    cli("send", "cli/evil", "--data", evil, "--key", evil, "--attr", f"{evil}={evil}")
+    code, shown = on_terminal(command(node, "recv", "cli/evil", "--visibility", "250ms"))
+
+    assert code == 0
+    assert b"\x1b]0" not in shown
+    assert b"\x1b[2J" not in shown
+    assert b"\x07" not in shown
+    assert b"\x08" not in shown
+    assert b"\xc2\x9b" not in shown
+    assert b"bytes of binary" in shown
+
+    code, shown = on_terminal(command(node, "recv", "cli/evil", "--raw", "--wait", "5s"))
+    assert (code, b"\x1b" in shown, b"redirect it" in shown) == (1, False, True)
+
+
+def test_colour_is_for_terminals_only(node: NodeProcess, cli) -> None:
+    cli("send", "cli/colour", "--data", "x", "--delay", "1h")
+    _, shown = on_terminal(command(node, "topics"))
+    piped = subprocess.run(command(node, "topics"), capture_output=True, timeout=TIMEOUT_S, check=True).stdout
+
+    assert b"\x1b[" in shown
+    assert b"\x1b" not in piped
+
+
+def test_following_ends_by_ctrl_c_and_exits_0(node: NodeProcess) -> None:
+    words = command(node, "recv", "cli/follow", "--follow", "--ack", "--json")
+    with (
+        sync.connect(node.ready["data_dir"]) as client,
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            for n in range(2):
+                client.mailbox.send("cli/follow", str(n))
+                assert json.loads(process.stdout.readline())["attempt"] == 1
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_an_interrupted_command_is_quiet_and_tidies_up(node: NodeProcess, cli) -> None:
+    words = command(node, "tour", "--json")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for _ in range(8):
+                process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+
+    assert (process.returncode, err) == (130, "")
+    assert "tour-" not in cli("topics", "--json")[1]
+
+
+def test_a_reader_that_has_enough_is_no_failure(node: NodeProcess, cli) -> None:
+    for n in range(20):
+        cli("send", "cli/head", "--data", str(n))
+    shell = (
+        f"{' '.join(command(node, 'recv', 'cli/head', '--max', '20', '--json'))} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    assert (done.returncode, done.stderr, len(rows(done.stdout))) == (0, "", 1)
+
+
+def test_a_closed_standard_output_is_no_failure(node: NodeProcess) -> None:
+    shell = f"{' '.join(command(node, 'topics'))} >&-"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- failures
+
+DATA_COMMANDS = [
+    ("send", "t", "--data", "x"),
+    ("recv", "t"),
+    ("ack", "m", "r"),
+    ("nack", "m", "r"),
+    ("extend", "m", "r"),
+    ("topics",),
+    ("dlq", "list"),
+    ("dlq", "peek", "t"),
+    ("dlq", "redrive", "t"),
+    ("put", __file__),
+    ("get", "b3:" + "0" * 64),
+    ("tour",),
+    ("status",),
+]
+
+
+@pytest.mark.parametrize("words", DATA_COMMANDS, ids=lambda words: " ".join(words[:2])[:16])
+def test_where_no_node_runs_every_command_says_so(cli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    code, out, err = cli(*words, data_dir=str(tmp_path))
+
+    assert (code, out) == (1, "")
+    assert err == "penstock: no node is running here: start one with penstock up (or name its --data-dir)\n"
+
+
+def test_a_node_that_has_died_is_no_node(cli, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "ports.json").write_text('{"mailbox": 1}')
+
+    assert cli("topics", data_dir=str(tmp_path))[2].startswith("penstock: no node is running here")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("send", "no spaces please", "--data", "x"), "topic"),
+        (("send", "t", "--data", "x", "--key", "k", "--delay", "5s"), "delay_ms"),
+        (("recv", "t", "--max", "1000"), "max_messages"),
+        (("recv", "t", "--visibility", "1ms"), "visibility_ms"),
+        (("get", "b3:nonsense"), "address"),
+        (("ack", "only-an-id"), "receipt"),
+        (("send", "t", "some text"), "--data"),
+        (("send", "t", "--file", "/nonexistent"), "No such file"),
+    ],
+)
+def test_a_wrong_argument_is_exit_2_and_named(cli, words: tuple[str, ...], told: str) -> None:
+    code, out, err = cli(*words)
+
+    assert (code, out) == (2, "")
+    assert told in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [("recv", "t", "--wait", "soon"), ("get", "b3:x", "--range", "9-1")])
+def test_a_word_that_cannot_be_read_is_exit_2(cli, capsys, words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli(*words)
+
+    assert (ended.value.code, "is no" in capsys.readouterr().err) == (2, True)
+
+
+def test_a_token_that_does_not_do_is_explained(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", "psp1_nonsense")
+    code, out, err = cli("topics", "--json")
+
+    assert (code, rows(out)[0]["error"]["reason"]) == (1, "malformed")
+    assert "unauthenticated, reason malformed, corr_id " in err
+
+
+def test_the_data_directory_can_come_from_the_environment(
+    node: NodeProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DATA_DIR", node.ready["data_dir"])
+
+    assert main(["send", "cli/env", "--data", "x"]) == 0
+    assert main(["status", "--json"]) == 0
+    assert "svc-mailbox" in capsys.readouterr().out
+
+
+def test_status_shows_depth_against_capacity_and_restarts(node: NodeProcess, cli) -> None:
+    code, out, _ = cli("status")
+    [line] = [line for line in out.splitlines() if "svc-mailbox" in line]
+
+    assert code == 0
+    assert [column in out for column in ("service", "phase", "ready", "queued", "restarts", "brownout")] == [True] * 6
+    assert " 0/" in line

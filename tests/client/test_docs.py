@@ -1,0 +1,46 @@
+"""The examples of the SDK's page, each run as the program it is."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.node_process import NodeProcess
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory):
+    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_every_example_works(node: NodeProcess, example: str) -> None:
+    env = {**os.environ, "PENSTOCK_DATA_DIR": node.ready["data_dir"]}
+    done = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=False, env=env
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_there_are_examples_of_every_client() -> None:
+    text = "\n".join(EXAMPLES)
+
+    assert len(EXAMPLES) >= 5
+    assert [word in text for word in (".mailbox.", ".passport.", ".storage.", "sync.connect")] == [True] * 4
+
+
+def test_the_page_names_every_public_name() -> None:
+    missing = [name for name in importlib.import_module("penstock.client").__all__ if f"`{name}" not in PAGE]
+
+    assert missing == []
