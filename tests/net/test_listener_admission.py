@@ -182,3 +182,19 @@ def test_a_fact_never_replaces_a_member_of_the_format() -> None:
 
     assert b"evil" not in body
     assert b'"extra":1' in body
+
+
+async def test_a_client_that_asks_nonsense_in_a_loop_does_not_fill_the_log(caplog) -> None:
+    caplog.set_level("INFO")
+    async with serving() as site:
+        client = site.connect()
+        for _ in range(300):
+            client.send(get("/nowhere"))
+            assert (await client.answer()).status == 404
+        await asyncio.sleep(1.0)
+        client.send(get("/nowhere"))
+        await client.answer()
+
+    lines = [record.fields for record in caplog.records if record.fields.get("event") == "request.refused"]
+    assert 100 <= len(lines) <= 120
+    assert lines[-1]["unsaid"] > 150

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.kernel.errors import Busy, Internal, NotReady, PenstockError
+from penstock.kernel.limiter import TokenBucket
 from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
 from penstock.net.admission import Admission, Refusal
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 BUFFER_BYTES: Final = 16 * 1024
 BODY_BUFFER_BYTES: Final = 64 * 1024
 _FOUND_KEPT: Final = 1024
+REFUSAL_LINES_RPS: Final = 10
 encode_json: Final = msgspec.json.Encoder().encode
 
 
@@ -68,7 +70,7 @@ class Core:
     __slots__ = (
         "admission", "always_open", "body_buffer", "body_view", "budget", "buffer", "buffer_view", "caps", "clock",
         "corr_ids", "draining", "draining_refusal", "endpoints", "found", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "metrics",
-        "monotonic", "on_quiet", "options", "options_route", "router", "scope", "timeouts", "unmatched", "wheel",
+        "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope", "timeouts", "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
     def __init__(self, inventory: Inventory, options: ListenerOptions, loop: asyncio.AbstractEventLoop) -> None:
@@ -93,6 +95,8 @@ class Core:
         self.admission: Admission | None = None
         self.budget: ByteShare | None = None
         self.caps: Caps
+        self.refusal_lines = TokenBucket("refusal_lines", rate=REFUSAL_LINES_RPS, depth=100, now=self.monotonic())
+        self.unsaid = 0
         self.draining = False
         self.draining_refusal = Refusal(NotReady("The service is draining.", phase="draining"))
         self.always_open: frozenset[Endpoint] = frozenset()
@@ -152,10 +156,21 @@ class Core:
         )
 
     def note_refusal(self, path: str, labels: tuple[int, str, str | None], corr: bytes) -> None:
-        """Say what was refused and why, one line each; not under overload, where the counters tell enough."""
+        """Say what was refused and why, one line each.
+
+        Not under overload, where the counters tell enough, and not more than a reader can take: a client that asks
+        nonsense in a loop must not fill a disk, or the pipe to whoever reads the log.
+        """
         status, reason, _ = labels
-        if status not in (429, 503):
-            self.log.info("request.refused", route=path, status=status, reason=reason, corr_id=corr.decode("ascii"))
+        if status in (429, 503):
+            return
+        if not self.refusal_lines.try_take(self.monotonic()):
+            self.unsaid += 1
+            return
+        unsaid = {"unsaid": self.unsaid} if self.unsaid else {}
+        self.unsaid = 0
+        corr_id = corr.decode("ascii")
+        self.log.info("request.refused", route=path, status=status, reason=reason, corr_id=corr_id, **unsaid)
 
     def failed(self, error: BaseException, corr: bytes) -> PenstockError:
         """Turn a bug into `internal`: it is logged here, and nothing of it leaks but the corr_id."""

@@ -54,18 +54,18 @@ def test_inspect_shows_what_a_token_says_and_that_nothing_is_proven(bearer, caps
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("code", "words"),
     [
-        ("attenuate", "psp1_x", "--caveat", "op=send"),
-        ("attenuate", "BEARER", "--caveat", "op=fly"),
-        ("attenuate", "SEALED", "--caveat", "op=send"),
-        ("seal", "SEALED"),
-        ("inspect", "nonsense"),
+        (2, ("attenuate", "psp1_x", "--caveat", "op=send")),
+        (2, ("attenuate", "BEARER", "--caveat", "op=fly")),
+        (1, ("attenuate", "SEALED", "--caveat", "op=send")),
+        (1, ("seal", "SEALED")),
+        (2, ("inspect", "nonsense")),
     ],
 )
-def test_a_refusal_is_one_sentence_and_exit_1(words, bearer, capsys):
+def test_a_refusal_is_one_sentence_and_tells_bad_arguments_from_a_failure(code, words, bearer, capsys):
     named = {"BEARER": bearer, "SEALED": seal(bearer)}
-    assert call(token, *(named.get(word, word) for word in words)) == 1
+    assert call(token, *(named.get(word, word) for word in words)) == code
     captured = capsys.readouterr()
 
     assert (captured.out, captured.err.count("\n")) == ("", 1)

@@ -45,7 +45,7 @@ class Reprocessor:
         self._log = Log(room.inventory.service)
         self._moved = room.inventory.metrics.counter("dlq_redriven_total", "Dead letters sent back.")
         text = "Slices of dead letters that a shard refused, tried again."
-        self._retries = room.inventory.metrics.counter("backoff_retries_total", text, op="reprocess")
+        self._retries = room.inventory.metrics.counter("backoff_retries_total", text, op="reprocess", result="success")
         # Redrives taken on and not finished.
         self.open = 0
 
