@@ -93,6 +93,7 @@ def server(directory: str, durability: str) -> Iterator[tuple[subprocess.Popen[s
     assert process.stdout is not None
     if process.stdout.readline().strip() != "ready":
         raise SystemExit("the mailbox did not start")
+    os.environ["PENSTOCK_TOKEN"] = Path(directory, "token").read_text()
     try:
         yield process, port, time.perf_counter() - before
     finally:

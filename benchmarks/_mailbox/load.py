@@ -26,15 +26,15 @@ PAYLOAD = b64encode(bytes(range(256))).decode()
 LEASED = re.compile(rb'"msg_id":"([^"]+)","receipt":"([^"]+)"')
 # One buffer for all connections: asking for a large new one each time costs more than the answer in it.
 RECEIVED = memoryview(bytearray(1 << 18))
+TOKEN = os.environ.get("PENSTOCK_TOKEN", "")
+ALLOWED = f"Authorization: Bearer {TOKEN}\r\n".encode() if TOKEN else b""
 Steps = Generator[bytes, bytes, None]
 
 
 def request(path: str, body: bytes) -> bytes:
     """Write one request."""
-    token = os.environ.get("PENSTOCK_TOKEN")
-    allowed = f"Authorization: Bearer {token}\r\n" if token else ""
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{allowed}Content-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\n%bContent-Type: application/json\r\n" % (path.encode(), ALLOWED)
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 def send_request(topic: str, batch: int) -> bytes:

@@ -1,16 +1,28 @@
-"""One svc-mailbox in a process of its own: `server.py PORT DATA_DIR [fsync|os|memory] [key=value ...]`."""
+"""One svc-mailbox in a process of its own: `server.py PORT DATA_DIR [fsync|os|memory] [key=value ...]`.
+
+Every request needs a capability, as on a node; one for everything is written to `DATA_DIR/token`. `open=1` checks nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import uvloop
 
+from penstock.capability import ed25519
+from penstock.capability.caveats import parse_all
+from penstock.capability.making import mint
+from penstock.capability.token import Root
+from penstock.capability.trust import KeyRecord, Trust
+from penstock.capability.verifier import CapabilityVerifier
 from penstock.config import ListenerSettings
+from penstock.kernel.clock import SYSTEM
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.mailbox.books import Bounds
@@ -39,6 +51,18 @@ def listener(port: int) -> ListenerSettings:
     )
 
 
+def capability() -> tuple[CapabilityVerifier, str]:
+    """Make an issuer of our own: what believes it, and a token of it for everything a client does."""
+    public, secret = ed25519.expand(os.urandom(32))
+    now = int(SYSTEM.wall())
+    root = Root(
+        alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="bench", class_="authed",
+        via=(), iat=now, nbf=now, exp=now + 3600, tid=os.urandom(16), caveats=parse_all(["op=send,recv,ack,nack"]), epk=b"",
+    )  # fmt: skip
+    trust = Trust(keys=MappingProxyType({"k1": KeyRecord("k1", "ed25519", public, b"", 0, now + 10**6)}))
+    return CapabilityVerifier(trust, SYSTEM), mint(root, lambda message: ed25519.sign_with(secret, message))
+
+
 async def main() -> None:
     """Serve until told to stop."""
     port, directory, mode = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
@@ -51,7 +75,9 @@ async def main() -> None:
         fsync=mode == "fsync",
         bounds=bounds,
     )
-    service = MailboxService(Inventory(SERVICE), options)
+    verifier, token = capability()
+    (directory / "token").write_text(token)
+    service = MailboxService(Inventory(SERVICE), options, verifier=None if "open" in extra else verifier)
     supervisor = Supervisor(service.room.inventory, service.children(), service.supervision())
     await supervisor.start()
     gc.collect()

@@ -162,7 +162,7 @@ async def test_redrive_that_a_shard_refuses_waits_and_leaves_nothing_behind(kind
         work.suspend()
         assert (await mailbox.api.reprocess(Reprocess("orders", 5))).accepted == 5
         await asyncio.sleep(1)
-        retries = mailbox.room.inventory.metrics.value("backoff_retries_total", op="reprocess")
+        retries = mailbox.room.inventory.metrics.value("backoff_retries_total", op="reprocess", result="success")
         assert (mailbox.room.books.dead, retries > 0) == (5, True)
         work.resume()
         await asyncio.sleep(5)

@@ -11,7 +11,7 @@ from penstock.contracts.mailbox_rules import check_batch
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
 from penstock.services.mailbox.engines.engine import DeadPage, Page
-from penstock.services.mailbox.ids import read_msg_id
+from penstock.services.mailbox.ids import MessageName, read_msg_id
 from penstock.services.mailbox.jobs import Bearings, PurgeJob, kept
 from penstock.services.mailbox.reprocessor import Redrive
 from penstock.services.mailbox.rows import Dead, Row, State
@@ -98,13 +98,13 @@ class MailboxApi:
         return answer
 
     async def _settle(self, op: str, request: m.Settlement, call: Call) -> Any:  # noqa: ANN401 - typed by its caller
-        await self._allow(call, op, await self.topic_of(request.msg_id))
-        return await kept(self._desk.settle(request, _bearings(call)))
+        name = read_msg_id(request.msg_id)
+        await self._allow(call, op, await self.topic_of(name))
+        return await kept(self._desk.settle(request, name, _bearings(call)))
 
-    async def topic_of(self, msg_id: str) -> str | None:
+    async def topic_of(self, name: MessageName | None) -> str | None:
         """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says."""
-        found = self._desk.topic_of(msg_id)
-        name = read_msg_id(msg_id)
+        found = self._desk.topic_of(name)
         if found is not None or name is None or self._authority.open:
             return found
         rows = await self._room.ask(self._room.engine.rows, [name.seq])
@@ -126,9 +126,12 @@ class MailboxApi:
     async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, bearings: Bearings) -> Any:  # noqa: ANN401 - as its form says
         """Settle many; one the capability does not cover is refused alone."""
         check_batch(tuple(items))
-        topics = [] if self._authority.open else [await self.topic_of(item.msg_id) for item in items]
-        refused = await self._refused(call, op, topics)
-        return await kept(self._desk.settle_batch(items, bearings, refused))
+        named = [(item, read_msg_id(item.msg_id)) for item in items]
+        topics: list[str | None] = []
+        if not self._authority.open:
+            # Nearly all are in RAM; only the others are worth waiting for.
+            topics = [self._desk.topic_of(name) or await self.topic_of(name) for _, name in named]
+        return await kept(self._desk.settle_batch(named, bearings, await self._refused(call, op, topics)))
 
     # --- looking
 

@@ -11,7 +11,7 @@ from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import ATTRS_BYTES_MAX, ATTRS_MAX
 from penstock.kernel.errors import Busy, Integrity, NotFound, OverLimit, PenstockError
 from penstock.net.promise import Promise
-from penstock.services.mailbox.ids import MessageName, read_msg_id, slot_of
+from penstock.services.mailbox.ids import MessageName, slot_of
 from penstock.services.mailbox.jobs import (
     Bearings,
     Bulk,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 D = TypeVar("D", Draft, Run)
 Refused = Mapping[int, PenstockError]
+Named = tuple[m.Settlement, MessageName | None]
 
 # An answer to recv holds no more payload than this, or one message.
 ANSWER_BYTES_MAX: Final = 4 << 20
@@ -151,21 +152,21 @@ class Desk:
 
     # --- settlements
 
-    def settle(self, value: m.Settlement, bearings: Bearings) -> Promise:
-        """Ack, nack or extend one message."""
-        job = SettleJob(value, _name(value.msg_id), bearings)
+    def settle(self, value: m.Settlement, name: MessageName | None, bearings: Bearings) -> Promise:
+        """Ack, nack or extend one message; `name` is what its msg_id says."""
+        job = SettleJob(value, _known(name), bearings)
         self._hand_over(job.name.slot, job)
         return job.promise
 
-    def settle_batch(self, values: Sequence[m.Settlement], bearings: Bearings, refused: Refused) -> Bulk:
+    def settle_batch(self, values: Sequence[Named], bearings: Bearings, refused: Refused) -> Bulk:
         """Settle many, each on its own but those refused already."""
         bulk = Bulk(len(values), bearings.form)
         groups: dict[int, list[Settle]] = {}
-        for place, value in enumerate(values):
+        for place, (value, name) in enumerate(values):
             try:
                 if place in refused:
                     raise refused[place]
-                item = Settle(value, _name(value.msg_id), place)
+                item = Settle(value, _known(name), place)
             except PenstockError as error:
                 bulk.put(place, bearings.form.refused_settle(error))
                 continue
@@ -185,9 +186,8 @@ class Desk:
             raise Busy("The shards are being rebound.", queue="work")
         self._room.worker_of(slot).work.try_send(job)
 
-    def topic_of(self, msg_id: str) -> str | None:
+    def topic_of(self, name: MessageName | None) -> str | None:
         """Say which topic a message in RAM belongs to; None when it is not in RAM."""
-        name = read_msg_id(msg_id)
         if name is None:
             return None
         message = self._room.shard_of(name.slot).messages.get(name.seq)
@@ -201,8 +201,7 @@ def _check_attrs(attrs: dict[str, str]) -> None:
         raise OverLimit(f"The attrs are above {ATTRS_BYTES_MAX} bytes.", limit="attrs_bytes")
 
 
-def _name(msg_id: str) -> MessageName:
-    name = read_msg_id(msg_id)
+def _known(name: MessageName | None) -> MessageName:
     if name is None:
         raise NotFound("There is no such message.")
     return name

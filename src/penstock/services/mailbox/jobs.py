@@ -239,8 +239,9 @@ class Parkable(Promise):
 
     def resolve(self, result: object) -> None:
         """Leave the line, then tell the follower."""
-        self._leave()
-        super().resolve(result)
+        if self.on_over is not None:
+            self._leave()
+        Promise.resolve(self, result)
 
     def cancel(self) -> None:
         """Leave the line: nobody waits any more."""

@@ -15,6 +15,7 @@ from penstock.net.route import Route
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
 from penstock.services.mailbox.forms import JSON
+from penstock.services.mailbox.ids import read_msg_id
 from penstock.services.mailbox.jobs import Bearings, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 
@@ -128,20 +129,26 @@ class MailboxRoutes:
             value = convert(body, request.params.get("msg_id"))
             if isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch):
                 return self._api.settle_many(op, _items(value), call_of(request), _bearings(request))
+            name = read_msg_id(value.msg_id)
             if not self._authority.open:
-                topic = self._desk.topic_of(value.msg_id)
-                if topic is None or self._authority.admit(request, op, topic) is not None:
-                    return self._settle_later(request, op, value)
-            return _now_or_later(self._desk.settle(value, _bearings(request)))
+                topic = self._desk.topic_of(name)
+                waiting = None if topic is None else self._authority.admit(request, op, topic)
+                if topic is None or waiting is not None:
+                    return self._settle_later(request, op, value, waiting)
+            return _now_or_later(self._desk.settle(value, name, _bearings(request)))
 
         return settle
 
-    async def _settle_later(self, request: Request, op: str, value: m.Settlement) -> Any:  # noqa: ANN401 - typed by its caller
+    async def _settle_later(
+        self, request: Request, op: str, value: m.Settlement, waiting: Awaitable[None] | None
+    ) -> Any:  # noqa: ANN401 - typed by its caller
         """Judge a settlement whose topic the disk has to be asked for, or whose capability takes long to verify."""
-        waiting = self._authority.admit(request, op, await self._api.topic_of(value.msg_id))
+        name = read_msg_id(value.msg_id)
+        if waiting is None:
+            waiting = self._authority.admit(request, op, await self._api.topic_of(name))
         if waiting is not None:
             await waiting
-        return await kept(self._desk.settle(value, _bearings(request)))
+        return await kept(self._desk.settle(value, name, _bearings(request)))
 
     # --- looking and the operator
 
