@@ -3,7 +3,7 @@
     python -m benchmarks.mailbox [--json] [--seconds N] [--against beanstalkd,nats,redis,pgmq,postgres,moto] [--backlog [N]]
 
 Server and load are processes of their own on the same machine, and every peer gets the same client: one thread, one
-epoll, as many connections, the same round. CPU is user and system time of the server and its children over the run. A
+epoll, on one core, as many connections, the same round. CPU is user and system time of the server and its children over the run. A
 peer that is not installed is skipped with a line. `--backlog` measures nothing else: a curve over 1k, 10k, ... N waiting
 messages (1M without a number) of memory, throughput, CPU and restart, written as JSON and drawn as SVG.
 """
@@ -101,11 +101,16 @@ def server(directory: str, durability: str) -> Iterator[tuple[subprocess.Popen[s
         process.wait(20)
 
 
+def _on_one_core() -> None:
+    """Keep the client on one core: woken on the server's, it would push it aside at every answer."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
 def load(pid: int, module: str, *arguments: object) -> dict[str, Any]:
     """Run a load generator and read what it cost the server."""
     before = cpu_s(pid)
     command = [sys.executable, "-m", f"benchmarks._mailbox.{module}", *map(str, arguments)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=_on_one_core)
     if ran.returncode:
         raise SystemExit(f"{module} failed: {ran.stderr[-400:]}")
     result = json.loads(ran.stdout)
