@@ -54,6 +54,11 @@ def used_data_dir(here: Path) -> Iterator[tuple[list[str], str]]:
         yield ["--ephemeral-ports", "--data-dir", str(here)], f"another node (process {node.process.pid})"
 
 
+def used_by_a_service(here: Path) -> Iterator[tuple[list[str], str]]:
+    with NodeProcess(data_dir=here, command=("serve", "mailbox")) as node:
+        yield ["--ephemeral-ports", "--data-dir", str(here)], f"svc-mailbox (process {node.process.pid})"
+
+
 def file_in_the_way(here: Path) -> Iterator[tuple[list[str], str]]:
     (here / "file").write_text("no directory")
     yield ["--ephemeral-ports", "--data-dir", str(here / "file")], "cannot be used: File exists"
@@ -94,7 +99,7 @@ def mounted(here: Path, options: str) -> Iterator[None]:
 
 SCENES: list[tuple[Scene, int]] = [
     (wrong_flag, 2), (wrong_value, 2), (torn_config, 2), (binary_config, 2), (missing_config, 2), (busy_port, 3), (foreign_address, 3),
-    (used_data_dir, 1), (file_in_the_way, 1), (unwritable_data_dir, 1), (late_start, 4),
+    (used_data_dir, 1), (used_by_a_service, 1), (file_in_the_way, 1), (unwritable_data_dir, 1), (late_start, 4),
 ]  # fmt: skip
 
 

@@ -19,11 +19,11 @@ WAIT_S = 20.0
 class Terminal:
     """A node on a pseudo terminal."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, columns: int = 200) -> None:
         ours, theirs = pty.openpty()
         command = [sys.executable, "-m", "penstock.cli", "up", "--amnesia", "--ephemeral-ports", *arguments]
-        environment = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
-        self.process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
+        environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+        self.process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
         os.close(theirs)
         self._terminal = ours
         self.shown = ""
@@ -62,9 +62,14 @@ def test_a_drain_counts_down_on_a_terminal_and_the_page_has_a_link() -> None:
             answer = page.getresponse()
             answer.read()
             statuses.append(answer.status)
-        page.close()
         slow = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=WAIT_S)
         slow.request("POST", "/v1/echo", json.dumps({"text": "x", "delay_ms": 2000}))
+        admitted = b'inflight_requests{service="svc-echo"} 1.0'
+        metrics = b""
+        while admitted not in metrics:
+            page.request("GET", "/metrics")
+            metrics = page.getresponse().read()
+        page.close()
         terminal.process.send_signal(signal.SIGTERM)
         terminal.read_until("draining, 10 s left: .*svc-echo")
         terminal.read_until("draining, 9 s left: svc-echo")
@@ -77,3 +82,40 @@ def test_a_drain_counts_down_on_a_terminal_and_the_page_has_a_link() -> None:
 
     assert statuses == [204, 401]
     assert (served, code) == (200, 0)
+
+
+def screen(written: str) -> list[str]:
+    """Return the lines a terminal would show: a carriage return goes back, and what clears a line clears it."""
+    lines = []
+    for line in written.replace("\r\n", "\n").split("\n"):
+        shown = line.rpartition("\x1b[K")[2]
+        lines.append(re.sub(r"\x1b\[[0-9;]*m", "", shown).removeprefix("\r"))
+    return lines
+
+
+def test_the_log_and_the_countdown_do_not_write_into_each_other() -> None:
+    terminal = Terminal("--set", "node.echo=true")
+    try:
+        terminal.read_until("operator token")
+        terminal.process.send_signal(signal.SIGTERM)
+        terminal.read_until("stopped, drained cleanly")
+    finally:
+        terminal.close()
+    lines = screen(terminal.shown)
+
+    logged = [line for line in lines if "svc-mailbox phase" in line]
+    assert [re.sub(r"^[\d:.]+ info +", "", line) for line in logged] == [
+        "svc-mailbox phase phase=draining",
+        "svc-mailbox phase phase=stopped",
+    ]
+    assert [line for line in lines if "draining, " in line] == []
+
+
+def test_addresses_are_whole_on_a_narrow_terminal() -> None:
+    terminal = Terminal(columns=24)
+    try:
+        terminal.read_until("operator token")
+    finally:
+        terminal.close()
+
+    assert "…" not in terminal.shown

@@ -206,6 +206,38 @@ def test_following_ends_by_ctrl_c_and_exits_0(node: NodeProcess) -> None:
     assert (process.returncode, out, err) == (0, "", "")
 
 
+def test_following_outlives_a_restart_of_the_node(tmp_path: Path) -> None:
+    with NodeProcess(data_dir=tmp_path) as node:
+        words = command(node, "recv", "cli/again", "--follow", "--ack", "--json")
+        with (
+            sync.connect(tmp_path) as client,
+            subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        ):
+            try:
+                client.mailbox.send("cli/again", "before")
+                seen = [json.loads(process.stdout.readline())["payload_b64"]]
+                node.process.kill()
+                node.process.wait(TIMEOUT_S)
+                assert process.stderr.readline().startswith("penstock: waiting for the node: ")
+                with NodeProcess(data_dir=tmp_path):
+                    client.mailbox.send("cli/again", "after")
+                    while "YWZ0ZXI=" not in seen:  # the first may come again: the node died while it was acked
+                        seen.append(json.loads(process.stdout.readline())["payload_b64"])
+                    process.send_signal(signal.SIGINT)
+                    out, err = process.communicate(timeout=TIMEOUT_S)
+            finally:
+                process.kill()
+
+    assert set(seen) == {"YmVmb3Jl", "YWZ0ZXI="}
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_following_where_no_node_runs_ends_at_once(cli, tmp_path: Path) -> None:
+    code, _, err = cli("recv", "t", "--follow", data_dir=str(tmp_path))
+
+    assert (code, err.startswith("penstock: no node is running here")) == (1, True)
+
+
 def test_an_interrupted_command_is_quiet_and_tidies_up(node: NodeProcess, cli) -> None:
     words = command(node, "tour", "--json")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

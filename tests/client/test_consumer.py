@@ -98,6 +98,50 @@ async def test_stop_ends_the_run_when_its_handlers_have() -> None:
             assert (task.exception(), len(handle.finished), await w.left()) == (None, 3, GONE)
 
 
+async def test_stop_cuts_a_poll_that_waits() -> None:
+    async with world() as w:
+        consumer, loop = w.mailbox.consume(TOPIC, wait_ms=20_000), asyncio.get_running_loop()
+        began_at = loop.time()
+        async with started(consumer.run(Handlers())) as task:
+            await asyncio.sleep(1)
+            consumer.stop()
+            consumer.stop()
+            await asyncio.wait({task})
+
+            assert (task.exception(), loop.time() - began_at) == (None, 1.0)
+            await w.send(1)
+            assert await w.left() == {**GONE, "ready": 1}, "the cut poll takes nothing any more"
+
+
+async def test_stop_ends_every_iteration_over_a_consumer() -> None:
+    async with world() as w:
+        consumer, loop = w.mailbox.consume(TOPIC, concurrency=2), asyncio.get_running_loop()
+        began_at = loop.time()
+
+        async def iterate() -> str:
+            return "".join([delivery.payload.decode() async for delivery in consumer])
+
+        async with started(iterate()) as one, started(iterate()) as other:
+            await asyncio.sleep(1)
+            consumer.stop()
+            await asyncio.wait({one, other})
+
+            assert (one.result(), other.result(), loop.time() - began_at) == ("", "", 1.0)
+            assert one.cancelling() == other.cancelling() == 0
+
+
+async def test_a_cancel_that_comes_with_a_stop_is_a_cancel() -> None:
+    async with world() as w:
+        consumer = w.mailbox.consume(TOPIC)
+        async with started(consumer.run(Handlers())) as task:
+            await asyncio.sleep(1)
+            task.cancel()
+            consumer.stop()
+            await asyncio.wait({task})
+
+            assert task.cancelled()
+
+
 async def test_what_always_fails_becomes_a_dead_letter_and_the_others_flow() -> None:
     async with world(max_attempts=3) as w:
         await w.send(5)

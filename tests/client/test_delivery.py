@@ -188,6 +188,17 @@ async def test_an_ack_that_comes_too_late_is_told() -> None:
         assert await w.left() == {**GONE, "ready": 1}
 
 
+async def test_a_block_that_blocked_the_loop_over_its_lease_has_lost_it() -> None:
+    async with world() as w:
+        await w.send(1)
+        with pytest.raises(LeaseLost) as lost:
+            async with await one(w) as delivery:
+                # What `time.sleep` would do: time passes, and nobody else had a turn.
+                asyncio.get_running_loop().advance(2.5)
+
+        assert (lost.value.facts["reason"], delivery.settled, len(w.keeper)) == ("lapsed", True, 0)
+
+
 async def test_an_outage_shorter_than_the_lease_loses_nothing() -> None:
     async with world() as w:
         await w.send(1)

@@ -89,10 +89,10 @@ async def test_a_handler_longer_than_its_lease_has_its_message_alone(node: NodeP
 
         async def handle(delivery) -> None:
             seen.append((delivery.payload, delivery.attempt))
-            await asyncio.sleep(1.5)  # lint: allow PK018 a handler that takes longer than its lease
+            await asyncio.sleep(2.5)  # lint: allow PK018 a handler that takes longer than its lease
 
         await client.mailbox.send("slow", "x")
-        run = client.mailbox.run("slow", handle, concurrency=4, visibility_ms=400)
+        run = client.mailbox.run("slow", handle, concurrency=4, visibility_ms=1000)
         async with started(run):
             await until(lambda: _gone(client, "slow"))
 

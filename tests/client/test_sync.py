@@ -106,13 +106,13 @@ def test_a_lost_lease_is_seen_and_comes_out_of_the_block(client: sync.SyncClient
 def test_handlers_run_in_threads_and_keep_their_leases(client: sync.SyncClient) -> None:
     for n in range(8):
         client.mailbox.send("work", str(n))
-    consumer = client.mailbox.consume("work", concurrency=4, visibility_ms=300)
+    consumer = client.mailbox.consume("work", concurrency=4, visibility_ms=800)
     barrier, done, names = threading.Barrier(4), [], set()
 
     def handle(delivery: sync.SyncDelivery) -> None:
         barrier.wait(10)
         names.add(threading.current_thread().name)
-        threading.Event().wait(0.7)  # longer than the lease
+        threading.Event().wait(1.2)  # longer than the lease
         done.append((delivery.payload, delivery.attempt))
         if len(done) == 8:
             consumer.stop()
@@ -184,7 +184,7 @@ def test_ctrl_c_ends_a_run_after_what_is_worked_on(node: NodeProcess) -> None:
 
 @pytest.fixture
 def thread():
-    loop = LoopThread("test-loop", Metrics("test"), calls_max=2)
+    loop = LoopThread("test-loop", Metrics("test"), calls_max=4)
     yield loop
     loop.close()
     assert "test-loop" not in {each.name for each in threading.enumerate()}
@@ -199,7 +199,7 @@ async def answer() -> int:
 
 
 def test_too_many_calls_at_once_are_refused(thread: LoopThread) -> None:
-    calls = [thread.submit(forever) for _ in range(2)]
+    calls = [thread.submit(forever) for _ in range(4)]
 
     with pytest.raises(Busy):
         thread.call(answer, 5)
@@ -213,6 +213,26 @@ def test_whoever_gives_up_takes_his_call_with_him(thread: LoopThread) -> None:
             thread.call(forever, 0.001)
     # Were one of them still running, there would be no place for this one.
     assert thread.call(answer, 5) == 42
+
+
+def test_a_call_given_up_before_its_turn_is_never_begun(thread: LoopThread) -> None:
+    begun: list[int] = []
+    free, held = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        held.set()
+        free.wait(5)
+
+    async def begin() -> None:
+        begun.append(1)
+
+    holding = thread.submit(hold)
+    held.wait(5)
+    thread.submit(begin).cancel()
+    free.set()
+    thread.result(holding, 5)
+
+    assert (thread.call(answer, 5), begun) == (42, [])
 
 
 def test_closing_cancels_what_runs(thread: LoopThread) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,38 @@ def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
     first.close()
     second.open()
     second.close()
+
+
+def test_services_alone_share_a_directory_but_no_service_runs_twice(tmp_path: Path) -> None:
+    mailbox, storage, again, node = (DataDir(tmp_path, only=only) for only in ("mailbox", "storage", "mailbox", None))
+    mailbox.open()
+    storage.open()
+
+    with pytest.raises(DataDirRefused, match=rf"svc-mailbox \(process {os.getpid()}\) is using"):
+        again.open()
+    with pytest.raises(DataDirRefused, match=r"svc-\w+ \(process \d+\) is using"):
+        node.open()
+    for each in (mailbox, storage):
+        each.close()
+    node.open()
+    with pytest.raises(DataDirRefused, match="another node"):
+        again.open()
+    node.close()
+    again.open()
+    again.close()
+
+
+def test_a_service_that_ends_leaves_the_addresses_of_a_node_alone(tmp_path: Path) -> None:
+    node = DataDir(tmp_path)
+    node.open()
+    node.write_ports({"admin": 5300}, {"url": None, "certificate": None})
+    refused = DataDir(tmp_path, only="mailbox")
+    with pytest.raises(DataDirRefused):
+        refused.open()
+    refused.close()
+
+    assert (tmp_path / "run" / "ports.json").exists()
+    node.close()
 
 
 def test_an_empty_token_file_left_by_a_crash_is_filled(tmp_path: Path) -> None:
@@ -73,6 +106,16 @@ def test_a_token_file_others_can_read_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DataDirRefused, match="0644"):
         directory.operator_token()
+    directory.close()
+
+
+def test_a_token_others_can_read_is_refused_whoever_minted_it(tmp_path: Path) -> None:
+    (tmp_path / "operator.token").touch(0o644)
+    (tmp_path / "operator.token").chmod(0o640)
+    directory = DataDir(tmp_path)
+
+    with pytest.raises(DataDirRefused, match="0640"):
+        directory.open()
     directory.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -16,8 +17,9 @@ from penstock.cli.payloads import printable, shown
 if TYPE_CHECKING:
     from penstock.contracts.mailbox import DeadLetter, Envelope, Peeked, TopicStats
 
-# A pipe has no width; an id that was cut to fit one is of no use to whoever reads it.
-_console: Final = Console(width=None if sys.stdout.isatty() else 200)
+# A pipe has no width, and a terminal may be too narrow; an id that was cut to fit is of no use to whoever reads it.
+_COLUMNS_MIN: Final = 100
+_console: Final = Console(width=max(_COLUMNS_MIN, get_terminal_size().columns) if sys.stdout.isatty() else 200)
 _QUEUES_NAMED: Final = 3
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from penstock.cli import asking, running
 from penstock.cli.payloads import BinaryOnTerminal, write_raw
@@ -12,6 +13,8 @@ from penstock.cli.payloads import BinaryOnTerminal, write_raw
 if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.contracts.mailbox import Envelope
+
+_POLL_MS: Final = 20_000
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,19 +44,66 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _receive(client: Client, args: argparse.Namespace) -> int:
-    wait_ms = 20_000 if args.follow and not args.wait else args.wait
-    while True:
-        messages = await client.mailbox.recv(
-            args.topic, max_messages=args.max, visibility_ms=args.visibility, wait_ms=wait_ms
-        )
-        for message in messages:
-            _show(args, message)
+    if args.follow:
+        await _follow(client, args)
+    messages = await _take(client, args, args.wait)
+    await _hand_out(client, args, messages)
+    if not messages and not args.json:
+        sys.stderr.write("nothing there\n")
+    return 0
+
+
+async def _take(client: Client, args: argparse.Namespace, wait_ms: int) -> Sequence[Envelope]:
+    return await client.mailbox.recv(args.topic, max_messages=args.max, visibility_ms=args.visibility, wait_ms=wait_ms)
+
+
+async def _hand_out(client: Client, args: argparse.Namespace, messages: Sequence[Envelope]) -> None:
+    from penstock.kernel.errors import Conflict, NotFound
+
+    for message in messages:
+        _show(args, message)
+        try:
             if args.ack:
                 await client.mailbox.ack(message)
-        if not args.follow:
-            if not messages and not args.json:
-                sys.stderr.write("nothing there\n")
-            return 0
+        except (Conflict, NotFound) as error:
+            if not args.follow:
+                raise
+            # The lease ended before we did: the message comes again, to us or to another.
+            asking.explain(args, error)
+
+
+async def _follow(client: Client, args: argparse.Namespace) -> NoReturn:
+    """Go on for ever. A node that was there once is waited for: it may only be restarting."""
+    from penstock.kernel.errors import PenstockError
+
+    # The first time without waiting: where there is no node, that shall be said at once.
+    messages = await _take(client, args, 0)
+    failures = 0
+    while True:
+        try:
+            await _hand_out(client, args, messages)
+            messages = await _take(client, args, args.wait or _POLL_MS)
+            failures = 0
+        except PenstockError as error:
+            if not error.retryable:
+                raise
+            messages = ()
+            if not failures:
+                sys.stderr.write(f"penstock: waiting for the node: {error.detail}\n")
+            await _pause(failures)
+            failures += 1
+
+
+async def _pause(failures: int) -> None:
+    import asyncio
+    import random
+
+    from penstock.kernel.backoff import FullJitter
+    from penstock.kernel.deadline import timeout
+
+    seconds = FullJitter(0.2, cap_s=5.0).delay(failures, random.SystemRandom())
+    async with timeout("follow_pause", 2 * seconds + 1):
+        await asyncio.sleep(seconds)
 
 
 def _show(args: argparse.Namespace, message: Envelope) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import settings as options
-from penstock.cli.countdown import Countdown
+from penstock.cli.countdown import Above, Countdown
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.lifecycle import Phase
-from penstock.kernel.log import configure
+from penstock.kernel.log import ROOT, configure
 from penstock.net.listener import CannotBind
 from penstock.net.tls import CertificateRefused
 from penstock.node import process
@@ -22,13 +23,14 @@ from penstock.node.belief import NeedsPassport
 from penstock.node.build import Node, fit_connections
 from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
 from penstock.node.service_notice import notify
-from penstock.node.services import schema
+from penstock.node.services import KEEPERS, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.config import Settings, Sources
     from penstock.kernel.drain import DrainReport
+    from penstock.kernel.health import Gate
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +58,8 @@ def start(args: argparse.Namespace, *, only: str | None) -> int:
 
 def launch(settings: Settings, given: Sources, *, only: str | None, as_json: bool) -> int:
     """Run a node, or `only` one service of it, and turn what can go wrong into one sentence and an exit code."""
-    data_dir = None if settings.flag("node.amnesia") or only else DataDir(_path(settings))
+    keeps = not settings.flag("node.amnesia") and (only is None or only in KEEPERS)
+    data_dir = DataDir(_path(settings), only=only) if keeps else None
     caps = fit_connections(settings)
     try:
         if data_dir is not None:
@@ -122,11 +125,24 @@ def _draining(node: Node) -> list[str]:
     return [part.supervisor.service for part in node.parts if part.supervisor.phase.value in ending]
 
 
+def _shut(node: Node) -> list[tuple[str, Gate]]:
+    """Name what keeps the node from being ready although it runs: a damaged store shuts its own service alone."""
+    healths = [(part.supervisor.service, part.supervisor.inventory.health) for part in node.parts]
+    return [(service, gate) for service, health in healths for gate in health.gates() if not gate.open]
+
+
 def _say(text: str) -> None:
     """Write for whoever reads; a reader that has left must not disturb the node, least of all its drain."""
     with suppress(OSError, ValueError):
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+def _share_terminal(countdown: Countdown) -> None:
+    """Have the log, where it goes to the same terminal, written above the countdown."""
+    for handler in logging.getLogger(ROOT).handlers:
+        if isinstance(handler, logging.StreamHandler) and sys.stderr.isatty():
+            handler.setStream(Above(countdown, sys.stderr))
 
 
 class _Talk:
@@ -142,6 +158,7 @@ class _Talk:
         if not self._json and not sys.stdout.closed and sys.stdout.isatty():
             limit_s: Callable[[], float] = lambda: node.settings.value.seconds("node.drain_deadline")  # noqa: E731
             self._countdown = Countdown(_say, limit_s, lambda: _draining(node))
+            _share_terminal(self._countdown)
         self._show(node)
         notify("READY=1")
 
@@ -152,12 +169,14 @@ class _Talk:
             token = None if node.serves_alone else node.operator_token()
             ready: dict[str, object] = {"ports": node.ports(), "token": token, "data_dir": where}
             page = {} if node.serves_alone else {"dashboard": node.page_link()}
-            self._line({"event": "ready", **ready, **page})
+            shut = _shut(node)
+            missing = {"missing": [f"{service}/{gate.name}" for service, gate in shut]} if shut else {}
+            self._line({"event": "ready", **ready, **page, **missing})
         else:
             self._table(node)
 
     def _write_ports(self, node: Node) -> None:
-        if self._data_dir is not None:
+        if self._data_dir is not None and not node.serves_alone:
             self._data_dir.write_ports(node.ports(), node.admin_door())
 
     def phase(self, service: str, phase: str) -> None:
@@ -185,14 +204,18 @@ class _Talk:
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title="penstock is ready", title_justify="left")
-        table.add_column("service")
-        table.add_column("address")
+        shut = _shut(node)
+        table = Table(title="penstock is up, but not ready" if shut else "penstock is ready", title_justify="left")
+        # Folded on a narrow terminal, never cut: an address is there to be copied.
+        for column in ("service", "address"):
+            table.add_column(column, overflow="fold")
         for part in node.parts:
             if part.listener is not None:
                 table.add_row(part.name, ", ".join(part.urls()))
         console = Console(file=io.StringIO() if sys.stdout.closed else None)
         console.print(table)
+        for line in dict.fromkeys(f"not ready: {service}: {gate.why or gate.name}" for service, gate in shut):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
         if node.serves_alone:
             return
         link = node.page_link()

@@ -123,12 +123,18 @@ class Consumer:
         # Deliveries handed out and not settled, and places that a poll under way may fill.
         self._out: dict[Delivery, None] = {}
         self._reserved = 0
+        self._polls: dict[_Poll, None] = {}
         self._freed = asyncio.Event()
 
     def stop(self) -> None:
-        """Take no more messages: iteration ends, and `run` returns when its handlers have. A poll is not cut."""
+        """Take no more messages, at once: iteration ends, and `run` returns when its handlers have.
+
+        A poll under way is cut. What was just being handed over by it comes back to others when its lease ends.
+        """
         self._stopped = True
         self._freed.set()
+        for poll in self._polls:
+            poll.cut()
 
     # --- as an iterator
 
@@ -187,10 +193,15 @@ class Consumer:
     async def _take(self, places: int) -> list[Delivery]:
         if self._stopped:
             return []
+        found: list[Delivery] = []
+        poll = _Poll()
         self._reserved += places
+        self._polls[poll] = None
         try:
-            found = await self._source.poll(places)
+            with poll:
+                found = await self._source.poll(places)
         finally:
+            del self._polls[poll]
             self._reserved -= places
             self._freed.set()
         for delivery in found:
@@ -223,6 +234,27 @@ class Consumer:
             self._out.pop(delivery)
         lease_s = self._source.ask.visibility_ms / 1000
         return max(0.0, min((each.ends_at - now for each in self._out if not each.begun), default=lease_s))
+
+
+class _Poll:
+    """A block of the running task that `cut` ends, quietly; a cancel from outside goes on."""
+
+    __slots__ = ("_cancels_before", "_is_cut", "_task")
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancels_before, self._is_cut = task, task.cancelling(), False
+
+    def cut(self) -> None:
+        if not self._is_cut:
+            self._is_cut = True
+            self._task.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> bool:
+        # lint: allow PK013 our own cancel and no other, as a timeout does
+        ours = self._is_cut and self._task.uncancel() <= self._cancels_before
+        return ours and kind is asyncio.CancelledError
 
 
 async def _work(delivery: Delivery, handler: Handler) -> None:

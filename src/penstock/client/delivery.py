@@ -138,13 +138,22 @@ class Delivery:
         self._phase = _Phase.SETTLED
         self._keeper.release(self)
         try:
+            self._check_in_time()
             return await self._persist(act)
+        except LeaseLost:
+            raise
         except (Conflict, NotFound) as stale:
             self.lost = LeaseLost()
             self.lost.facts.update(stale.facts)
             raise self.lost from stale
         finally:
             self._on_end(self)
+
+    def _check_in_time(self) -> None:
+        """Refuse what is too late: a handler that blocked the loop kept the keeper from renewing, and from telling."""
+        if asyncio.get_running_loop().time() >= self.ends_at:
+            self.lost = LeaseLost(reason="lapsed")
+            raise self.lost
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
         """Try until the lease ends: an answer that got lost must not bring a finished message back."""

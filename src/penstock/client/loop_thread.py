@@ -7,6 +7,7 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from penstock.kernel.errors import Canceled, Timeout
@@ -82,10 +83,13 @@ class LoopThread:
         await self._scope.close()
 
     def _begin(self, work: Work[T], future: concurrent.futures.Future[T]) -> None:
+        if future.cancelled():
+            return  # whoever asked gave up before the loop had a turn
         try:
             task = self._scope.start(work())
         except Exception as refused:  # noqa: BLE001 - carried to the caller, who is on another thread
-            future.set_exception(refused)
+            with suppress(concurrent.futures.InvalidStateError):  # he may give up at this very moment
+                future.set_exception(refused)
             return
         task.add_done_callback(lambda ended: _hand_over(ended, future))
         future.add_done_callback(lambda _ended: self._give_up(task, future))

@@ -1,4 +1,4 @@
-"""The data directory: one node at a time, the operator token, and where the services listen."""
+"""The data directory: one node at a time, or one of each service; the operator token, and where the services listen."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -28,35 +29,61 @@ def new_token() -> str:
 class DataDir:
     """Holds the directory for the life of the node."""
 
-    def __init__(self, path: Path) -> None:
-        """Name the directory; `open` takes it."""
+    def __init__(self, path: Path, *, only: str | None = None) -> None:
+        """Name the directory; `open` takes it, or of it what `only` one service uses."""
         self.path = path
         self.run = path / "run"
-        self._pid_file: IO[str] | None = None
+        self._only = only
+        self._locks: list[IO[str]] = []
 
     def open(self) -> None:
         """Make the directory if needed and take its lock, or say who has it."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.run.mkdir(mode=0o700, exist_ok=True)
-            self._pid_file = self._lock()
+            self._lock()
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise DataDirRefused(f"the data directory {self.path} cannot be used: {reason}") from error
+        self._check_private(self.path / TOKEN_FILE)
 
-    def _lock(self) -> IO[str]:
-        pid_file = (self.run / "node.pid").open("a+")
+    def _lock(self) -> None:
+        """Take what nobody else may have meanwhile: a node everything, a service its own part of what no node has."""
+        if self._only is None:
+            self._take("node", fcntl.LOCK_EX)
+        else:
+            self._take("node", fcntl.LOCK_SH)
+            self._take(self._only, fcntl.LOCK_EX)
+
+    def _take(self, name: str, how: int) -> None:
+        pid_file = (self.run / f"{name}.pid").open("a+")
+        self._locks.append(pid_file)
         try:
-            fcntl.flock(pid_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(pid_file, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid_file.seek(0)
-            owner = pid_file.read().strip() or "unknown"
+            holder = self._holder()
+            self._let_go()
+            raise DataDirRefused(f"{holder} is using the data directory {self.path}") from None
+        if how == fcntl.LOCK_EX:
+            pid_file.truncate(0)
+            pid_file.write(f"{os.getpid()}\n")
+            pid_file.flush()
+
+    def _holder(self) -> str:
+        """Name whoever is in the way: a file that cannot even be shared has one owner, who wrote himself into it."""
+        for name in sorted(self.run.glob("*.pid"), key=lambda file: file.stem != "node"):
+            with name.open() as pid_file:
+                try:
+                    fcntl.flock(pid_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    what = "another node" if name.stem == "node" else f"svc-{name.stem}"
+                    return f"{what} (process {pid_file.read().strip() or 'unknown'})"
+        return "another process"
+
+    def _let_go(self) -> None:
+        for pid_file in self._locks:
             pid_file.close()
-            raise DataDirRefused(f"another node (process {owner}) is using the data directory {self.path}") from None
-        pid_file.truncate(0)
-        pid_file.write(f"{os.getpid()}\n")
-        pid_file.flush()
-        return pid_file
+        self._locks = []
 
     def operator_token(self) -> str:
         """Read the operator token, making it (0600) at the first start."""
@@ -67,18 +94,26 @@ class DataDir:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise DataDirRefused(f"the operator token {file} cannot be used: {reason}") from error
 
-    @staticmethod
-    def _read_token(file: Path) -> str:
+    def _read_token(self, file: Path) -> str:
+        self._check_private(file)
         try:
             token = file.read_text(encoding="ascii").strip()
         except FileNotFoundError:
             return ""
-        mode = stat.S_IMODE(file.stat().st_mode)
-        if mode & 0o077:
-            raise DataDirRefused(f"the operator token {file} can be read by others (mode {mode:04o}); make it 0600")
         if token and (not token.startswith(_TOKEN_PREFIX) or len(token) < _TOKEN_CHARS_MIN):
             raise DataDirRefused(f"{file} holds no operator token; delete it and a new one is made")
         return token
+
+    @staticmethod
+    def _check_private(token: Path) -> None:
+        """Refuse a token that others may have read, whoever minted it."""
+        with suppress(FileNotFoundError):
+            found = token.stat().st_mode
+            mode = stat.S_IMODE(found)
+            if stat.S_ISREG(found) and mode & 0o077:
+                raise DataDirRefused(
+                    f"the operator token {token} can be read by others (mode {mode:04o}); make it 0600, and revoke it"
+                )
 
     @staticmethod
     def _make_token(file: Path) -> str:
@@ -99,13 +134,11 @@ class DataDir:
 
     def close(self) -> None:
         """Remove what names a running node and give the lock back."""
-        if self._pid_file is None:
-            return
-        # The pid file stays: whoever is waiting for its lock must wait for this very file.
-        for name in ("ports.json", "admin.json"):
-            (self.run / name).unlink(missing_ok=True)
-        self._pid_file.close()
-        self._pid_file = None
+        if self._locks and self._only is None:
+            for name in ("ports.json", "admin.json"):
+                (self.run / name).unlink(missing_ok=True)
+        # The pid files stay: whoever is waiting for a lock must wait for this very file.
+        self._let_go()
 
 
 def _write_private(file: Path, text: str) -> None:

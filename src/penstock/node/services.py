@@ -133,3 +133,5 @@ SERVICES: dict[str, Callable[[Node], Part]] = {
     "omnigate": _build_omnigate,
 }
 SERVICE_NAMES = tuple(SERVICES)
+# Those with files of their own in the data directory: no two processes may run one of them there.
+KEEPERS = frozenset({"passport", "mailbox", "storage"})

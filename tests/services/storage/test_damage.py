@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -130,6 +131,27 @@ async def test_same_bytes_put_again_heal_a_damaged_object(tmp_path: Path, data: 
             assert (await http.get(address_of(data))).body == data
         assert service.store.outcomes["healed"].value == 2
         assert (service.store.ledger.objects, service.store.ledger.used_bytes) == (1, len(data))
+
+
+@pytest.mark.parametrize("data", [b"small", LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("what", ["link", "pipe"])
+async def test_what_is_no_plain_file_is_422_holds_up_nobody_and_is_healed(
+    tmp_path: Path, what: str, data: bytes
+) -> None:
+    secret, stored = tmp_path / "secret", tmp_path / "stored"
+    secret.write_bytes(data)
+    async with served(stored) as (service, http):
+        await http.put(data)
+        path = file_of(stored, address_of(data))
+        path.unlink()
+        path.symlink_to(secret) if what == "link" else os.mkfifo(path)
+        readers = service.store.options.io_threads + 1
+        answers = [(await http.get(address_of(data))).status for _ in range(readers)]
+
+        assert answers == [422] * readers
+        assert (await http.put(data)).status == 201
+        assert (await http.get(address_of(data))).body == data
+        assert (path.is_file(), path.is_symlink(), secret.read_bytes() == data) == (True, False, True)
 
 
 async def test_bit_that_rots_after_the_check_cuts_the_body_before_the_wrong_leaf() -> None:

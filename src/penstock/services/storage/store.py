@@ -109,7 +109,11 @@ class Store:
 
     async def look(self, op: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Read on a thread."""
-        return await self._visit(self._reading, op, READ_S, call, *args, **kwargs)
+        try:
+            return await self._visit(self._reading, op, READ_S, call, *args, **kwargs)
+        except DownstreamUnavailable as failed:
+            # Whoever only looked has changed nothing: there is no outcome to be unsure of.
+            raise DownstreamUnavailable("The disk failed; the object cannot be read.") from failed.__cause__
 
     async def write(self, op: str, seconds: float, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Write a draft on a thread."""

@@ -6,7 +6,9 @@ descriptor that somebody else could close or reuse.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,10 @@ from typing import Final, NamedTuple, Protocol
 
 # macOS has no fdatasync.
 _sync: Final = getattr(os, "fdatasync", os.fsync)
+
+
+class NotPlain(OSError):
+    """What has this name is no plain file: a link, a pipe, a directory. Nobody here made it."""
 
 
 class Stamp(NamedTuple):
@@ -37,7 +43,7 @@ class Disk(Protocol):
         ...
 
     def stamp(self, path: str) -> Stamp:
-        """Look at a file without reading it."""
+        """Look at a file without reading it; `NotPlain` when it is none."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -86,7 +92,9 @@ class RealDisk:
 
     def stamp(self, path: str) -> Stamp:
         """Look at a file without reading it."""
-        found = (self._root / path).stat()
+        found = (self._root / path).lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise NotPlain(errno.EINVAL, "not a plain file")
         return Stamp(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
 
     def rename(self, old: str, new: str) -> None:
@@ -116,7 +124,8 @@ class RealDisk:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    # What took a file's place must neither lead elsewhere nor make a thread wait, as a pipe would.
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         yield descriptor
     finally:

@@ -15,7 +15,7 @@ from blake3 import blake3
 from penstock.kernel.errors import NotFound
 from penstock.services.storage import manifest
 from penstock.services.storage.draft import Draft
-from penstock.services.storage.engines.disk import Disk, Stamp
+from penstock.services.storage.engines.disk import Disk, NotPlain, Stamp
 from penstock.services.storage.manifest import LEAF_BYTES, Manifest, damaged
 from penstock.wire.ids import format_address
 
@@ -166,6 +166,8 @@ class Objects:
             self._disk.stamp(path)
         except FileNotFoundError:
             return False
+        except NotPlain:
+            return True  # something is, and the look that follows finds it damaged
         return True
 
     # --- reading
@@ -184,6 +186,8 @@ class Objects:
             return Found(manifest.decode(address, size, written), stamp)
         except FileNotFoundError:
             raise NotFound("There is no object at this address.") from None
+        except NotPlain:
+            raise damaged("payload") from None
 
     def _small(self, address: str, stamp: Stamp) -> Found:
         data = self._disk.read(_path(address), 0, LEAF_BYTES)
