@@ -30,6 +30,7 @@ def test_damaged_log_shuts_the_mailbox_alone_and_a_repair_loses_nothing(tmp_path
     wal = tmp_path / "mailbox" / "mailbox.db-wal"
     damaged = flip_a_bit(wal)
     with NodeProcess(data_dir=tmp_path) as node:
+        assert node.ready["missing"] == ["svc-mailbox/engine"]
         ready = node.ask("mailbox", "GET", "/readyz")
         assert (ready.status, ready.json()["missing"]) == (503, ["engine"])
         assert node.ask("mailbox", "GET", "/healthz").status == 200

@@ -20,6 +20,7 @@ from penstock.net.body import gone
 from penstock.net.core import Core, encode_json
 from penstock.net.exchange import Exchange
 from penstock.net.message import Relayed, Response, StreamResponse, Written
+from penstock.net.pausing import next_piece, paused
 from penstock.net.problem import problem
 from penstock.net.promise import Promise
 from penstock.net.wheel import NEVER
@@ -296,17 +297,19 @@ class Answers:
     async def _send_chunks(self, request: Request, stream: StreamResponse, *, chunked: bool) -> None:
         sent_bytes = 0
         limit_s = self._core.options.read_timeout_s if stream.chunk_s is None else stream.chunk_s
-        while (piece := await _next_piece(stream, limit_s)) is not None:
+        while (piece := await paused(request.ticket, next_piece(stream, limit_s))) is not None:
             if not piece:
                 continue
             sent_bytes += len(piece)
             if request.ticket is not None:
                 request.ticket.bytes_seen += len(piece)
-            if self._transport.is_closing() or (stream.length is not None and sent_bytes > stream.length):
+            if self._transport.is_closing():
+                raise gone()
+            if stream.length is not None and sent_bytes > stream.length:
                 break
             self._transport.writelines(answer.chunk(piece) if chunked else [piece])
             if self._write_paused:
-                await self._until_room()
+                await paused(request.ticket, self._until_room())
         if stream.length is not None and sent_bytes != stream.length:
             raise RuntimeError(f"a stream of {stream.length} bytes gave {sent_bytes}")
         if chunked:
@@ -382,14 +385,6 @@ def _stop(stream: StreamResponse) -> None:
     stop = getattr(stream.chunks, "stop", None)
     if stop is not None:
         stop()
-
-
-async def _next_piece(stream: StreamResponse, limit_s: float) -> bytes | None:
-    """Wait for the next piece, as long as one may take to make; a stream without a limit bounds its own waits."""
-    if limit_s == NEVER:
-        return await anext(stream.chunks, None)
-    async with timeout("stream", limit_s):
-        return await anext(stream.chunks, None)
 
 
 async def _close_iterator(stream: StreamResponse) -> None:

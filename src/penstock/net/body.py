@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.kernel.errors import Canceled, OverLimit, PenstockError, forget_where
+from penstock.net.pausing import paused
 from penstock.net.wheel import NEVER
 from penstock.wire.http1_head import CHUNKED
 from penstock.wire.inflate import Inflater
@@ -233,7 +234,7 @@ class BodyStream:
                 raise self._error
             if self._ended:
                 return None
-            await self._more()
+            await paused(self.request.ticket, self._more())
         return self._take()
 
     async def _more(self) -> None:

@@ -105,6 +105,11 @@ class OriginPool:
         return len(self._idle)
 
     @property
+    def full(self) -> bool:
+        """Tell whether a caller that finds no idle connection has to wait in line."""
+        return self._places >= self._shared.options.connections_max
+
+    @property
     def waiting(self) -> int:
         """Return how many callers wait for a connection."""
         return len(self._waiters)

@@ -93,6 +93,7 @@ def routes(work: Work) -> dict[Route, Rule]:
         Route(method="GET", path="/open", handler=work.later): Rule(open=True),
         Route(method="POST", path="/open", handler=work.later): Rule(open=True),
         Route(method="GET", path="/open/now", handler=work.now): Rule(open=True),
+        Route(method="POST", path="/open/write", handler=work.now): Rule(open=True, write=True),
         Route(method="GET", path="/t/{topic}", handler=work.now): Rule(
             op="recv", topic_param="topic", audiences=("omnigate", "svc-mailbox")
         ),

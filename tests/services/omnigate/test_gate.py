@@ -286,17 +286,47 @@ async def test_a_flood_of_forged_tokens_leaves_verified_tenants_alone() -> None:
         assert site.classes() == {}
 
 
+async def fill(site: GateSite, class_name: str, addresses: int) -> None:
+    """Let so many addresses send one request each that finds no slot."""
+    for number in range(addresses):
+        client, connection, _ = site.join()
+        connection.peer = connection.peer._replace(host=f"192.0.2.{number}")
+        client.send(get("/open") if class_name == "anon" else get("/now", site.bearer()[:-6] + f"{number:06d}"))
+
+
+async def test_strangers_who_fill_their_class_neither_shut_readiness_nor_shed_the_writes_of_others() -> None:
+    async with gated(max_inflight=1, work_capacity=64) as site:
+        known = await site.known()
+        await site.ask("/open")
+        await fill(site, "anon", 40)
+        anon = site.gate.queue.classes["anon"]
+        writer = site.connect()
+        writer.send(post("/now", b"x", known))
+        await settle()
+        held = site.classes()["authed"]
+        stranger, connection, _ = site.join()
+        connection.peer = connection.peer._replace(host="198.51.100.1")
+        stranger.send(post("/open/write", b"x"))
+        shed = await stranger.answer()
+
+        assert anon.scarce
+        assert site.gate.headroom == 1 - 1 / site.gate.queue.classes["authed"].capacity
+        assert held == (1, 0)
+        assert (shed.status, shed.json()["code"]) == (503, "backpressure")
+
+
 async def test_headroom_is_that_of_the_fullest_class_and_shedding_ends_a_second_after_the_last_wait() -> None:
     async with gated(max_inflight=1, work_capacity=64) as site:
         assert (site.gate.headroom, site.gate.shedding) == (1.0, False)
-        clients = [await site.ask("/open") for _ in range(9)]
-        anon = site.gate.queue.classes["anon"]
+        known = await site.known()
+        clients = [await site.ask("/later", known) for _ in range(20)]
+        authed = site.gate.queue.classes["authed"]
         full = site.gate.headroom, site.gate.shedding
         for client in clients:
             client.transport.abort()
         await asyncio.sleep(1.1)
 
-        assert full == (1 - anon.capacity // 2 / anon.capacity, True)
+        assert full == (1 - (authed.capacity + 1) // 2 / authed.capacity, True)
         assert (site.gate.headroom, site.gate.shedding) == (1.0, False)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from penstock.net.message import Request, StreamResponse
+from penstock.net.pausing import QUIET_S
 from penstock.services.omnigate.classes import Rule
 from tests.net.listener_kit import get, post, route, settle
 from tests.services.omnigate.gate_kit import gated, json_answer
@@ -112,7 +114,7 @@ async def test_parked_requests_never_steer_the_limit_nor_cost_by_time() -> None:
         assert site.gate.queue.classes["authed"].tenants["acme"].deficit == 0
 
 
-async def test_a_streamed_answer_holds_its_slot_to_its_end_and_its_bytes_are_charged() -> None:
+async def test_a_streamed_answer_gives_its_slot_back_while_it_waits_and_its_bytes_are_charged() -> None:
     pieces: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def chunks():  # type: ignore[no-untyped-def]
@@ -126,15 +128,63 @@ async def test_a_streamed_answer_holds_its_slot_to_its_end_and_its_bytes_are_cha
         client = await site.ask("/stream", field)
         await settle()
         during = site.classes()
+        await asyncio.sleep(2 * QUIET_S)
+        quiet = site.classes(), site.gate.queue.parked
         pieces.set_result(None)
+        await settle()
+        again = site.classes(), site.gate.queue.parked
         answer = await client.answer()
         await settle()
         lane = site.gate._lanes[next(iter(more))]
 
         assert during == {"authed": (0, 1)}
+        assert quiet == ({}, 1)
+        assert again in (({"authed": (0, 1)}, 0), ({}, 0))
         assert len(answer.body) == 200_000
         assert lane.cost.average >= 200_000 / 16
         assert site.classes() == {}
+
+
+async def test_a_client_that_goes_in_the_middle_of_a_stream_of_known_length_is_no_failure() -> None:
+    gone: list[Any] = []
+
+    async def chunks():  # type: ignore[no-untyped-def]
+        yield b"a"
+        gone[0].abort()
+        yield b"b"
+
+    more = {route(lambda _r: StreamResponse(200, chunks(), length=3), path="/stream"): Rule(op="get")}
+    async with gated(more=more) as site:
+        client, connection, _ = site.join()
+        gone.append(connection._transport)
+        client.send(get("/stream", await site.known()))
+        await settle()
+
+        labels = {"worker": "listener", "type": "RuntimeError"}
+        failures = site.inventory.metrics.counter("job_failures_total", "Jobs that raised.", **labels)
+
+        assert failures.value == 0
+        assert site.classes() == {}
+
+
+async def test_a_streamed_body_that_is_slow_to_come_holds_no_slot_and_does_not_steer_the_limit() -> None:
+    async def take(request: Request) -> dict[str, int]:
+        return {"bytes": sum([len(piece) async for piece in request.stream()])}
+
+    more = {route(take, "POST", path="/take", stream_body=True): Rule(op="put")}
+    async with gated(more=more, max_inflight=1) as site:
+        field = await site.known()
+        slow = site.connect()
+        slow.send(post("/take", b"x" * 10, field)[:-10])
+        await asyncio.sleep(2 * QUIET_S)
+        served = await (await site.ask("/now", field)).answer()
+        slow.send(b"x" * 10)
+        answer = await slow.answer()
+        lane = site.gate._lanes[next(iter(more))]
+
+        assert served.status == 200
+        assert answer.json() == {"bytes": 10}
+        assert lane.latency.count == 0
 
 
 async def test_a_whole_answer_that_is_no_json_is_settled_too() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.net.route import Route
+from penstock.services.omnigate.config import TABLE, WEIGHTS
 from penstock.services.omnigate.mailbox_routes import MailboxRoutes
 from penstock.services.omnigate.passport_routes import PassportRoutes
 from penstock.services.omnigate.proxy_config import ProxyRoute, RouteRefused, read_routes
@@ -65,6 +66,13 @@ def test_a_route_keeps_what_it_was_given() -> None:
 def test_a_route_that_cannot_be_served_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(RouteRefused):
         read(**wrong)
+
+
+@pytest.mark.parametrize(("named", "holds"), [("", True), ("authed", True), ("gold", False), ("verify", False)])
+def test_a_route_names_a_class_that_there_is(named: str, *, holds: bool) -> None:
+    rules = [rule for rule in TABLE.rules if rule.keys == ("omnigate.routes", "omnigate.fair_queue.weights")]
+
+    assert [rule.holds(({**ROW, "class": named},), WEIGHTS) for rule in rules] == [holds]
 
 
 def test_two_routes_may_not_have_one_prefix() -> None:

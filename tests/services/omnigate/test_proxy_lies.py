@@ -9,7 +9,7 @@ import pytest
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.testing.line import Weather
 from tests.net.listener_kit import get, settle, split_answers
-from tests.services.omnigate.proxy_kit import gateway, hangs_up, ok, says, silent, until
+from tests.services.omnigate.proxy_kit import UpstreamConnection, gateway, hangs_up, ok, says, silent, until
 
 STATUS = b"HTTP/1.1 200 OK\r\n"
 # Answers that are no answer: 502, and the connection is not used again.
@@ -220,6 +220,31 @@ async def test_an_upstream_that_fails_too_often_is_left_alone_for_a_while() -> N
         assert (refused.status, refused.json()["code"]) == (503, "downstream_unavailable")
         assert (await gate.ask(get("/api/x"))).status == 200
         assert gate.proxies.healthy() == {"/api": True}
+
+
+async def test_clients_in_a_hurry_do_not_shut_an_upstream_for_the_others() -> None:
+    def slow(connection: UpstreamConnection, _raw: bytes) -> None:
+        asyncio.get_running_loop().call_later(0.3, connection.say, ok(b"well"))
+
+    async with gateway(slow) as gate:
+        hurried = [await gate.ask(get("/api/x", "X-Deadline-Ms: 200")) for _ in range(8)]
+
+        assert {answer.status for answer in hurried} == {504}
+        assert (await gate.ask(get("/api/x"))).body == b"well"
+
+
+async def test_who_waited_in_line_in_vain_does_not_blame_the_upstream() -> None:
+    async with gateway(silent, timeout_s=60.0, options={"calls_max": 1}) as gate:
+        first = gate.connect()
+        first.send(get("/api/slow", "X-Deadline-Ms: 30000"))
+        await settle()
+        late = [await gate.ask(get("/api/x", "X-Deadline-Ms: 300")) for _ in range(8)]
+        gate.upstreams["up0.test"].script = says(ok(b"well"))
+        first.transport.abort()
+        await settle()
+
+        assert {answer.status for answer in late} == {504}
+        assert (await gate.ask(get("/api/x"))).body == b"well"
 
 
 async def test_a_client_that_reads_an_answer_to_the_end_of_the_connection_is_never_told_a_cut_one_is_whole() -> None:

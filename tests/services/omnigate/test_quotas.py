@@ -92,7 +92,7 @@ async def test_peers_of_a_unix_socket_have_only_the_global_quota() -> None:
     async with gated(tight) as site:
         client, connection, _ = site.join()
         connection.peer = connection.peer._replace(uid=1000)
-        client.send(get("/open/now") * 6)
+        client.send(get("/open/now") * 2 + get("/now", await site.known()) * 2 + get("/now", site.bearer()) * 2)
         answers = await client.answers(6)
 
     assert [answer.status for answer in answers] == [200] * 5 + [429]

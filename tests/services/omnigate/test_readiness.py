@@ -1,4 +1,4 @@
-"""Readiness flips before collapse, recovers with some slack, and sheds writes while anything behind is ill."""
+"""Readiness flips before collapse, recovers with some slack, and sheds writes while a service behind is ill."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def watched(**well: bool) -> tuple[Inventory, Queue, dict[str, bool], Readiness]
     return inventory, queue, well, readiness
 
 
-def test_a_queue_without_headroom_shuts_its_gate_and_writes_are_shed() -> None:
+def test_a_queue_without_headroom_shuts_its_gate() -> None:
     inventory, queue, _, readiness = watched()
 
     queue.headroom = HEADROOM_LOW - 0.01
     readiness.look()
 
     assert inventory.health.verdict().missing == ("queue_headroom",)
-    assert queue.degraded
+    # The class that is full sheds its own writes; those of the others are taken.
+    assert not queue.degraded
 
 
 def test_headroom_must_recover_well_before_it_is_believed() -> None:
@@ -59,6 +60,15 @@ def test_an_ill_downstream_degrades_but_stays_ready() -> None:
     assert (ill.ready, ill.degraded) == (True, ("downstreams",))
     assert not queue.degraded
     assert inventory.health.verdict().degraded == ()
+
+
+def test_an_upstream_that_is_down_is_told_and_costs_nobody_else_their_writes() -> None:
+    inventory, queue, well = Inventory("omnigate"), Queue(), {"/shop": False}
+    Readiness(inventory, queue, {}, lambda: well).look()
+
+    assert inventory.health.verdict().degraded == ("downstreams",)
+    assert [gate.why for gate in inventory.health.gates() if gate.degraded] == ["/shop"]
+    assert not queue.degraded
 
 
 def test_an_ill_issuer_is_named_apart_because_the_last_good_keys_still_serve() -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ANON: Final = "anon"
 AUTHED: Final = "authed"
 VERIFY: Final = "verify"
+UNPROVEN: Final = frozenset({ANON, VERIFY})
+"""Classes anybody can fill."""
 VERIFY_WEIGHT: Final = 1
 """The share of places for requests whose token is not known yet."""
 GATEWAY: Final = "omnigate"

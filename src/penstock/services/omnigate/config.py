@@ -96,7 +96,7 @@ _KEYS = (
         high=1 << 16,
         unit="requests",
         apply=Apply.RESTART,
-        help="Requests the worker pool runs at once; empty: `fair_queue.max_inflight`.",
+        help="Worker tasks, and so requests at once if fewer than `fair_queue.max_inflight`; empty: as many as that.",
     ),
     Key("default_deadline", Kind.DURATION, "2s", low="10ms", high="10m", help="When a client does not say its own."),
     Key("downstream.request_timeout", Kind.DURATION, "5s", low="10ms", high="10m", help="The longest downstream call."),
@@ -141,6 +141,11 @@ _RULES = (
         ("omnigate.views", "omnigate.view_parts"),
         _holds(lambda rows, most: read_views(rows, parts_max=most)),
         "must be views with differently named parts, not more than view_parts, and fixed hosts",
+    ),
+    Rule(
+        ("omnigate.routes", "omnigate.fair_queue.weights"),
+        lambda rows, weights: all(not row["class"] or row["class"] in weights for row in rows),
+        "must name classes that fair_queue.weights has",
     ),
     Rule(
         ("omnigate.fair_queue.weights",),

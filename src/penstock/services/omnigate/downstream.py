@@ -36,7 +36,7 @@ Work = Callable[[], Awaitable[T]]
 # Left of the caller's deadline for the way back.
 RESERVE_S: Final = 0.020
 # What says that the service is not well; anything else is an answer.
-_FAULTS: Final = (DownstreamUnavailable, BackoffRetry, NotReady, Internal, Timeout)
+FAULTS: Final = (DownstreamUnavailable, BackoffRetry, NotReady, Internal, Timeout)
 # Of those, what another try may mend. A bug stays one, and after a deadline there is no time left.
 _PASSING: Final = (DownstreamUnavailable, BackoffRetry, NotReady)
 # A caller that gave the service less time than this says nothing about its health.
@@ -174,7 +174,7 @@ class Downstream:
     def _report(self, error: PenstockError, began: float) -> None:
         now = self._clock()
         elapsed_s, late = now - began, isinstance(error, Timeout)
-        if not isinstance(error, _FAULTS):
+        if not isinstance(error, FAULTS):
             # It said no, and that is an answer.
             self._counts.latency.observe(elapsed_s)
             self.breaker.success(now, elapsed_s)

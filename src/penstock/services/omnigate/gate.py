@@ -17,7 +17,7 @@ from penstock.kernel.errors import Backpressure, Busy, PenstockError, Unauthenti
 from penstock.kernel.scope import Scope
 from penstock.net.admission import HELD, Outcome, Refusal
 from penstock.services.omnigate.asking import Asking, bearer
-from penstock.services.omnigate.classes import ANON, AUTHED, STRICT, VERIFY, Lane, Lanes, Rule, with_verify
+from penstock.services.omnigate.classes import ANON, AUTHED, STRICT, UNPROVEN, VERIFY, Lane, Lanes, Rule, with_verify
 from penstock.services.omnigate.fair.entry import State
 from penstock.services.omnigate.fair.limits import WINDOW_S, AdaptiveLimit, FixedLimit
 from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.net.message import Request
     from penstock.net.route import Route
     from penstock.services.omnigate.config import FairOptions, Quotas
+    from penstock.services.omnigate.fair.entry import TrafficClass
 
 DISPATCHES_A_TURN: Final = 32
 VERIFICATIONS_A_TURN: Final = 2
@@ -91,6 +92,7 @@ class Gate:
 
     def _make_refusals(self) -> None:
         self._shed = Refusal(Backpressure("The gateway is degraded and takes no writes for now."))
+        self._scarce = Refusal(Backpressure("The class is nearly full and takes no writes for now.", queue="work"))
         self._missing = Refusal(Unauthenticated("No capability was given.", reason="missing"))
         self._full = {
             name: Refusal(Busy(f"The class {name} is full.", queue="work", traffic_class=name))
@@ -127,6 +129,10 @@ class Gate:
         address = self.quotas.address(request.peer)
         return None if self.quotas.per_ip.take(address, request.received_at) else self.quotas.ip_used
 
+    def _charge_capability(self, request: Request, digest: bytes, now: float) -> bool:
+        """Take from the quota of a capability; who comes by a Unix socket has none."""
+        return request.peer.uid is not None or self.quotas.per_cap.take(digest, now)
+
     def _admit_unproven(self, request: Request, lane: Lane, class_name: str, token: str = "") -> Outcome:
         """Admit by address: who has no token, and who has one that is still to be verified."""
         refusal = self._charge_address(request)
@@ -145,7 +151,7 @@ class Gate:
             return self._charge_address(request) or Refusal(forget_where(error))
         if standing is None:
             return self._admit_unproven(request, lane, VERIFY, token)
-        if not self.quotas.per_cap.take(digest, request.received_at):
+        if not self._charge_capability(request, digest, request.received_at):
             return self.quotas.cap_used
         ticket = Ticket(self, request, lane)
         return self._enter(ticket, request, _identify(ticket, standing), standing.grant.tenant, standing)
@@ -155,6 +161,8 @@ class Gate:
     ) -> Outcome:
         """Take a slot and go on, or a place and wait."""
         class_ = self.queue.classes[class_name]
+        if class_.scarce and ticket.lane.rule.write:
+            return self._shed_scarce(class_, request)
         arrival = self.queue.arrive(ticket, class_, key, self.monotonic())
         if arrival is Arrival.RUNS:
             request.ticket = ticket
@@ -166,6 +174,12 @@ class Gate:
             return HELD
         self._strained_at = request.received_at
         return self._full[class_name] if arrival is Arrival.FULL else self._hopeless
+
+    def _shed_scarce(self, class_: TrafficClass, request: Request) -> Refusal:
+        """Keep the last places of a class for reads. Only its own writes pay: one class's flood is not another's."""
+        class_.dropped += 1
+        self._strained_at = request.received_at
+        return self._scarce
 
     # --- capability and policy -------------------------------------------------------------------------
 
@@ -277,7 +291,7 @@ class Gate:
             return
         ticket.token = ""
         outcome: Outcome = self._hopeless
-        if standing is not None and not self.quotas.per_cap.take(digest, self.monotonic()):
+        if standing is not None and not self._charge_capability(request, digest, self.monotonic()):
             outcome = self.quotas.cap_used
         elif standing is not None:
             outcome = self._wait_again(ticket, request, _identify(ticket, standing), standing.grant.tenant, standing)
@@ -333,8 +347,12 @@ class Gate:
 
     @property
     def headroom(self) -> float:
-        """Return how much of the fullest class is free."""
-        return min(1 - each.waiting / each.capacity for each in self.queue.classes.values())
+        """Return how much is free in the fullest class of verified callers.
+
+        What nobody has proven does not count: a flood of strangers must not take the gateway out of a balancer's hands.
+        """
+        classes = self.queue.classes.items()
+        return min(1 - each.waiting / each.capacity for name, each in classes if name not in UNPROVEN)
 
     @property
     def shedding(self) -> bool:

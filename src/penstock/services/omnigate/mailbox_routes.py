@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from penstock.contracts import mailbox as m
 from penstock.contracts import mailbox_bodies as bodies
+from penstock.kernel.deadline import timeout
 from penstock.net.message import Response
 from penstock.net.route import Route
 from penstock.services.omnigate.calling import call_of, convert, present, text_of
@@ -135,9 +136,14 @@ class MailboxRoutes:
         got = await self._downstream.call("recv", lambda: mailbox.recv(now, call), idempotent=False)
         if got.messages or not asked.wait_ms or got.inflight_full:
             return _leased(got)
-        return await self._wait(
-            request, lambda: mailbox.recv(msgspec.structs.replace(now, wait_ms=asked.wait_ms), call)
-        )
+        later = msgspec.structs.replace(now, wait_ms=asked.wait_ms)
+
+        async def poll() -> m.Received:
+            # What a poll may take is what it asked for and a little, not what the longest one may.
+            async with timeout("rpc", asked.wait_ms / 1000 + LONG_POLL_EXTRA_S):
+                return await mailbox.recv(later, call)
+
+        return await self._wait(request, poll)
 
     async def _wait(self, request: Request, poll: Callable[[], Awaitable[m.Received]]) -> Leased | Response:
         ticket = request.ticket

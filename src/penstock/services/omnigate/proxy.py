@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -92,6 +92,8 @@ class Proxy:
         self.retries = route.retry
         self.budget = RetryBudget()
         self._shared = shared
+        # What a request has that names no deadline; an upstream that takes longer is late.
+        self.patience_s = _less_reserve(min(shared.options.default_deadline_s, route.timeout_s))
         self._strip = len(route.prefix) if route.strip_prefix else 0
         self._tail = Tail()
         self._hedges = HedgeBudget()
@@ -107,8 +109,7 @@ class Proxy:
         if teller is not None:
             fields += teller.lines(self.route, request)
         # The client's deadline or the default, never above the route's, less what the way back takes.
-        limit_s = request.timeout_s
-        request.timeout_s = limit_s = max(limit_s - RESERVE_S, limit_s / 2)
+        request.timeout_s = limit_s = _less_reserve(request.timeout_s)
         if now >= request.received_at + limit_s:
             raise Timeout(ProxyCall.op, budget_s=limit_s)
         self.budget.record_call(now)
@@ -148,6 +149,10 @@ class Proxy:
         """Learn how long answers take."""
         if self.route.hedge:
             self._tail.observe(elapsed_s)
+
+
+def _less_reserve(limit_s: float) -> float:
+    return max(limit_s - RESERVE_S, limit_s / 2)
 
 
 class Proxies(Resource):
@@ -195,6 +200,14 @@ class Proxies(Resource):
     def healthy(self) -> Mapping[str, bool]:
         """Tell by route name whether at least one upstream is well."""
         return {proxy.route.name: proxy.healthy for proxy in self.proxies}
+
+    def probes(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Name for each upstream a way to find out whether it can be reached."""
+        return {
+            f"{proxy.route.name} ({url})": upstream.reach
+            for proxy in self.proxies
+            for url, upstream in zip(proxy.route.upstreams, proxy.upstreams.all, strict=True)
+        }
 
     def client_of(self, route: ProxyRoute) -> ClientShared:
         """Make what the connections to a route's upstreams share."""

@@ -186,7 +186,8 @@ class ProxyCall(Promise):
         """Give up, because the deadline passed or the client went away: no connection that is under way is used again."""
         super().cancel()
         self._stop_timer()
-        late = self.proxy.monotonic() >= self._due - _SLACK_S
+        # A client that gave less time than it need have says nothing about the upstream.
+        late = self.request.timeout_s >= self.proxy.patience_s and self.proxy.monotonic() >= self._due - _SLACK_S
         reason = Timeout("read", budget_s=self.request.timeout_s) if late else Canceled()
         for attempt in self._alive:
             attempt.drop(reason)
@@ -208,7 +209,7 @@ _BODILESS: Final = frozenset(("GET", "HEAD", "OPTIONS", "DELETE"))
 class Attempt:
     """One try of a call at one upstream: it owns the connection until the answer is here or streamed to its end."""
 
-    __slots__ = ("_call", "_connection", "_task", "_trial", "hedge", "status", "upstream")
+    __slots__ = ("_call", "_connection", "_in_line", "_task", "_trial", "hedge", "status", "upstream")
 
     def __init__(self, call: ProxyCall, upstream: Upstream, trial: Trial, *, hedge: bool) -> None:
         """Owe the breaker one outcome."""
@@ -218,6 +219,8 @@ class Attempt:
         self._call = call
         self._trial = trial
         self._connection: ClientConnection | None = None
+        # It waits for others to be done, not for the upstream.
+        self._in_line = False
         # Dials or waits for a connection, then sends the body; None when neither is needed.
         self._task: asyncio.Task[None] | None = None
 
@@ -225,6 +228,7 @@ class Attempt:
         """Ask at once on a kept connection, or start to get one."""
         connection = self.upstream.pool.take_idle()
         if connection is None:
+            self._in_line = self.upstream.pool.full
             self._start(self._connect(fresh=False))
         else:
             self._ask(connection)
@@ -243,7 +247,7 @@ class Attempt:
             self._task = None
             self.failed(error)
             return
-        self._task = None
+        self._task, self._in_line = None, False
         self._ask(connection)
 
     def _ask(self, connection: ClientConnection) -> None:
@@ -313,7 +317,7 @@ class Attempt:
     def drop(self, reason: PenstockError) -> None:
         """End a try that nobody waits for: its connection is cut, and the breaker hears why."""
         if not self.status:
-            self._trial.end(reason, self._call.proxy.monotonic())
+            self._trial.end(Canceled() if self._in_line else reason, self._call.proxy.monotonic())
         if self._connection is not None:
             self._connection.drop()
         self.let_go()

@@ -109,6 +109,8 @@ def relay_start(head: AnswerHead, *, to_head: bool) -> bytes:
         and name not in named
         and b"_" not in name
         and not name.startswith(b"x-penstock-")
+        # Cookies know no ports: an upstream must not be able to hand out a session with the node.
+        and not (name == b"set-cookie" and value.startswith(_OUR_COOKIE))
     ]
     known = head.framing is Framing.LENGTH or (to_head and head.length is not None)
     if known and head.status not in _NO_LENGTH:

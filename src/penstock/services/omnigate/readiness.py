@@ -24,21 +24,31 @@ class Admitting(Protocol):
 
     @property
     def headroom(self) -> float:
-        """Return the free part of the fullest class queue."""
+        """Return the free part of the fullest class queue of verified callers."""
 
 
 class Readiness:
     """Looks four times a second at the queue, the keys and what is behind, and moves the gates of `/readyz`.
 
-    A queue without headroom shuts its gate: a balancer stops sending. Anything behind that does not answer makes the
-    gateway degraded: it stays ready, and requests that change something are refused first.
+    A queue without headroom shuts its gate: a balancer stops sending. A service behind that does not answer makes the
+    gateway degraded: it stays ready, and requests that change something are refused first. An upstream of a configured
+    route that does not answer is told too, but costs only its own route, where the breaker refuses.
     """
 
-    def __init__(self, inventory: Inventory, admitting: Admitting, behind: Mapping[str, Callable[[], bool]]) -> None:
-        """Watch the gate, and for each downstream a function that tells whether it is well."""
+    def __init__(
+        self,
+        inventory: Inventory,
+        admitting: Admitting,
+        behind: Mapping[str, Callable[[], bool]],
+        upstreams: Callable[[], Mapping[str, bool]] = dict,
+    ) -> None:
+        """Watch the gate, for each service behind whether it is well, and the upstreams of configured routes."""
         health = inventory.health
         self._admitting = admitting
         self._behind = behind
+        self._upstreams = upstreams
+        self.unreached: list[str] = []
+        """Upstreams that could not be dialled when last tried; no call has to fail before that is told."""
         self._headroom = health.gate("queue_headroom", is_open=True)
         self._downstreams = health.gate("downstreams", is_open=True)
         self._passport = health.gate("passport", is_open=True)
@@ -59,8 +69,9 @@ class Readiness:
         ill = sorted(name for name, is_well in self._behind.items() if not is_well())
         issuer_ill = "svc-passport" in ill
         self._passport.set(is_open=True, degraded=issuer_ill, why="last good keys" if issuer_ill else "")
-        self._downstreams.set(is_open=True, degraded=bool(ill), why=", ".join(ill))
-        self._admitting.degraded = bool(ill) or not self._headroom.open
+        down = [*self.unreached, *sorted(name for name, is_well in self._upstreams().items() if not is_well)]
+        self._downstreams.set(is_open=True, degraded=bool(ill or down), why=", ".join([*ill, *down]))
+        self._admitting.degraded = bool(ill)
 
     def _judge_headroom(self) -> None:
         free = self._admitting.headroom

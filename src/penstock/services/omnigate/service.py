@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.bus import KernelEvent
 from penstock.kernel.child import Child, ChildSpec, Drain
-from penstock.kernel.errors import DownstreamUnavailable
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.client import ClientOptions, HttpClient
 from penstock.net.listener import Listener
 from penstock.net.listener_config import listener_options
+from penstock.services.omnigate.boot import check_all, service_probes, unanswered
 from penstock.services.omnigate.config import Quotas
 from penstock.services.omnigate.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.gate import Gate, GateOptions
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from penstock.net.admission import Refusal
     from penstock.net.message import Request
     from penstock.net.route import Route
-    from penstock.services.omnigate.config import OmnigateOptions
+    from penstock.services.omnigate.config import FairOptions, OmnigateOptions
     from penstock.services.omnigate.ticket import Ticket
 
 SERVICE: Final = "omnigate"
+PROBE_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +83,8 @@ class OmnigateService:
             Surroundings(shedding=self._is_shedding, teller=self._teller),
         )
         self.downstreams = self._make_downstreams()
+        self._booted = False
+        self._probes = service_probes(behind.mailbox, behind.passport, behind.storage)
         self._client = HttpClient(inventory, ClientOptions(service="view", timeout_s=options.request_timeout_s))
         own, proxied = self._own_routes(behind), self.proxies.routes()
         self.routes: list[Route] = [*own, *proxied]
@@ -90,11 +93,11 @@ class OmnigateService:
         self.gate = Gate(
             inventory,
             {**own_rules(own), **proxy_rules(proxied)},
-            GateOptions(fair=options.fair, quotas=options.quotas, region=options.region),
+            GateOptions(fair=_for_pool(options), quotas=options.quotas, region=options.region),
             verifier=verifier,
             policy=self._decide,
         )
-        self.readiness = Readiness(inventory, self.gate, self._wellness())
+        self.readiness = Readiness(inventory, self.gate, self._wellness(), self.proxies.healthy)
         self._housekeeping = Housekeeping(inventory, self.gate)
         self._refresher = PassportCacheRefresher(inventory, (lambda: None) if verifier is None else verifier.forget)
         self._declare_watches()
@@ -167,6 +170,7 @@ class OmnigateService:
             ChildSpec("housekeeping", self._housekeeping.run),
             ChildSpec("passport_cache_refresher", self._refresher.run),
             ChildSpec("readiness", self.readiness.run),
+            ChildSpec("upstream_prober", self._probe_upstreams),
         ]
         if self.listener is not None:
             # Last: it starts when everything behind it runs, and stops taking work first.
@@ -179,18 +183,26 @@ class OmnigateService:
         """Say how long the drain may take."""
         return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s)
 
+    async def _probe_upstreams(self, child: Child) -> None:
+        """Dial the upstreams at the start, and those that were not there again until they are."""
+        probes = self.proxies.probes()
+        scope = child.scope("probe", max(1, len(probes)))
+        while probes:
+            self.readiness.unreached = await unanswered(probes, scope)
+            probes = {name: probes[name] for name in self.readiness.unreached}
+            if await child.shutdown.sleep(PROBE_S):
+                return
+        await child.shutdown.wait()
+
     async def _run_listener(self, child: Child) -> None:
-        if self._options.strict_boot:
-            self._check_behind()
+        if self._options.strict_boot and not self._booted:
+            probes = {**self._probes, **self.proxies.probes()}
+            await check_all(probes, child.scope("probe", max(1, len(probes))))
+        # One that comes back after a crash is no start: what is behind may be ill by then.
+        self._booted = True
         listener = self.listener
         assert listener is not None
         await listener.run(child)
-
-    def _check_behind(self) -> None:
-        ill = sorted(name for name, is_well in self._wellness().items() if not is_well())
-        ill += sorted(name for name, is_well in self.proxies.healthy().items() if not is_well)
-        if ill:
-            raise DownstreamUnavailable(f"omnigate.strict_boot: {', '.join(ill)} does not answer.")
 
     def apply(self, settings: Settings) -> None:
         """Follow a reload: quotas and the policy bundle; a bundle that does not load leaves the old one in force."""
@@ -214,6 +226,11 @@ class OmnigateService:
 
 
 _NO_TAGS: Final[frozenset[str]] = frozenset()
+
+
+def _for_pool(options: OmnigateOptions) -> FairOptions:
+    """Let nobody through for whom there is no worker: who has to wait waits in the fair queue."""
+    return replace(options.fair, max_inflight=min(options.fair.max_inflight, options.pool_size))
 
 
 def _bundle(path: Path | None) -> Bundle:

@@ -31,6 +31,10 @@ class Upstream:
         self.lane = Lane(origin, shared, latency)
         self.pool = self.lane.pool
 
+    async def reach(self) -> None:
+        """Dial it; the connection is not kept."""
+        self.pool.release(await self.pool.acquire())
+
     @property
     def healthy(self) -> bool:
         """Tell whether its breaker is closed."""

@@ -6,7 +6,9 @@ import random
 from collections import deque
 from heapq import heappop
 
-from penstock.services.omnigate.fair.limits import LEAST, AdaptiveLimit, FixedLimit, RouteLatency
+import pytest
+
+from penstock.services.omnigate.fair.limits import LEAST, START_SHARE, AdaptiveLimit, FixedLimit, RouteLatency
 from tests.services.omnigate.fair.world import Sender, Unit, World, make_queue
 
 
@@ -63,8 +65,9 @@ class Upstream(World):
 class Stalling(Upstream):
     """An upstream that stops altogether for a tenth of a second, again and again: a collector, a disk, a neighbour."""
 
-    def __init__(self, limit: AdaptiveLimit) -> None:
+    def __init__(self, limit: AdaptiveLimit, seed: int) -> None:
         super().__init__(limit)
+        self._dice = random.Random(seed)
         self._stalled_until = 0.0
         self.at(0.3, self._stall)
 
@@ -79,14 +82,30 @@ class Stalling(Upstream):
             super()._served(unit, started)
 
 
-def test_stalls_that_no_limit_helps_against_do_not_raise_it_for_good() -> None:
-    world = Stalling(AdaptiveLimit(512, 0.0))
+def highest_usual_limit(seed: int) -> int:
+    """Return what the limit was below nine times in ten, after ten seconds of overload and stalls."""
+    world = Stalling(AdaptiveLimit(512, 0.0), seed)
     world.add(Sender("flood", "anon", every_s=1 / 3200))
     world.add(Sender("light", "authed", every_s=1 / 80))
     world.run(20.0)
     late = sorted(world.limits[len(world.limits) // 2 :])
+    return late[len(late) * 9 // 10]
 
-    assert late[len(late) * 9 // 10] <= 64
+
+def test_stalls_that_no_limit_helps_against_do_not_raise_it_for_good() -> None:
+    found = sorted(highest_usual_limit(seed) for seed in range(5))
+
+    # One unlucky row of stalls may cost a while; most do not.
+    assert found[2] <= 96
+
+
+@pytest.mark.parametrize(("slots", "service_s"), [(1000, 0.001), (1000, 0.02), (1, 0.000_05)])
+def test_a_hundred_quiet_connections_of_one_address_are_never_refused(slots: int, service_s: float) -> None:
+    world = Upstream(AdaptiveLimit(512, 0.0), slots=slots, service_s=service_s)
+    crowd = world.add(Sender("crowd", "anon", at_once=100))
+    world.run(2.0)
+
+    assert dict(crowd.refused) == {}
 
 
 def test_under_ten_times_the_load_light_classes_wait_hardly_longer_than_alone() -> None:
@@ -142,7 +161,7 @@ def test_the_limit_is_not_moved_by_what_is_not_felt() -> None:
     world.add(Sender("light", "authed", every_s=1 / 10))
     world.run(30.0)
 
-    assert limit.value == 512 // 16
+    assert limit.value == 512 // START_SHARE
 
 
 def test_it_stays_between_its_bounds_whatever_it_is_told() -> None:

@@ -9,6 +9,8 @@ from typing import Final
 from penstock.services.omnigate.fair.chain import Chain, Node
 from penstock.services.omnigate.fair.rounds import Flow, Rounds
 
+READS_SHARE: Final = 8
+"""The last eighth of a class's places is for reads."""
 LEAST_PLACES: Final = 16
 """Places every class has, however small its weight."""
 
@@ -61,6 +63,11 @@ class TrafficClass(Flow):
         self.waiting = 0
         self.running = 0
         self.dropped = 0
+
+    @property
+    def scarce(self) -> bool:
+        """Tell whether so few places are left that only reads may have them."""
+        return (self.capacity - self.waiting) * READS_SHARE < self.capacity
 
     def has_place(self, tenant: Tenant) -> bool:
         """Tell whether this tenant may wait: only while its own queue is shorter than what is free for all."""

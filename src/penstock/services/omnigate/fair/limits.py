@@ -20,8 +20,10 @@ TOLERANCE: Final = 1.2
 WINDOW_S: Final = 0.1
 SAMPLES_MIN: Final = 10
 LEAST: Final = 8
-START_SHARE: Final = 16
-"""It begins with a sixteenth of the most, and doubles while latency allows."""
+START_SHARE: Final = 6
+"""It begins with a sixth of the most, and doubles while latency allows: a hundred quiet connections are no overload."""
+SLACK_S: Final = 0.005
+"""Above the average by less than this is no waiting worth refusing anybody for: a busy loop, a turn of a fast upstream."""
 _GRADIENT_LEAST: Final = 0.5
 _LONG_UP: Final = 0.05
 _LONG_DOWN: Final = 0.2
@@ -37,12 +39,13 @@ _AGAIN_GROWTH: Final = 1.5
 class RouteLatency:
     """One route's averages."""
 
-    __slots__ = ("count", "long_s", "short_s", "total_s")
+    __slots__ = ("count", "least_s", "long_s", "short_s", "total_s")
 
     def __init__(self) -> None:
         """Know nothing."""
         self.count = 0
         self.total_s = 0.0
+        self.least_s = math.inf
         self.long_s = 0.0
         self.short_s = 0.0
 
@@ -50,8 +53,10 @@ class RouteLatency:
         """End the window: return long over short, 1 at most, 0.5 at least."""
         self.short_s = self.total_s / self.count
         if not self.long_s:
-            self.long_s = self.short_s
-        return min(1.0, max(_GRADIENT_LEAST, TOLERANCE * self.long_s / self.short_s if self.short_s else 1.0))
+            # The quickest of the first window: the others may have waited behind each other in a flood.
+            self.long_s = self.least_s
+        allowed_s = max(TOLERANCE * self.long_s, self.long_s + SLACK_S)
+        return min(1.0, max(_GRADIENT_LEAST, allowed_s / self.short_s if self.short_s else 1.0))
 
     def follow(self, doubt: float) -> None:
         """Move the long average: downwards always, upwards only where nothing is doubted, because nobody is held back."""
@@ -89,7 +94,7 @@ class AdaptiveLimit:
     __slots__ = ("_began", "_doubt", "_fell_from", "_growth", "_limit", "_most", "_samples", "_touched", "value")
 
     def __init__(self, most: int, now: float) -> None:
-        """Begin low: a flood at the very start must not become the normal latency."""
+        """Begin below the most: a flood at the very start must not become the normal latency."""
         self._most = most
         self._limit = float(min(most, max(LEAST, most // START_SHARE)))
         self.value = int(self._limit)
@@ -107,6 +112,8 @@ class AdaptiveLimit:
         if started_at >= self._began:
             latency.count += 1
             latency.total_s += latency_s
+            if latency_s < latency.least_s:
+                latency.least_s = latency_s
             self._samples += 1
             self._touched.add(latency)
 

@@ -1,0 +1,92 @@
+"""After a storm of everything at once nothing is held, and the next request is served."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.acceptance.gateway_kit import ask, eventually
+from tests.acceptance.node_process import NodeProcess
+from tests.acceptance.storm_upstream import Clients, misbehave
+
+CLIENTS = 80
+STORM_S = 3.0
+CONFIG = """
+[omnigate.quotas]
+default_rps = 0
+per_ip_rps = 0
+per_cap_rps = 0
+[omnigate.fair_queue]
+max_inflight = {slots}
+adaptive = {adaptive}
+[[omnigate.routes]]
+prefix = "/shop"
+upstream = ["http://127.0.0.1:{port}"]
+timeout = "500ms"
+"""
+
+
+async def storm(directory: Path, slots: int) -> list[str]:
+    """Run a node in the middle of it, kill its workers meanwhile, look at what is left; return what its log blames."""
+    upstream = await asyncio.start_server(misbehave, "127.0.0.1", 0)
+    config = directory / "penstock.toml"
+    port = upstream.sockets[0].getsockname()[1]
+    config.write_text(CONFIG.format(port=port, slots=slots, adaptive="false"), encoding="ascii")
+    loop = asyncio.get_running_loop()
+    node = NodeProcess("--config", str(config), "--set", "node.chaos=true")
+    await asyncio.to_thread(node.__enter__)
+    # A log that nobody reads would stop the node as soon as the pipe is full.
+    log = asyncio.create_task(asyncio.to_thread(drained, node))
+    try:
+        clients = Clients(node.port("omnigate"), node.ready["token"], seed=slots)
+        until = loop.time() + STORM_S
+        async with asyncio.TaskGroup() as all_of_them:
+            for _ in range(CLIENTS):
+                all_of_them.create_task(clients.run(until))
+            all_of_them.create_task(kill_workers(node, STORM_S / 2))
+        assert {b"200", b"401", b"504"} <= set(clients.statuses), clients.statuses
+        await asyncio.to_thread(check_calm, node)
+    finally:
+        node.process.terminate()
+        faults = await log
+        await asyncio.to_thread(node.__exit__)
+        upstream.close()
+    # The one crash is the one that was asked for.
+    return [fault for fault in faults if "was killed" not in fault]
+
+
+def drained(node: NodeProcess) -> list[str]:
+    """Read the log to its end; return the lines that tell of a bug."""
+    assert node.process.stderr is not None
+    return [line for line in node.process.stderr if '"level": "error"' in line or "Traceback" in line]
+
+
+async def kill_workers(node: NodeProcess, after_s: float) -> None:
+    """Crash the pool in the middle."""
+    await asyncio.sleep(after_s)
+    killed = await asyncio.to_thread(node.kill_task, "worker_pool")
+    assert killed.status == 200
+
+
+def held(node: NodeProcess) -> float:
+    """Add up everything the gate holds."""
+    lines = node.ask("admin", "GET", "/metrics").body.decode().splitlines()
+    rows = [line for line in lines if line.startswith(("fq_inflight{", "fq_waiting{", "fq_parked{"))]
+    assert len(rows) == 9
+    return sum(float(row.rsplit(" ", 1)[1]) for row in rows)
+
+
+def check_calm(node: NodeProcess) -> None:
+    """Demand that every slot, place and parked request was given back, and that the gateway serves."""
+    eventually(lambda: held(node), 0)
+    eventually(lambda: float(ask(node, "GET", "/readyz").json()["ready"]), 1.0)
+    eventually(lambda: ask(node, "GET", "/shop/ok").status, 200)
+    assert ask(node, "POST", "/v1/mailbox/storm", b"after").status == 200
+
+
+def test_a_storm_leaves_nothing_behind_where_slots_are_many(tmp_path: Path) -> None:
+    assert asyncio.run(storm(tmp_path, 512)) == []
+
+
+def test_a_storm_leaves_nothing_behind_where_everybody_waits_for_a_slot(tmp_path: Path) -> None:
+    assert asyncio.run(storm(tmp_path, 4)) == []
