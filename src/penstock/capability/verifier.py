@@ -131,24 +131,24 @@ class CapabilityVerifier:
                 return self._judged_again(digest, standing, now)
         return self._prove(token, digest, now)
 
-    def peek(self, token: str) -> tuple[bytes, Standing | None]:
-        """Look a token up without any crypto: its keyed digest, and its standing if that is known and still holds.
+    def digest(self, token: str) -> bytes:
+        """Name a token where the token itself must not lie; what is too long to be one is refused."""
+        return self._digest(token)
 
-        What is known to be bad is refused. The digest names the token where the token itself must not lie.
-        """
-        digest = self._digest(token)
+    def peek(self, digest: bytes) -> Standing | None:
+        """Look a token up without any crypto: its standing if that is known and still holds; refuse a known bad one."""
         standing, now = self._tokens.get(digest), self._wall()
         if standing is None:
             if self._refused.get(digest, 0.0) > now:
                 self.refusals += 1
                 raise _refusal("bad_signature")
-            return digest, None
+            return None
         if standing.version != self.trust.version or now >= standing.until:
             if now >= standing.proven_until:
-                return digest, None
+                return None
             standing = self._judged_again(digest, standing, now)
         self.hits += 1
-        return digest, standing
+        return standing
 
     def allow(
         self,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from penstock.wire.http1_head import StartLine
 
 _BEARER: Final = b"bearer "
+# As many as heads are remembered: a flood of forged tokens turns them over and costs no more than before.
+_NAMED_MAX: Final = 1024
 _CONTEXTS_KEPT: Final = 1024
 # A token may be meant for the gateway or for the service behind: what fails on these is asked once more.
 _OF_AUDIENCE: Final = frozenset({"caveat:aud", "caveat:svc"})
@@ -32,7 +34,7 @@ def bearer(request: Request) -> str:
 class Asking:
     """Asks the one verifier."""
 
-    __slots__ = ("_contexts", "_region", "_verifier")
+    __slots__ = ("_contexts", "_named", "_region", "_verifier")
 
     def __init__(self, verifier: CapabilityVerifier, region: str) -> None:
         """Name the region this gateway stands in, if it has one."""
@@ -40,10 +42,23 @@ class Asking:
         self._region = region or None
         # By request line, address and audience: the same few come over and over.
         self._contexts: dict[tuple[StartLine, str, str], RequestContext] = {}
+        self._named: dict[bytes, tuple[str, bytes]] = {}
 
-    def peek(self, token: str) -> tuple[bytes, Standing | None]:
-        """Return the token's digest, and its standing if no crypto is needed for that; raise when it is known to be bad."""
-        return self._verifier.peek(token)
+    def name(self, request: Request) -> tuple[str, bytes]:
+        """Return the token of a request and its digest; the listener remembers heads, so the same fields come again."""
+        field = request.headers[b"authorization"]
+        named = self._named.get(field)
+        if named is None:
+            token = bearer(request)
+            named = token, self._verifier.digest(token)
+            if len(self._named) >= _NAMED_MAX:
+                self._named.clear()
+            self._named[field] = named
+        return named
+
+    def peek(self, digest: bytes) -> Standing | None:
+        """Return a token's standing if no crypto is needed for that; raise when it is known to be bad."""
+        return self._verifier.peek(digest)
 
     def open(self, token: str) -> Standing | Awaitable[Standing]:
         """Check a token that is not known; an awaitable when that leaves the loop."""

@@ -16,7 +16,7 @@ from penstock.capability.standing import Standing
 from penstock.kernel.errors import Backpressure, Busy, PenstockError, Unauthenticated, forget_where
 from penstock.kernel.scope import Scope
 from penstock.net.admission import HELD, Outcome, Refusal
-from penstock.services.omnigate.asking import Asking, bearer
+from penstock.services.omnigate.asking import Asking
 from penstock.services.omnigate.classes import ANON, AUTHED, STRICT, UNPROVEN, VERIFY, Lane, Lanes, Rule, with_verify
 from penstock.services.omnigate.fair.entry import State
 from penstock.services.omnigate.fair.limits import WINDOW_S, AdaptiveLimit, FixedLimit
@@ -145,8 +145,8 @@ class Gate:
     def _admit_holder(self, request: Request, lane: Lane, asking: Asking) -> Outcome:
         """Admit a request with a token: a known one by its tenant's class, an unknown one waits to be verified."""
         try:
-            token = bearer(request)
-            digest, standing = asking.peek(token)
+            token, digest = asking.name(request)
+            standing = asking.peek(digest)
         except PenstockError as error:
             return self._charge_address(request) or Refusal(forget_where(error))
         if standing is None:
@@ -234,9 +234,9 @@ class Gate:
         """Judge a request after its wait; a token that was forgotten meanwhile is verified once more."""
         if ticket.grant is None or self._asking is None:
             return self._authorise_told(ticket, request, None)
-        token = bearer(request)
+        token, digest = self._asking.name(request)
         try:
-            _, standing = self._asking.peek(token)
+            standing = self._asking.peek(digest)
         except PenstockError as error:
             return Refusal(forget_where(error))
         if standing is not None:
@@ -285,7 +285,8 @@ class Gate:
             self.quotas.per_ip.give_back(self.quotas.address(request.peer))
         self._leave(ticket)
         try:
-            digest, standing = self._asking.peek(ticket.token)
+            _, digest = self._asking.name(request)
+            standing = self._asking.peek(digest)
         except PenstockError as error:
             _tell(ticket, Refusal(forget_where(error)))
             return
