@@ -31,6 +31,7 @@ PqMode = Literal["off", "mirror", "require", "enforce"]
 T = TypeVar("T")
 
 TTL_S: Final = 60.0
+_NAMED_MAX: Final = 256
 REFUSED_TTL_S: Final = 10.0
 INLINE_SIGNATURES_MAX: Final = 2
 SLICE: Final = 8
@@ -83,6 +84,8 @@ class CapabilityVerifier:
         self._lost_at = 0.0
         # A key of this process: nobody outside can aim at a place in the cache, and no token lies in it.
         self._copy = blake3(key=os.urandom(32)).copy
+        # The texts of a moment ago, which the listener's memory of heads holds anyway; never more than a few.
+        self._named: dict[str, bytes] = {}
         self._tokens: Bounded[bytes, Standing] = Bounded(self.options.tokens_max)
         self._prefixes: Bounded[bytes, tuple[str, str, bytes, bytes]] = Bounded(self.options.prefixes_max)
         self._refused: Bounded[bytes, float] = Bounded(self.options.refused_max)
@@ -200,12 +203,18 @@ class CapabilityVerifier:
 
     def _digest(self, token: str) -> bytes:
         """Name a token's place in the caches; what is too long to be one is not even hashed."""
+        named = self._named.get(token)
+        if named is not None:
+            return named
         if len(token) > TEXT_CHARS_MAX:
             self.refusals += 1
             raise _refusal("malformed")
         hasher = self._copy()
         hasher.update(token.encode("utf-8", "surrogatepass"))
-        return hasher.digest()
+        if len(self._named) >= _NAMED_MAX:
+            self._named.clear()
+        named = self._named[token] = hasher.digest()
+        return named
 
     def _judged_again(self, digest: bytes, standing: Standing, now: float) -> Standing:
         """Judge a proven token on the present keys, floors and time; no crypto."""

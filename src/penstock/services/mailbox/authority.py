@@ -12,8 +12,10 @@ from penstock.kernel.errors import PenstockError, Unauthenticated
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
     from penstock.net.message import Request
+    from penstock.wire.http1_head import StartLine
 
 AUDIENCE: Final = "svc-mailbox"
+_KEPT_MAX: Final = 1024
 
 
 class Authority:
@@ -23,6 +25,9 @@ class Authority:
         """Without a verifier everything is open: only for a node that was told so."""
         self._verifier = verifier
         self.failures = 0
+        # The same few fields and request lines come over and over, as the same objects: the listener remembers heads.
+        self._tokens: dict[bytes, str] = {}
+        self._contexts: dict[tuple[StartLine, str, str, str | None], RequestContext] = {}
 
     @property
     def open(self) -> bool:
@@ -40,8 +45,29 @@ class Authority:
         """Do the same for a request of this service's own listener."""
         if self._verifier is None:
             return None
-        context = RequestContext(AUDIENCE, op, topic, request.method, request.route.path, request.peer.host or None)
-        return self._judge(self._verifier, _token_of(request), context)
+        context = self._contexts.get((request.head.start, request.peer.host, op, topic))
+        if context is None:
+            context = self._keep_context(request, op, topic)
+        field = request.headers.get(b"authorization", b"")
+        token = self._tokens.get(field)
+        if token is None:
+            token = self._keep_token(field)
+        return self._judge(self._verifier, token, context)
+
+    def _keep_context(self, request: Request, op: str, topic: str | None) -> RequestContext:
+        path, host = "/" + "/".join(request.segments), request.peer.host
+        context = RequestContext(AUDIENCE, op, topic, request.method, path, host or None)
+        if len(self._contexts) >= _KEPT_MAX:
+            self._contexts.clear()
+        self._contexts[request.head.start, host, op, topic] = context
+        return context
+
+    def _keep_token(self, field: bytes) -> str:
+        token = _token_in(field)
+        if len(self._tokens) >= _KEPT_MAX:
+            self._tokens.clear()
+        self._tokens[field] = token
+        return token
 
     def _judge(self, verifier: Verifier, token: str, context: RequestContext) -> Awaitable[None] | None:
         if not token:
@@ -64,13 +90,13 @@ class Authority:
 
 def call_of(request: Request) -> Call:
     """Write down who asks, for what goes through the contract."""
-    origin = Origin(request.method, request.route.path, request.peer.host)
-    return Call(_token_of(request), request.corr_id, request.traceparent or "", origin=origin)
+    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host)
+    token = _token_in(request.headers.get(b"authorization", b""))
+    return Call(token, request.corr_id, request.traceparent or "", origin=origin)
 
 
-def _token_of(request: Request) -> str:
-    given = request.headers.get(b"authorization", b"")
-    return given[7:].decode("ascii", "replace") if given[:7].lower() == b"bearer " else ""
+def _token_in(field: bytes) -> str:
+    return field[7:].decode("ascii", "replace") if field[:7].lower() == b"bearer " else ""
 
 
 def _origin(call: Call) -> dict[str, str]:
