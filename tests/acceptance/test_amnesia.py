@@ -29,6 +29,11 @@ def written(trace: str) -> list[str]:
     return [path for path in found if "/__pycache__/" not in path and not path.startswith(("/dev/null", "/dev/tty"))]
 
 
+def unmeasured() -> dict[str, str]:
+    """Return the environment without coverage, which writes down what it saw of every process."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+
+
 @pytest.fixture
 def traced(tmp_path: Path):
     """Have `python -m penstock.cli` run under strace; returns the environment for it and where the trace is written."""
@@ -64,7 +69,7 @@ def test_amnesia_writes_no_file_whatever_it_is_asked_for(
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
-    env = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home)}
+    env = {**unmeasured(), "HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home)}
     node = NodeProcess(env=env)
     node._command[:0] = command
     with node:
@@ -86,6 +91,6 @@ def _traced(tracer: int) -> int:
 def test_a_node_that_writes_is_caught(traced, tmp_path: Path) -> None:
     command, trace = traced
     script = f"import os; os.makedirs({str(tmp_path / 'made')!r}); open({str(tmp_path / 'file')!r}, 'w')"
-    subprocess.run([*command, sys.executable, "-c", script], check=True)
+    subprocess.run([*command, sys.executable, "-c", script], check=True, env=unmeasured())
 
     assert written(trace.read_text()) == [str(tmp_path / "made"), str(tmp_path / "file")]
