@@ -53,6 +53,10 @@ def show(results: dict[str, Any]) -> None:
             lost = beside["refused"] + beside["failed"]
             table.add_row(name, caller, *map(str, (alone["p99_ms"], beside["p99_ms"], ratio, beside["offered"], lost)))
     console.print("(a) light callers beside a 10x flood", table)
+    for name, found in results.items():
+        for caller in ("authed", "internal") if "forged" in found else ():
+            alone, beside = found["unloaded"][caller], found["forged"][caller]
+            console.print(f"{name}: {caller} beside forged tokens: p99 {beside['p99_ms']} ms, alone {alone['p99_ms']}")
     table = Table("gateway", "served anon : authed : internal", "furthest from 1 : 5 : 10")
     for name, found in results.items():
         for window in found["shares"]["windows"]:

@@ -35,7 +35,7 @@ class Line(asyncio.Protocol):
     def ask(self, due: float) -> None:
         """Send the request that was due at `due`."""
         self.due = due
-        self.transport.write(self.caller.request)
+        self.transport.write(self.caller.next_request())
 
     def data_received(self, data: bytes) -> None:
         data = self.buffer + data if self.buffer else data
@@ -60,6 +60,8 @@ class Caller:
     def __init__(self, name: str, request: bytes, rps: float, lines_max: int) -> None:
         self.name = name
         self.request = request
+        self._marked = b"NUMBER" in request
+        self._number = 0
         self.rps = rps
         self.lines_max = lines_max
         self.idle: list[Line] = []
@@ -69,6 +71,11 @@ class Caller:
         self.took_s: list[float] = []
         self.began = 0.0
         self.waiting: list[float] = []
+
+    def next_request(self) -> bytes:
+        """Return the request, with a mark of its own where a number is to stand."""
+        self._number += 1
+        return self.request.replace(b"NUMBER", b"%06d" % (self._number % 1_000_000)) if self._marked else self.request
 
     async def dial(self, port: int) -> None:
         """Add one connection."""

@@ -54,6 +54,16 @@ def flood(gateway: Gateway, seconds: float) -> Row:
     return {name: _brief(found) for name, found in outcome.items()}
 
 
+def forged(gateway: Gateway, seconds: float) -> Row:
+    """Offer tokens nobody signed, each another one, five times the capacity, beside the light callers.
+
+    More would measure who is short of cores: each is a new head to read, on both sides of the socket.
+    """
+    light = CAPACITY_RPS * LIGHT_SHARE
+    outcome, _ = offer(gateway, {"forger": CAPACITY_RPS * 5, "authed": light, "internal": light}, seconds)
+    return {name: _brief(found) for name, found in outcome.items()}
+
+
 def shares(gateway: Gateway, seconds: float) -> Row:
     """Offer (b): each class twice the capacity; completions should follow the weights in every 10 s."""
     outcome, _ = offer(gateway, dict.fromkeys(WEIGHTS, CAPACITY_RPS * 2), seconds)
@@ -93,6 +103,7 @@ def run(gateway: Gateway, seconds: float) -> Row:
     return {
         "unloaded": unloaded(gateway, min(seconds, 5.0)),
         "flood": flood(gateway, seconds),
+        **({"forged": forged(gateway, seconds)} if "forger" in gateway.fields else {}),
         "shares": shares(gateway, seconds),
         "sweep": sweep(gateway, min(seconds, 5.0)),
     }

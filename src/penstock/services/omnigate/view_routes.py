@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.contracts import dht as d
 from penstock.contracts import mailbox as m
 from penstock.contracts import storage as s
-from penstock.kernel.errors import DownstreamUnavailable, NotFound, NotReady
+from penstock.kernel.errors import DownstreamUnavailable, NotFound
 from penstock.net.message import Response
 from penstock.net.route import Route
 from penstock.services.omnigate.calling import call_of, convert, present
@@ -43,13 +44,14 @@ _OK: Final = 200
 class ViewRoutes:
     """`GET /v1/view/{name}`."""
 
-    def __init__(self, views: Mapping[str, ViewSpec], hydrator: Hydrator) -> None:
-        """Serve these views."""
+    def __init__(self, views: Mapping[str, ViewSpec], hydrator: Hydrator, dht: d.Dht | None = None) -> None:
+        """Serve these views; provider lookup says so while no svc-dht runs here."""
         self._views = views
+        self._dht = dht
         self._hydrator = hydrator
 
     def routes(self) -> list[Route]:
-        """Describe the routes; provider lookup waits for svc-dht."""
+        """Describe the routes."""
         return [
             Route(
                 method="GET",
@@ -63,12 +65,17 @@ class ViewRoutes:
             Route(
                 method="GET",
                 path="/v1/dht/providers/{key}",
-                handler=_no_dht,
+                handler=self._find,
+                answer=d.Providers,
                 op="find",
                 summary="Who provides this key.",
                 errors=_ERRORS,
             ),
         ]
+
+    async def _find(self, request: Request) -> d.Providers:
+        dht = present(self._dht, "svc-dht")
+        return await dht.find(convert({"key": request.params["key"]}, d.Find), call_of(request))
 
     async def _view(self, request: Request) -> Response:
         view = self._views.get(request.params["name"])
@@ -77,10 +84,6 @@ class ViewRoutes:
         params = view.read(request.query_params())
         body = await self._hydrator.render(view, params, call_of(request), request.timeout_s)
         return Response(200, body)
-
-
-def _no_dht(_request: Request) -> None:
-    raise NotReady("svc-dht does not run here.", phase="absent", service="svc-dht")
 
 
 class Sources:
