@@ -43,6 +43,21 @@ async def test_handlers_run_at_once_up_to_the_concurrency() -> None:
             assert loop.time() - began_at == 5.5
 
 
+async def test_handlers_that_settle_early_are_no_more_at_once() -> None:
+    async with world() as w:
+        await w.send(20)
+        handle = Handlers()
+
+        async def early(delivery) -> None:
+            await delivery.ack()
+            await handle(delivery)
+
+        async with started(w.mailbox.run(TOPIC, early, concurrency=2)) as task:
+            await asyncio.sleep(10.5)
+
+            assert (handle.peak, len(handle.finished), task.done()) == (2, 20, False)
+
+
 async def test_a_cancel_drains_what_is_worked_on_and_takes_no_more() -> None:
     async with world() as w:
         await w.send(20)

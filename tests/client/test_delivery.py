@@ -54,6 +54,21 @@ async def test_a_block_that_ends_acks_and_its_lease_is_renewed_no_more() -> None
         assert (await w.left(), w.server.renewals - asked, len(w.keeper)) == (GONE, 0, 0)
 
 
+async def test_a_block_that_begins_as_the_keeper_ends_is_kept_too() -> None:
+    """The keeper's task ends when nothing is held, and is there for one more turn of the loop."""
+    async with world() as w:
+        await w.send(2)
+        first, second = await one(w), await one(w)
+        w.keeper.hold(first)
+        w.keeper.release(first)
+        await asyncio.sleep(0)
+        async with second:
+            await asyncio.sleep(10)
+            assert len(await w.mailbox.recv(TOPIC, max_messages=2)) == 1
+
+        assert (second.lost, w.server.renewals > 10) == (None, True)
+
+
 async def test_an_error_nacks_with_its_name_and_goes_on() -> None:
     async with world() as w:
         await w.send(1)

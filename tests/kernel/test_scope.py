@@ -40,6 +40,19 @@ async def test_a_place_is_free_again_when_its_task_has_ended() -> None:
     assert await scope.start(asyncio.sleep(1, "second")) == "second"
 
 
+async def test_a_task_that_is_over_takes_no_place_while_it_leaves() -> None:
+    scope = Scope("part", 1, Metrics("svc-test"))
+
+    async def nothing() -> None:
+        """End in the first step."""
+
+    over = scope.start(nothing())
+    await asyncio.sleep(0)
+    assert (over.done(), len(scope)) == (True, 1)
+
+    assert await scope.start(asyncio.sleep(1, "next")) == "next"
+
+
 async def test_a_closed_scope_refuses_and_leaves_no_coroutine_behind() -> None:
     scope = Scope("part", 4, Metrics("svc-test"))
     await scope.close()

@@ -163,15 +163,24 @@ class Consumer:
 
         What the handler raises is logged and nacked; what a poll raises because waiting cannot mend it ends the run.
         """
-        # Twice as many: a task is still there for a moment when its delivery has given its place back.
+        # Twice as many: a task is still there for a moment when it has given its place back.
         scope = Scope("handler", 2 * self.concurrency, self._metrics)
         try:
             while not self._stopped:
                 places = await self._free_places()
                 for delivery in await self._take(places):
-                    scope.start(_work(delivery, handler), name=f"handler of {self.topic}")
+                    scope.start(self._work(delivery, handler), name=f"handler of {self.topic}")
         finally:
             await self._drain(scope)  # lint: allow PK014 bounded inside, by drain_s and the abort's time
+
+    async def _work(self, delivery: Delivery, handler: Handler) -> None:
+        """Have one message worked on; a handler that settles it early keeps its place until it returns."""
+        delivery.on_end(_not_yet)
+        try:
+            async with delivery:
+                await handler(delivery)
+        finally:
+            self._ended(delivery)
 
     async def _drain(self, scope: Scope) -> None:
         """Let handlers finish, then cancel the rest; a second cancel cuts the first part short."""
@@ -257,9 +266,8 @@ class _Poll:
         return ours and kind is asyncio.CancelledError
 
 
-async def _work(delivery: Delivery, handler: Handler) -> None:
-    async with delivery:
-        await handler(delivery)
+def _not_yet(_delivery: Delivery) -> None:
+    """Free no place: the handler still runs."""
 
 
 async def _pause(seconds: float) -> None:

@@ -190,10 +190,10 @@ class Delivery:
             self.lost = LeaseLost(reason="not_begun")
             self._end()
             raise self.lost
+        self._keeper.hold(self)
         self._phase = _Phase.WORKING
         self._task = asyncio.current_task()
         self._cancels_before = self._task.cancelling() if self._task is not None else 0
-        self._keeper.hold(self)
         try:
             check_envelope(self.envelope)
         except PenstockError as damaged:

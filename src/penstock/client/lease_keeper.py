@@ -62,13 +62,13 @@ class LeaseKeeper:
     def hold(self, lease: Held) -> None:
         """Renew this lease from now on, until it is released."""
         lease.renew_at = min(lease.ends_at - lease.visibility_ms / 1000 * (1 - 1 / _PARTS), lease.ends_at)
-        self._held[lease] = None
         if self._wake is None:
-            self._wake = asyncio.Event()
             # In a context of its own: the deadline of whoever enters first is not the keeper's.
             contextvars.Context().run(self._scope.start, self._run())
+            self._wake = asyncio.Event()
         elif lease.renew_at < self._due_at:
             self._wake.set()
+        self._held[lease] = None
 
     def release(self, lease: Held) -> None:
         """Renew it no more."""

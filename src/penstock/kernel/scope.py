@@ -48,7 +48,7 @@ class Scope:
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """Run a coroutine as a task of this scope, or raise `Busy` when the scope is full or closed."""
-        if self._closed or len(self._tasks) >= self.limit:
+        if self._closed or (len(self._tasks) >= self.limit and self._alive() >= self.limit):
             work.close()
             self.refused += 1
             raise Busy(f"no place left for another {self.kind}", limit=self.kind)
@@ -57,6 +57,10 @@ class Scope:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def _alive(self) -> int:
+        """Count what still runs: a task that is over leaves the set one turn of the loop later."""
+        return sum(not task.done() for task in self._tasks)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
