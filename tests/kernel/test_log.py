@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernel.inventory import Inventory
 from penstock.kernel.log import REDACTED, JsonFormatter, Log, TextFormatter, redact
+from penstock.kernel.log_writer import BYTES_MAX, LINES_MAX, WRITER, declare_log
 
 SECRET = [
     "token", "access_token", "Authorization", "payload", "payload_b64", "secret", "webhook_secret", "signature", "x-signature",
@@ -111,3 +113,15 @@ def test_a_value_json_does_not_know_is_told_as_text(caplog) -> None:
     told = json.loads(JsonFormatter().format(record))
 
     assert (told["value"], told["raw"]) == ("{1}", "b'x'")
+
+
+def test_the_queue_is_declared_with_its_bounds_and_its_losses() -> None:
+    inventory = Inventory("node")
+    declare_log(inventory)
+    rows = inventory.rows()
+
+    assert {name: rows["channels"][0][name] for name in ("name", "capacity", "full", "depth", "dropped")} == {
+        "name": "log", "capacity": LINES_MAX, "full": "drop_oldest", "depth": WRITER.depth, "dropped": WRITER.dropped,
+    }  # fmt: skip
+    assert (rows["limits"][0]["name"], rows["limits"][0]["capacity"]) == ("log_bytes", BYTES_MAX)
+    assert inventory.metrics.value("log_dropped_total") == WRITER.dropped

@@ -27,15 +27,23 @@ class Gated:
     def __call__(self) -> str:
         self.calls += 1
         self.running.release()
-        self.gate.wait(10)
+        self.gate.wait(60)
         return "done"
 
 
 async def _until(condition) -> None:
     """Wait on the real clock for what a thread will bring about."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(25):
         while not condition():  # noqa: ASYNC110 a thread sets no asyncio event
             await asyncio.sleep(0.001)
+
+
+async def _late(pool: Pool, op: str, seconds: float, call: Gated) -> str:
+    """Call, and let time go on only when a thread has begun: the loop, and with it the timer, stands still until then."""
+    caller = asyncio.create_task(pool.run(op, seconds, call))
+    await asyncio.sleep(0)
+    assert call.running.acquire(timeout=25)
+    return await caller
 
 
 async def test_a_call_runs_on_a_named_daemon_thread_and_its_result_comes_back() -> None:
@@ -65,7 +73,7 @@ async def test_a_late_call_times_out_at_once_and_keeps_its_slot_until_it_returns
     call = Gated()
     async with Pool("files", threads=1, capacity=0) as pool:
         with pytest.raises(Timeout, match="fsync"):
-            await pool.run("fsync", 0.02, call)
+            await _late(pool, "fsync", 0.02, call)
         assert (pool.stuck, pool.depth) == (1, 1)
         with pytest.raises(Busy):
             await pool.run("fsync", 5.0, call)
@@ -118,7 +126,7 @@ async def test_the_callers_deadline_clips_a_call() -> None:
     call = Gated()
     async with Pool("files", threads=1, capacity=0) as pool:
         with use_deadline(Deadline.after(0.02, asyncio.get_running_loop().time())), pytest.raises(Timeout) as caught:
-            await pool.run("read", 60.0, call)
+            await _late(pool, "read", 60.0, call)
         call.gate.set()
         await _until(lambda: pool.stuck == 0)
 
@@ -140,7 +148,7 @@ async def test_an_error_nobody_waits_for_is_not_reported_as_lost() -> None:
     gate = threading.Event()
 
     def fail() -> None:
-        gate.wait(10)
+        gate.wait(60)
         raise KeyError("planted")
 
     async with Pool("files", threads=1, capacity=0) as pool:
@@ -154,7 +162,7 @@ async def test_close_is_idempotent_and_waits_for_no_thread() -> None:
     call = Gated()
     pool = Pool("files", threads=1, capacity=0)
     with pytest.raises(Timeout):
-        await pool.run("read", 0.02, call)
+        await _late(pool, "read", 0.02, call)
     assert "pool:files" in open_resources()
     await pool.close()
     await pool.close()
@@ -172,16 +180,18 @@ async def test_a_caller_that_gives_up_just_before_the_call_begins_stops_it(monke
     def run_late(future, call) -> None:
         def late():
             taken.set()
-            gate.wait(10)
+            gate.wait(60)
             return call()
 
         run_call(future, late)
 
     monkeypatch.setattr(pool_module, "_run", run_late)
     async with Pool("files", threads=1, capacity=0) as pool:
+        caller = asyncio.create_task(pool.run("write", 0.05, calls.append, "too late"))
+        await asyncio.sleep(0)
+        assert taken.wait(25)  # the loop stands still meanwhile: its timer comes after the thread
         with pytest.raises(Timeout):
-            await pool.run("write", 0.05, calls.append, "too late")
-        assert taken.is_set()
+            await caller
         assert (pool.depth, pool.stuck) == (0, 0)
         gate.set()
         assert await pool.run("read", 5.0, str, 1) == "1"

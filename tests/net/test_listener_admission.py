@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from penstock.kernel.errors import Busy, Malformed, PenstockError, RateLimited
+from penstock.kernel.errors import Busy, Malformed, NotReady, PenstockError, RateLimited
 from penstock.net.admission import Refusal
 from penstock.net.message import Request
 from penstock.net.problem import problem
-from tests.net.listener_kit import ROUTES, get, post, serving, settle
+from tests.net.listener_kit import ROUTES, get, post, route, serving, settle
 
 FULL = Refusal(Busy("The class is full.", queue="work"))
 
@@ -198,3 +198,21 @@ async def test_a_client_that_asks_nonsense_in_a_loop_does_not_fill_the_log(caplo
     lines = [record.fields for record in caplog.records if record.fields.get("event") == "request.refused"]
     assert 100 <= len(lines) <= 120
     assert lines[-1]["unsaid"] > 150
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase"),
+    [({"phase": "draining"}, "draining"), ({}, "running"), ({"phase": "a peer's own word"}, "running")],
+)
+async def test_who_is_not_ready_is_counted_by_phase(facts: dict[str, str], phase: str) -> None:
+    def refuse(_request: Request) -> None:
+        raise NotReady("not now", **facts)
+
+    async with serving([*ROUTES, route(refuse)]) as site:
+        client = site.connect()
+        client.send(get("/it") + get("/it") + get())
+        answers = await client.answers(3)
+        counted = site.count("not_ready_total", phase=phase)
+
+    assert [answer.status for answer in answers] == [503, 503, 200]
+    assert counted == 2

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.kernel.deadline import Deadline, current_deadline, use_deadline
+from penstock.kernel.errors import PenstockError
 from penstock.kernel.limiter import ByteBudget
-from penstock.net.message import Request, Response
+from penstock.net.message import Request, Response, StreamResponse
+from penstock.net.promise import Promise
 from tests.net.listener_kit import ROUTES, RawClient, get, post, route, serving, settle
 
 
@@ -60,6 +64,36 @@ async def test_a_body_that_stalls_is_408_and_one_that_comes_in_pieces_in_time_is
 
     assert served.status == 200
     assert [answer.status for answer in answers] == [408]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["one answer", "a streamed answer"])
+async def test_a_streamed_body_that_stalls_ends_the_connection_and_its_answer_says_so(streams: bool) -> None:
+    async def nothing() -> AsyncIterator[bytes]:
+        for piece in (b"cut", b" short"):
+            await asyncio.sleep(0)
+            yield piece
+
+    async def reading(request: Request) -> Response | StreamResponse:
+        try:
+            async for _piece in request.stream():
+                await asyncio.sleep(0)
+        except PenstockError:
+            if not streams:
+                raise
+        return StreamResponse(200, nothing())
+
+    reply: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    routes = [route(reading, "POST", stream_body=True), route(lambda _r: reply, path="/first")]
+    async with serving(routes) as site:
+        client = site.connect()
+        client.send(get("/first") + post("/it", b"x" * 1000)[:-500])
+        await asyncio.sleep(6.0)
+        reply.set_result({"n": 1})
+        first, last = await client.gone()
+
+    assert (first.status, last.status) == (200, 200 if streams else 408)
+    assert b"connection" not in first.headers, "another answer follows"
+    assert last.headers[b"connection"] == b"close"
 
 
 async def drip(client: RawClient, piece: bytes, every_s: float) -> float:
@@ -248,3 +282,105 @@ async def test_an_answer_that_waits_behind_a_slower_one_never_becomes_a_504() ->
 
     assert inflight == 1
     assert [answer.status for answer in answers] == [200, 200]
+
+
+async def its_deadline(_request: Request) -> dict[str, float]:
+    """Tell which deadline the handler is under."""
+    await asyncio.sleep(0)
+    deadline = current_deadline()
+    assert deadline is not None
+    return {"budget_s": deadline.budget_s}
+
+
+async def test_a_request_is_never_under_the_deadline_of_the_one_before_it() -> None:
+    go = asyncio.Event()
+
+    async def first(request: Request) -> dict[str, int]:
+        await go.wait()
+        return {"bytes": sum([len(piece) async for piece in request.stream()])}
+
+    routes = [
+        route(first, "POST", path="/first", stream_body=True, body_bytes_max=1 << 20, deadline_s=1.0),
+        route(its_deadline, path="/second"),
+        route(lambda _r: {"deadline": repr(current_deadline())}, path="/third"),
+    ]
+    data = post("/first", b"x" * 200_000) + get("/second") + get("/third")
+    async with serving(routes) as site:
+        client, connection, _transport = site.join()
+        client.send(data[:150_000])
+        await settle(200)
+        # What a transport had in hand when it was told to pause: the handler, making room, is the one who reads on.
+        connection._reader.receive(data[150_000:])
+        go.set()
+        whole, second, third = await client.answers(3)
+
+    assert whole.json() == {"bytes": 200_000}
+    assert second.json() == {"budget_s": 30.0}
+    assert third.json() == {"deadline": "None"}, "a handler that is no coroutine asks for its request's own"
+
+
+async def test_what_follows_an_answer_is_not_under_the_deadline_of_whoever_brought_it() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b"slow", b" but", b" whole"):
+            yield piece
+            await asyncio.sleep(1.0)
+
+    promises: list[Promise] = []
+
+    def promise(_request: Request) -> Promise:
+        promises.append(Promise())
+        return promises[-1]
+
+    routes = [
+        route(promise, path="/promise"),
+        route(lambda _r: StreamResponse(200, pieces()), path="/stream"),
+        route(its_deadline, path="/last"),
+    ]
+    async with serving(routes) as site:
+        client = site.connect()
+        # As many as may wait on a connection: the last is read when the first is answered.
+        client.send(get("/promise") + get("/stream") + get("/promise") * 6 + get("/last"))
+        await settle()
+        with use_deadline(Deadline.after(1.5, asyncio.get_running_loop().time())):
+            for each in promises:
+                each.resolve({"kept": True})
+        _first, streamed, *_others, last = await client.answers(9)
+
+    assert streamed.body == b"slow but whole"
+    assert last.json() == {"budget_s": 30.0}
+
+
+async def test_a_stream_that_follows_an_answer_cut_by_its_deadline_has_its_own_time() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b"late", b" but", b" whole"):
+            yield piece
+            await asyncio.sleep(1.0)
+
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    routes = [
+        route(lambda _r: never, path="/cut", deadline_s=2.0),
+        route(lambda _r: StreamResponse(200, pieces()), path="/stream"),
+    ]
+    async with serving(routes) as site:
+        client = site.connect()
+        # The listener's one timer is armed by somebody whose own time is nearly over.
+        with use_deadline(Deadline.after(2.5, asyncio.get_running_loop().time())):
+            site.listener.connection()._core.wheel.watch(armed := Armed())
+        client.send(get("/cut") + get("/stream"))
+        cut, streamed = await client.answers(2)
+
+    assert (cut.status, streamed.body, armed.expired) == (504, b"late but whole", True)
+
+
+class Armed:
+    """Something that is due before everything else."""
+
+    def __init__(self) -> None:
+        self.due = asyncio.get_running_loop().time() + 0.1
+        self.slot = 0
+        self.expired = False
+
+    def expire(self, now: float) -> None:
+        """Be watched again, until later."""
+        self.expired = True
+        self.due += 1.0

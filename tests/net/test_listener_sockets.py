@@ -70,7 +70,7 @@ async def test_a_client_that_sends_8_mb_before_it_reads_still_reads_its_429(
 def send_all_then_read(address: tuple[str, int], secure: bool) -> bytes:
     """Be a plain blocking client: everything out first, then look at the answer; a failing send is a lost answer."""
     with ExitStack() as stack:
-        client = stack.enter_context(socket.create_connection(address, timeout=10))
+        client = stack.enter_context(socket.create_connection(address, timeout=25))
         if secure:
             client = stack.enter_context(trusting_context().wrap_socket(client))
         head = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (8 * MIB)

@@ -225,6 +225,56 @@ async def test_a_stream_whose_turn_never_came_is_closed_when_the_client_leaves()
     assert inflight == 0
 
 
+async def test_a_stream_that_finds_no_task_is_refused_in_its_place_and_its_iterator_closed() -> None:
+    never, waits, held = asyncio.Event(), Held(), Held()
+
+    async def waiting(_request: Request) -> None:
+        await never.wait()
+
+    routes = [
+        *ROUTES,
+        route(waiting, path="/waiting"),
+        route(lambda _r: StreamResponse(200, held), path="/stream"),
+        route(lambda _r: StreamResponse(200, waits), path="/behind"),
+    ]
+    async with serving(routes, options={"tasks_max": 2}) as site:
+        busy, other, client = site.connect(), site.connect(), site.connect()
+        busy.send(get("/waiting"))
+        other.send(get("/waiting") + get("/behind"))
+        client.send(get("/stream") + get())
+        refused, after = await client.answers(2)
+        other.transport.abort()
+        await settle()
+        counted = site.count("http_requests_total", method="GET", route="/stream", status="429")
+        answered = site.count("request_latency_seconds", route="/stream")
+        inflight = site.listener.inflight
+
+    assert (refused.status, refused.json()["code"], after.status) == (429, "busy", 200)
+    assert (counted, answered) == (1, 1)
+    assert held.closed, "the refused one"
+    assert waits.closed, "the one whose turn never came"
+    assert inflight == 1, "the one that still waits"
+
+
+async def test_a_stream_that_does_not_close_is_given_up_after_a_second() -> None:
+    class Stubborn(Held):
+        async def aclose(self) -> None:
+            await asyncio.sleep(3600)
+
+    reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    routes = [route(lambda _r: reply, path="/first"), route(lambda _r: StreamResponse(200, Stubborn()), path="/second")]
+    loop = asyncio.get_running_loop()
+    async with serving(routes) as site:
+        client = site.connect()
+        client.send(get("/first") + get("/second"))
+        await settle()
+        client.transport.abort()
+        await settle()
+        began = loop.time()
+
+    assert loop.time() - began <= 1.0
+
+
 async def test_head_of_a_stream_sends_no_body_and_closes_the_iterator() -> None:
     async with serving([*ROUTES, route(lambda _r: StreamResponse(200, numbers(3), length=30))]) as site:
         client = site.connect()

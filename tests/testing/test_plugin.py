@@ -198,7 +198,7 @@ def test_every_hypothesis_example_has_its_own_loop(run) -> None:
 from hypothesis import given, settings, strategies as st
 loops = []
 
-@settings(max_examples=20, database=None)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.integers())
 async def test_good(number):
     loops.append(asyncio.get_running_loop())
@@ -207,13 +207,13 @@ async def test_good(number):
 def test_apart():
     assert len(set(loops)) == len(loops) >= 20
 
-@settings(max_examples=50, database=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.integers())
 async def test_bad(number):
     await asyncio.sleep(1)
     assert number < 100
 
-@settings(max_examples=20, database=None)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.integers())
 async def test_leaky(number):
     asyncio.create_task(asyncio.sleep(1), name="stray")

@@ -60,6 +60,8 @@ class Health:
         """Report flips to `on_flip(service, gate)`."""
         self.service = service
         self.fatal: str | None = None  # the task whose crash loop was escalated
+        # Says what is shed and why, nothing while nothing is; a service that never sheds has none.
+        self.brownout: Callable[[], str] | None = None
         self._gates: dict[str, Gate] = {}
         self._on_flip = on_flip
 

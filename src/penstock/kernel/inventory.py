@@ -101,16 +101,17 @@ class Inventory:
         *,
         capacity: int,
         live: Callable[[], Row],
+        full: Full = Full.REFUSE,
         producers: str = "",
         consumers: str = "",
     ) -> None:
-        """Declare a bounded queue that its owner keeps itself and that refuses when full, so that it is listed."""
+        """Declare a bounded queue that its owner keeps itself, so that it is listed."""
         facts: Row = {
             "kind": "mpsc",
             "item": getattr(item, "__name__", str(item)),
             "capacity": capacity,
-            "policy": _POLICY_TEXT[Full.REFUSE],
-            "full": Full.REFUSE.value,
+            "policy": _POLICY_TEXT[full],
+            "full": full.value,
             "producers": producers,
             "consumers": consumers,
         }

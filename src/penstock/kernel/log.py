@@ -6,6 +6,7 @@ data. A host application that configures logging itself gets ordinary records wi
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -13,7 +14,9 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
+
+from penstock.kernel.log_writer import WRITER
 
 ROOT: Final = "penstock"
 REDACTED: Final = "[redacted]"
@@ -113,12 +116,43 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(style: str = "auto", level: str = "info") -> None:
-    """Send penstock's events to standard error as `json`, `text` or whichever fits (`auto`); never done by an import."""
+    """Send events to standard error as `json`, `text` or whichever fits (`auto`); never done by an import.
+
+    The loop's own complaints go the same way: a line that nobody reads must not stop it, whoever wrote the line.
+    """
     tty = sys.stderr.isatty()
-    handler = logging.StreamHandler(sys.stderr)
     as_text = style == "text" or (style == "auto" and tty)
-    handler.setFormatter(TextFormatter(colour=tty) if as_text else JsonFormatter())
-    logger = logging.getLogger(ROOT)
-    logger.handlers[:] = [handler]
-    logger.setLevel("WARNING" if level == "warn" else level.upper())
-    logger.propagate = False
+    formatter = TextFormatter(colour=tty) if as_text else JsonFormatter()
+    handler = _handler_to(sys.stderr)
+    handler.setFormatter(formatter)
+    WRITER.say_lost = lambda lost: f"{formatter.format(_lost(lost))}\n"
+    least = logging.getLevelName("WARNING" if level == "warn" else level.upper())
+    for name, quietest in ((ROOT, logging.DEBUG), ("asyncio", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(max(least, quietest))
+        logger.propagate = False
+
+
+def _handler_to(stream: TextIO) -> logging.Handler:
+    """Write through the thread what goes to a file; a stream that is no file never stands still."""
+    binary = getattr(stream, "buffer", None)
+    raw = getattr(binary, "raw", binary)
+    if not isinstance(raw, io.FileIO):
+        return logging.StreamHandler(stream)
+    WRITER.point_to(raw, stream.encoding)
+    return _through_the_thread
+
+
+# One for the process, because its lock is what parts those who write.
+_through_the_thread: Final = logging.StreamHandler(WRITER)
+
+
+def _lost(lines: int) -> logging.LogRecord:
+    fields = {"service": "kernel", "event": "log.lost", "lines": lines}
+    return logging.makeLogRecord({"levelname": "WARNING", "fields": fields})
+
+
+def settle() -> bool:
+    """Have what was said written, before a process says its last words or ends; tell whether it was in time."""
+    return WRITER.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from penstock.kernel.errors import Busy
+from penstock.kernel.errors import Busy, NotReady
 from penstock.net.message import Response
 from penstock.net.problem import problem, retry_after_s
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _MARK: Final = "corr-id-goes-here"
 _VARIANTS: Final = 8
 _CORR_BYTES: Final = 36
+# The phases that are counted by name; a peer's own word for one is not, because labels are finite.
+_PHASES: Final = frozenset({"absent", "draining", "opening", "reopening", "restarting"})
 # Status line, fields of an answer that keeps the connection, of one that ends it, body before and after the corr_id.
 Template = tuple[bytes, bytes, bytes, bytes, bytes]
 
@@ -32,7 +34,7 @@ class Refusal:
         """Render nothing yet: a 429 or 503 gets a few variants with different Retry-After as it is used."""
         self.error = error
         self.status = error.status
-        # What its counters are found by: status, reason, and the queue if it is one that was full.
+        # What its counters are found by: status, reason, and which queue was full or which phase it is.
         self.labels = labels_of(error)
         self._variants: list[Template | None] = [None] * (1 if retry_after_s(error) is None else _VARIANTS)
         self._turn = 0
@@ -86,9 +88,14 @@ def _template(response: Response) -> Template:
 
 
 def labels_of(error: PenstockError) -> tuple[int, str, str | None]:
-    """Return what the counters of an error are found by."""
-    queue = error.facts.get("queue") or error.facts.get("limit") or ""
-    return error.status, error.reason, str(queue) if isinstance(error, Busy) else None
+    """Return what the counters of an error are found by: which place was full, or in which phase nobody was ready."""
+    which: str | None = None
+    if isinstance(error, Busy):
+        which = str(error.facts.get("queue") or error.facts.get("limit") or "")
+    elif isinstance(error, NotReady):
+        phase = error.facts.get("phase")
+        which = str(phase) if phase in _PHASES else "running"
+    return error.status, error.reason, which
 
 
 class Ticket(Protocol):

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 
-from penstock.kernel.deadline import timeout, use_deadline
+from penstock.kernel.deadline import no_deadline, use_deadline
 from penstock.kernel.errors import Malformed, PenstockError, Timeout, forget_where
-from penstock.net import answer
+from penstock.net import answer, source
 from penstock.net.admission import Refusal, labels_of
 from penstock.net.body import gone
-from penstock.net.core import Core, encode_json
+from penstock.net.core import UNANSWERED_MAX, Core, encode_json
 from penstock.net.exchange import Exchange
 from penstock.net.message import Relayed, Response, StreamResponse, Written
-from penstock.net.pausing import next_piece, paused
+from penstock.net.pausing import paused
 from penstock.net.problem import problem
 from penstock.net.promise import Promise
 from penstock.net.wheel import NEVER
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from penstock.net.message import Peer, Request
     from penstock.wire.http1_head import Head
 
-UNANSWERED_MAX: Final = 8
-_CLOSE_S: Final = 1.0
 # A body above this is not copied behind its head but handed over beside it.
 COPY_BYTES_MAX: Final = 16 * 1024
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
@@ -124,7 +122,8 @@ class Answers:
         try:
             core.hold(request, len(request.body))
             if isinstance(pending, CoroutineType):
-                work = core.scope.start(self._under_deadline(request, pending))
+                with no_deadline():  # whoever's step this is: the request before, or the work that answered it
+                    work = core.scope.start(self._under_deadline(request, pending))
                 # One that is cancelled before its first step would leave its coroutine behind.
                 work.add_done_callback(partial(_close_unbegun, pending))
                 pending = work
@@ -187,10 +186,11 @@ class Answers:
         streamed = isinstance(ready, StreamResponse)
         # A streamed answer may still be reading its request; that is settled when it ends.
         exchange.close = not self._keeps(request) or (not streamed and self._leaves_body(request))
+        # What ended the connection, a body that stopped coming, is said by the last answer on it.
+        exchange.close = exchange.close or (self._closing and self._waiting[-1] is exchange)
         self._closing = self._closing or exchange.close
         if isinstance(ready, StreamResponse):
             exchange.stream = ready
-            exchange.endpoint.count(request.method, ready.status)
             if request.ticket is not None:
                 request.ticket.answering()
         else:
@@ -266,18 +266,21 @@ class Answers:
         out.clear()
 
     def _start_stream(self, exchange: Exchange, stream: StreamResponse) -> None:
-        exchange.stream, exchange.sending = None, stream
-        chunked = stream.length is None and exchange.request.head.minor == 1
+        request, exchange.stream = exchange.request, None
+        chunked = stream.length is None and request.head.minor == 1
+        try:
+            with no_deadline():
+                self._core.scope.start(self._pump(exchange, stream, chunked=chunked))
+        except PenstockError as busy:
+            # Nothing of it was written: a refusal takes its place.
+            self._close_unsent(stream)
+            self._place(exchange, busy)
+            return
+        exchange.sending = stream
+        exchange.endpoint.count(request.method, stream.status)
         if stream.length is None and not chunked:
             exchange.close = self._closing = True
-        self._out.append(
-            self._core.heads.streamed(stream, exchange.request.corr, chunked=chunked, close=exchange.close)
-        )
-        try:
-            self._core.scope.start(self._pump(exchange, stream, chunked=chunked))
-        except PenstockError:
-            # The head is on its way already: all that is left is to end the connection visibly short.
-            self._transport.abort()
+        self._out.append(self._core.heads.streamed(stream, request.corr, chunked=chunked, close=exchange.close))
 
     async def _pump(self, exchange: Exchange, stream: StreamResponse, *, chunked: bool) -> None:
         """Send a streamed body at the client's pace; a failure ends the connection, so that the cut is seen."""
@@ -291,13 +294,12 @@ class Answers:
             self._cut(to_the_end=stream.length is None and not chunked)
         finally:
             self._stream_ended(exchange)
-            async with timeout("stream_close", _CLOSE_S):
-                await _close_iterator(stream)
+            await source.close(stream)
 
     async def _send_chunks(self, request: Request, stream: StreamResponse, *, chunked: bool) -> None:
         sent_bytes = 0
         limit_s = self._core.options.read_timeout_s if stream.chunk_s is None else stream.chunk_s
-        while (piece := await paused(request.ticket, next_piece(stream, limit_s))) is not None:
+        while (piece := await paused(request.ticket, source.next_piece(stream, limit_s))) is not None:
             if not piece:
                 continue
             sent_bytes += len(piece)
@@ -352,7 +354,7 @@ class Answers:
     def _close_unsent(self, stream: StreamResponse) -> None:
         """Close the iterator of an answer that was never begun; what it holds open must not stay so."""
         with suppress(PenstockError):
-            self._core.scope.start(_close_iterator(stream))
+            self._core.closings.start(source.close(stream))
 
     def abandon_all(self) -> None:
         """Give up every unanswered request, because the client is gone."""
@@ -362,7 +364,7 @@ class Answers:
             if exchange.stream is not None:
                 self._close_unsent(exchange.stream)
             elif exchange.sending is not None:
-                _stop(exchange.sending)
+                source.stop(exchange.sending)
             exchange.leave()
         self._waiting.clear()
         if self._room is not None and not self._room.done():
@@ -378,16 +380,3 @@ def _withdraw(pending: Pending) -> None:
         pending.close()
     else:
         pending.cancel()
-
-
-def _stop(stream: StreamResponse) -> None:
-    """Tell a source that can be told that nobody takes its pieces any more; others notice at their next one."""
-    stop = getattr(stream.chunks, "stop", None)
-    if stop is not None:
-        stop()
-
-
-async def _close_iterator(stream: StreamResponse) -> None:
-    close = getattr(stream.chunks, "aclose", None)
-    if close is not None:
-        await close()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import Timeout
-from penstock.net.connection import Connection
+from penstock.net.accepting import Acceptor, listen_tcp
 from penstock.net.tls import server_context
-from penstock.net.tls_accept import SecureServer, listen_tcp
+from penstock.net.tls_accept import SecureServer
 from penstock.net.unix_socket import listen_unix
 
 if TYPE_CHECKING:
-    import asyncio
     import ssl
     from pathlib import Path
 
@@ -32,14 +30,14 @@ def place_of(options: ListenerOptions) -> Place:
     return options.host, options.port, options.uds_path, options.tls_cert_path, options.tls_key_path
 
 
-async def bind(core: Core, options: ListenerOptions) -> list[asyncio.Server]:
+async def bind(core: Core, options: ListenerOptions) -> list[Acceptor]:
     """Open every socket the options ask for, or none."""
-    servers: list[asyncio.Server] = []
+    servers: list[Acceptor] = []
     try:
         if options.host is not None:
             servers.append(await _bind_tcp(core, options, options.host))
         if options.uds_path is not None:
-            servers.append(await _bind_unix(core, options, options.uds_path))
+            servers.append(_bind_unix(core, options, options.uds_path))
     except BaseException:
         for server in servers:
             server.close()
@@ -47,19 +45,11 @@ async def bind(core: Core, options: ListenerOptions) -> list[asyncio.Server]:
     return servers
 
 
-async def _bind_tcp(core: Core, options: ListenerOptions, host: str) -> asyncio.Server:
+async def _bind_tcp(core: Core, options: ListenerOptions, host: str) -> Acceptor:
     context = _tls(options)
     try:
-        if context is not None:
-            # Not the loop's server, which tells of a client only after its handshake; to its owner it looks alike.
-            return cast("asyncio.Server", SecureServer(core, context, await listen_tcp(core.loop, options, host)))
-        return await core.loop.create_server(
-            partial(Connection, core),
-            host,
-            options.port,
-            backlog=options.backlog,
-            reuse_port=options.reuse_port or None,
-        )
+        sockets = await listen_tcp(core.loop, options, host)
+        return Acceptor(core, sockets) if context is None else SecureServer(core, sockets, context)
     except Timeout as exc:
         raise CannotBind(f"cannot listen on {host}:{options.port}: {exc.detail}") from exc
     except OSError as exc:
@@ -77,9 +67,8 @@ def _tls(options: ListenerOptions) -> ssl.SSLContext | None:
     return server_context(cert_path, key_path)
 
 
-async def _bind_unix(core: Core, options: ListenerOptions, path: Path) -> asyncio.Server:
+def _bind_unix(core: Core, options: ListenerOptions, path: Path) -> Acceptor:
     try:
-        sock = listen_unix(path, backlog=options.backlog)
+        return Acceptor(core, [listen_unix(path, backlog=options.backlog)])
     except OSError as exc:
         raise CannotBind(f"cannot listen on {path}: {exc.strerror or exc}") from exc
-    return await core.loop.create_unix_server(partial(Connection, core), sock=sock, backlog=options.backlog)

@@ -221,6 +221,9 @@ class BodyStream:
                 continue
             for number, step in enumerate(self._inflater.feed(piece), 1):
                 if step:
+                    # What comes out is passed on: a gate has to know of it, not only of what came in.
+                    if self.request.ticket is not None:
+                        self.request.ticket.bytes_seen += len(step)
                     yield step
                 if not number % INFLATE_STEPS_A_TURN:
                     # Steps that give nothing, or a handler that waits for nothing, must not hold the loop.

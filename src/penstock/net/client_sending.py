@@ -66,7 +66,7 @@ class Sending:
         view = memoryview(body)
         for at in range(0, len(body), WRITE_SLICE_BYTES):
             self._write(view[at : at + WRITE_SLICE_BYTES])
-            if not await self._drained():
+            if not await self._piece_taken():
                 return False
         return True
 
@@ -78,7 +78,7 @@ class Sending:
         while (piece := await self._next_piece(body)) is not None:
             if piece:
                 self._write(b"%x\r\n%b\r\n" % (len(piece), piece))
-            if not await self._drained():
+            if not await self._piece_taken():
                 return False
         self._write(b"0\r\n\r\n")
         return await self._drained()
@@ -89,7 +89,7 @@ class Sending:
             if left < 0:
                 break
             self._write(piece)
-            if not await self._drained():
+            if not await self._piece_taken():
                 return False
         if left:
             raise Malformed("The request body is not as long as it was declared.")
@@ -103,6 +103,15 @@ class Sending:
     def _write(self, data: bytes | memoryview) -> None:
         if self._transport is not None and not self._lost:
             self._transport.write(data)
+
+    async def _piece_taken(self) -> bool:
+        """Let the loop turn, then wait as `_drained` does.
+
+        A source that is always ready, before a peer that is too, never waits; nor does a transport that has lost its
+        peer. Without this turn the end of the connection, an early answer and every deadline would go unnoticed.
+        """
+        await asyncio.sleep(0)
+        return await self._drained()
 
     async def _drained(self) -> bool:
         """Wait until the peer takes more; false when it will not need the rest."""

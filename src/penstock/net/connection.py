@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_where
 from penstock.net import answer
 from penstock.net.admission import Refusal
-from penstock.net.answers import UNANSWERED_MAX
 from penstock.net.body import BodyStream, Collected, Discarded, Inflating, Intake, Unread
+from penstock.net.core import UNANSWERED_MAX
 from penstock.net.holding import Holding
 from penstock.net.peer import peer_of
 from penstock.net.wheel import NEVER, TICK_S
@@ -60,7 +60,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
             caps.leave(self._usher)
             self._usher = None
         refusal = caps.enter(self, now)
-        if not caps.admits_uid(self.peer):
+        if self._core.ended or not caps.admits_uid(self.peer):
             self._transport.abort()
         elif refusal is None:
             self._rest(now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from penstock.kernel.scope import Scope
 from penstock.net.admission import Admission, Refusal
 from penstock.net.answer import AnswerHeads
 from penstock.net.corr_id import CorrIds
-from penstock.net.endpoint import Endpoint
+from penstock.net.endpoint import NOT_READY_HELP, Endpoint
 from penstock.net.hosts import HostRules, is_loopback
 from penstock.net.message import Response
 from penstock.net.route import Route, Router
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES: Final = 16 * 1024
 BODY_BUFFER_BYTES: Final = 64 * 1024
+# Requests of one connection that may wait for their answers; then reading pauses.
+UNANSWERED_MAX: Final = 8
 _FOUND_KEPT: Final = 1024
 REFUSAL_LINES_RPS: Final = 10
 encode_json: Final = msgspec.json.Encoder().encode
@@ -68,8 +71,8 @@ class Core:
     """One per listener. Connections read it on every request, so everything here is looked up once."""
 
     __slots__ = (
-        "admission", "always_open", "body_buffer", "body_view", "budget", "buffer", "buffer_view", "caps", "clock",
-        "corr_ids", "draining", "draining_refusal", "endpoints", "found", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "metrics",
+        "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer", "buffer_view", "caps", "clock", "closings", "context",
+        "corr_ids", "draining", "draining_refusal", "ended", "endpoints", "found", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "metrics",
         "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope", "timeouts", "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
@@ -78,6 +81,8 @@ class Core:
         self.options = options
         self.idle_timeout_s = options.idle_timeout_s
         self.loop = loop
+        # Turns run in it that somebody's step asks for: what comes next is not under that one's deadline.
+        self.context = Context()
         self.clock = inventory.clock
         self.monotonic: Callable[[], float] = inventory.clock.monotonic
         self.metrics = inventory.metrics
@@ -92,12 +97,20 @@ class Core:
         self.wheel = Wheel(loop)
         self.hosts = HostRules(loopback=False)
         self.scope = Scope("request", options.tasks_max, inventory.metrics)
+        # From the accept until the loop has the connection, or the handshake is done. The caps are the bound; one that
+        # was cut to make room is still here for a moment.
+        self.accepting = Scope("accept", 2 * options.max_conns, inventory.metrics)
+        self.accept_pauses = _accept_pauses(inventory.metrics)
+        # Answers that are never sent are closed here, also when no request finds a place; each connection owes but a few.
+        self.closings = Scope("stream_close", UNANSWERED_MAX * options.max_conns, inventory.metrics)
         self.admission: Admission | None = None
         self.budget: ByteShare | None = None
         self.caps: Caps
         self.refusal_lines = TokenBucket("refusal_lines", rate=REFUSAL_LINES_RPS, depth=100, now=self.monotonic())
         self.unsaid = 0
         self.draining = False
+        # Closed: whoever is still on the way in is turned away.
+        self.ended = False
         self.draining_refusal = Refusal(NotReady("The service is draining.", phase="draining"))
         self.always_open: frozenset[Endpoint] = frozenset()
         self.inflight = 0
@@ -128,6 +141,7 @@ class Core:
         # A head that passed the old rules has to pass the new ones.
         self.known_heads.clear()
         self.caps.resize(options.max_conns, options.per_ip)
+        self.accepting.limit = 2 * options.max_conns
         for endpoint in (self.unmatched, *self.endpoints.values()):
             endpoint.limit(body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s)
 
@@ -226,14 +240,20 @@ def _timeouts(metrics: Metrics) -> dict[str, Counter]:
     return {op: metrics.counter("io_timeouts_total", "Deadlines that passed.", op=op) for op in ops}
 
 
+def _accept_pauses(metrics: Metrics) -> Counter:
+    return metrics.counter("accept_pauses_total", "Moments in which no newcomer could be accepted.")
+
+
 def declare_metrics(metrics: Metrics, routes: Iterable[Route]) -> None:
     """Declare what a listener counts before it runs: a series that appears with its first event misses it."""
     _timeouts(metrics)
+    _accept_pauses(metrics)
     metrics.declare("counter", "rejected_total", "Requests refused, by reason.", "reason")
     metrics.declare("counter", "job_failures_total", "Jobs that raised.", "worker", "type")
     metrics.declare(
         "counter", "busy_rejections_total", "Work refused because a bounded place was full.", "endpoint", "queue"
     )
+    metrics.declare("counter", "not_ready_total", NOT_READY_HELP, "phase")
     for route in routes:
         Endpoint(route, metrics, body_bytes_max=0, timeout_s=0.0)
 

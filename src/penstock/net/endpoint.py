@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.kernel.errors import NotReady
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.net.route import Route
 
 UNMATCHED: Final = "unmatched"
+NOT_READY_HELP: Final = "Requests refused because somebody needed was not ready, by phase."
 
 
 class Endpoint:
@@ -59,7 +62,7 @@ class Endpoint:
         counter.value += 1
 
     def count_refusal(self, method: str, labels: tuple[int, str, str | None]) -> None:
-        """Count a refusal by (status, reason, full queue); the queue itself has counted its drop."""
+        """Count a refusal by (status, reason, full queue or phase); the queue itself has counted its drop."""
         for counter in self.refusal_counters(method, labels):
             counter.value += 1
 
@@ -68,14 +71,16 @@ class Endpoint:
         found = self._refusals.get((method, labels))
         if found is not None:
             return found
-        status, reason, queue = labels
+        status, reason, which = labels
         counters = [
             self._counter(method, status),
             self._metrics.counter("rejected_total", "Requests refused, by reason.", reason=reason),
         ]
-        if queue is not None:
+        if reason == NotReady.code and which is not None:
+            counters.append(self._metrics.counter("not_ready_total", NOT_READY_HELP, phase=which))
+        elif which is not None:
             help_text = "Work refused because a bounded place was full."
-            counters.append(self._metrics.counter("busy_rejections_total", help_text, endpoint=self.path, queue=queue))
+            counters.append(self._metrics.counter("busy_rejections_total", help_text, endpoint=self.path, queue=which))
         self._refusals[method, labels] = counters
         return counters
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import PenstockError
 from penstock.net.admission import Admission, Refusal
-from penstock.net.answers import UNANSWERED_MAX
 from penstock.net.binding import CannotBind, bind, place_of
 from penstock.net.caps import Caps
 from penstock.net.connection import Connection
-from penstock.net.core import Core, declare_metrics, default_version
+from penstock.net.core import UNANSWERED_MAX, Core, declare_metrics, default_version
 from penstock.net.listener_options import ListenerOptions
 from penstock.net.own_pages import OwnPages
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.kernel.health import Judged
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
+    from penstock.net.accepting import Acceptor
     from penstock.net.route import Route
 
 _DEADLINES = (
@@ -60,7 +60,7 @@ class Listener:
         self._budget = budget
         self._health = inventory.health if health is None else health
         self._draining_error = draining_error
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Acceptor] = []
         self._core: Core | None = None
         self._bound_port = 0
         version = options.server_version or default_version()
@@ -217,11 +217,15 @@ class Listener:
             server.close()
         if core is None:
             return
+        core.ended = True
         core.log.info("listener.closed", unanswered=core.inflight, connections=len(core.caps.held))
         for connection in (*core.caps.held, *core.caps.refused):
             connection.abort()
         core.wheel.close()
         await core.scope.close()
+        # Each of these ends by itself: a newcomer is turned away in its first step, a closing has its own deadline.
+        await core.accepting.join()
+        await core.closings.join()
         if self.options.uds_path is not None and servers:
             self.options.uds_path.unlink(missing_ok=True)
 

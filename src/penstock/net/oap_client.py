@@ -15,7 +15,7 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.method import Method, Methods
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff, RetryBudget, Rng
 from penstock.kernel.deadline import current_deadline, no_deadline, timeout
-from penstock.kernel.errors import Busy, Closed, DownstreamUnavailable, OverLimit, PenstockError
+from penstock.kernel.errors import Busy, Closed, DownstreamUnavailable, NotReady, OverLimit, PenstockError
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Histogram, Metrics
@@ -48,7 +48,11 @@ class OapClientOptions:
     max_inflight: int = MAX_INFLIGHT
     max_frame: int | None = None
     answer_bytes_max: int = ANSWER_BYTES_MAX
+    # Tries of an idempotent call; a caller with a discipline of its own says 1.
+    tries_max: int = MAX_TRIES
     backoff: Backoff = CALLS
+    # Where nobody may have meant to be: what is said, as `NotReady`, while there is no such socket.
+    absent: str = ""
     # Shorter than a server's idle time, so that it is us who close and no call meets a closing connection.
     waits: Waits = field(default_factory=lambda: Waits(idle_s=30.0))
 
@@ -84,10 +88,17 @@ class OapClient(Resource):
         self._dialling: asyncio.Future[None] | None = None
         self._calls = 0
         self._failures = 0
+        # Whoever was there once and is not any more has fallen.
+        self._met = False
         self._retry_at = 0.0
         self._shut = False
 
     # --- calls
+
+    @property
+    def full(self) -> bool:
+        """Tell whether as many calls are under way as one connection takes."""
+        return self._calls >= self._options.max_inflight
 
     async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table
         """Ask and wait for the answer: min(own timeout, the caller's deadline). Raises what the peer raised.
@@ -95,7 +106,7 @@ class OapClient(Resource):
         Cancelling withdraws the request at the peer. A method marked idempotent is tried again when the connection
         breaks; any other then fails with `outcome: unknown`, because the peer may have done it.
         """
-        if self._calls >= self._options.max_inflight:
+        if self.full:
             raise Busy("As many calls are under way as the peer takes.", queue="oap_calls")
         method = methods.by_name[name]
         self._calls += 1
@@ -110,12 +121,13 @@ class OapClient(Resource):
 
     async def _try(self, methods: Methods, method: Method, value: object, call: Call) -> Answer:
         self._retries.record_call(self._now())
-        for attempt in range(MAX_TRIES):
+        tries_max = self._options.tries_max
+        for attempt in range(tries_max):
             try:
                 connection = await self._connected()
                 return await self._ask(connection, methods, method, self._request(methods, method, value, call))
             except DownstreamUnavailable:
-                last = attempt == MAX_TRIES - 1
+                last = attempt == tries_max - 1
                 if self._shut or last or not method.idempotent or not self._retries.allow(self._now()):
                     raise
             op = f"{methods.service}.{method.name}"
@@ -211,14 +223,20 @@ class OapClient(Resource):
             async with timeout("oap_connect", self._options.connect_timeout_s):
                 connection = await self._open()
         except (OSError, PenstockError) as exc:
-            self._retry_at = self._now() + self._options.backoff.delay(self._failures, self._rng)
-            self._failures += 1
-            failure = DownstreamUnavailable(f"The peer cannot be reached: {exc}")
+            failure = self._unreached(exc)
             tried.set_exception(failure)
             tried.exception()
             raise failure from exc
-        self._failures = 0
+        self._failures, self._met = 0, True
         return connection
+
+    def _unreached(self, exc: OSError | PenstockError) -> PenstockError:
+        """Say that nobody was reached, and when to try again; a socket that never was there is nobody's failure."""
+        if self._options.absent and not self._met and isinstance(exc, FileNotFoundError):
+            return NotReady(self._options.absent, phase="absent")
+        self._retry_at = self._now() + self._options.backoff.delay(self._failures, self._rng)
+        self._failures += 1
+        return DownstreamUnavailable(f"The peer cannot be reached: {exc}")
 
     async def _pause(self) -> None:
         """Wait out the backoff, or refuse at once when the caller's deadline is nearer."""

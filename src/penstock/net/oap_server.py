@@ -11,12 +11,13 @@ import msgspec
 
 from penstock.contracts.method import Methods
 from penstock.kernel.child import Child
-from penstock.kernel.deadline import timeout
+from penstock.kernel.deadline import no_deadline, timeout
 from penstock.kernel.errors import Timeout
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.log import Log
 from penstock.kernel.resource import Resource
 from penstock.kernel.scope import Scope
+from penstock.net.binding import CannotBind
 from penstock.net.oap_service import OapServerOptions, Service, declare
 from penstock.net.oap_serving import ServerConnection
 from penstock.net.unix_socket import listen_unix, remove_socket
@@ -58,14 +59,18 @@ class OapServer(Resource):
     async def start(self, scope: Scope | None = None) -> None:
         """Bind; a request that needs a task gets it in `scope`, or in a scope of our own."""
         self._scope = scope or Scope("oap_request", self._max_tasks, self._metrics)
+        # One that comes back after a crash takes work again.
+        self.draining = False
         loop, options = asyncio.get_running_loop(), self.options
         async with timeout("oap_bind", BIND_S):
-            if options.uds_path is not None:
-                sock = listen_unix(options.uds_path)
-                self._inode = options.uds_path.lstat().st_ino
-                self._server = await loop.create_unix_server(self.protocol, sock=sock)
-            elif options.host:
-                self._server = await loop.create_server(self.protocol, options.host, options.port)
+            # Connections run in the context of their server: the time it had to bind must not become theirs.
+            with no_deadline():
+                if options.uds_path is not None:
+                    sock = listen_unix(options.uds_path)
+                    self._inode = options.uds_path.lstat().st_ino
+                    self._server = await loop.create_unix_server(self.protocol, sock=sock)
+                elif options.host:
+                    self._server = await loop.create_server(self.protocol, options.host, options.port)
         self.opened(f"oap server {options.uds_path or options.host or 'in memory'}")
 
     @property
@@ -98,7 +103,11 @@ class OapServer(Resource):
 
     async def run(self, child: Child) -> None:
         """Live as a supervised child: bind, announce, serve, stop intake, say quiet, close last."""
-        await self.start(child.scope("oap_request", self._max_tasks))
+        try:
+            await self.start(child.scope("oap_request", self._max_tasks))
+        except OSError as exc:
+            where = self.options.uds_path or f"{self.options.host}:{self.options.port}"
+            raise CannotBind(f"cannot listen on {where}: {exc.strerror or exc}") from exc
         try:
             child.announce()
             await child.shutdown.wait()

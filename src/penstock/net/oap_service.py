@@ -38,6 +38,8 @@ def _draining() -> PenstockError:
 class OapServerOptions:
     """Where to listen and within which bounds."""
 
+    # What its bounds are called; a service with two endpoints gives each its own.
+    name: str = "oap"
     uds_path: Path | None = None
     host: str = ""
     port: int = 0
@@ -89,10 +91,11 @@ class Counters:
 
 def declare(inventory: Inventory, options: OapServerOptions) -> Counters:
     """List the endpoint's bounds in the inventory and return its counters."""
-    inventory.limit("oap_conns", options.max_conns, "one more is answered Busy and closed")
-    inventory.limit("oap_window", options.max_inflight, "open requests a connection, one more: Busy")
-    inventory.timeout("oap_read", options.waits.read_s, "answer timeout, close")
-    inventory.timeout("oap_write", options.waits.write_s, "close")
-    inventory.timeout("oap_idle", options.waits.idle_s, "close")
-    inventory.timeout("oap_request", options.request_deadline_s, "Timeout")
+    name = options.name
+    inventory.limit(f"{name}_conns", options.max_conns, "one more is answered Busy and closed")
+    inventory.limit(f"{name}_window", options.max_inflight, "open requests a connection, one more: Busy")
+    inventory.timeout(f"{name}_read", options.waits.read_s, "answer timeout, close")
+    inventory.timeout(f"{name}_write", options.waits.write_s, "close")
+    inventory.timeout(f"{name}_idle", options.waits.idle_s, "close")
+    inventory.timeout(f"{name}_request", options.request_deadline_s, "Timeout")
     return Counters(inventory.metrics)

@@ -6,12 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.kernel.deadline import timeout
-from penstock.net.wheel import NEVER
-
 if TYPE_CHECKING:
     from penstock.net.admission import Ticket
-    from penstock.net.message import StreamResponse
 
 T = TypeVar("T")
 
@@ -33,11 +29,3 @@ async def paused(ticket: Ticket | None, wait: Awaitable[T]) -> T:
     if slot is not None:
         await slot
     return done
-
-
-async def next_piece(stream: StreamResponse, limit_s: float) -> bytes | None:
-    """Wait for the next piece, as long as one may take to make; a stream without a limit bounds its own waits."""
-    if limit_s == NEVER:
-        return await anext(stream.chunks, None)
-    async with timeout("stream", limit_s):
-        return await anext(stream.chunks, None)

@@ -42,7 +42,7 @@ class Requests(Answers):
         """Go on in the next turn: one connection never holds the loop for long."""
         if not self._again:
             self._again = True
-            self._core.loop.call_soon(self._next_turn)
+            self._core.loop.call_soon(self._next_turn, context=self._core.context)
 
     def _next_turn(self) -> None:
         self._again = False
@@ -193,7 +193,7 @@ class Requests(Answers):
     def _inflate(self, inflating: Inflating) -> None:
         """Do a few steps; a larger body goes on in the next turn."""
         if not inflating.turn():
-            self._core.loop.call_soon(self._inflate_on, inflating)
+            self._core.loop.call_soon(self._inflate_on, inflating, context=self._core.context)
             return
         self._intake = None
         self._serve_whole(inflating)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from contextvars import Context
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ class Timed(Protocol):
 class Wheel:
     """Slots of one tick each. Moving a deadline later costs nothing; the slot is corrected when it comes up."""
 
-    __slots__ = ("_closed", "_loop", "_order", "_passed", "_slots", "_timer", "_timer_slot")
+    __slots__ = ("_closed", "_context", "_loop", "_order", "_passed", "_slots", "_timer", "_timer_slot")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use the loop's time, so that virtual time moves it too; no timer runs while nothing is watched."""
         self._loop = loop
+        # Not that of whoever happens to arm the timer: it would act for everybody under that one's deadline.
+        self._context = Context()
         self._slots: dict[int, set[Timed]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +80,7 @@ class Wheel:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_slot = slot
-        self._timer = self._loop.call_at(slot * TICK_S, self._turn)
+        self._timer = self._loop.call_at(slot * TICK_S, self._turn, context=self._context)
 
     def _turn(self) -> None:
         self._timer = None

@@ -112,7 +112,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         observer: Observer | None = None,
         start_s: float = START_S,
         steps_limit: int = 1_000_000,
-        thread_patience_s: float = 5.0,
+        thread_patience_s: float = 20.0,
     ) -> None:
         """Begin at `start_s`, first in first out unless a chooser says otherwise."""
         super().__init__()
