@@ -19,7 +19,8 @@ from penstock.kernel.clock import SYSTEM
 from tests.acceptance.node_process import Answer, NodeProcess
 
 SEND = {"topic": "orders/eu", "payload_b64": "aGVsbG8="}
-REVOKED_WITHIN_S = 1.0
+# Ends a wait for something that never comes; how soon it must come is shown on virtual time.
+WITHIN_S = 60.0
 
 
 def call(node: NodeProcess, service: str, path: str, body: dict[str, Any], token: str | None) -> Answer:
@@ -127,7 +128,7 @@ def test_every_bad_token_is_refused_by_mailbox_and_passport_alike(node: NodeProc
 
 
 @pytest.mark.parametrize("how", ["tid", "subject_ref", "kid", "epoch"])
-def test_a_revoked_token_is_refused_by_the_mailbox_within_a_second(node: NodeProcess, how: str) -> None:
+def test_a_revoked_token_is_refused_by_the_mailbox(node: NodeProcess, how: str) -> None:
     minted = issue(node, subject_ref=f"holder-of-{how}")
     assert send(node, minted["token"]).status == 200
     claims = call(node, "passport", "/v1/passport/verify", {"token": minted["token"]}, None).json()["claims"]
@@ -140,7 +141,7 @@ def test_a_revoked_token_is_refused_by_the_mailbox_within_a_second(node: NodePro
     revoked = call(node, "passport", "/v1/passport/revoke", {how: wanted, "reason": "test"}, node.ready["token"])
     assert revoked.status == 200, revoked.body
 
-    limit = time.monotonic() + REVOKED_WITHIN_S
+    limit = time.monotonic() + WITHIN_S
     while (answer := send(node, minted["token"])).status == 200:
         assert time.monotonic() < limit, "a revoked token is still honoured"
     assert (answer.status, answer.json()["reason"]) == (401, "revoked")
@@ -153,7 +154,7 @@ def test_a_revoked_token_is_refused_by_the_mailbox_within_a_second(node: NodePro
 
 def test_an_expired_token_is_refused(node: NodeProcess) -> None:
     token = issue(node, ttl_s=1)["token"]
-    limit = time.monotonic() + 5
+    limit = time.monotonic() + WITHIN_S
     while (answer := send(node, token)).status == 200:
         assert time.monotonic() < limit
     assert (answer.status, answer.json()["code"]) == (401, "expired")
@@ -169,3 +170,20 @@ def test_messages_and_tokens_survive_kill_9(tmp_path: Path) -> None:
         received = call(again, "mailbox", "/v1/recv", {"topic": "orders/eu", "wait_ms": 2000}, token)
 
         assert [message["msg_id"] for message in received.json()["messages"]] == [sent]
+
+
+@pytest.mark.parametrize("path", ["/v1/send", "/v1/send/batch"])
+def test_a_budget_of_bytes_is_spent_by_payloads_and_then_refuses(node: NodeProcess, path: str) -> None:
+    """Three messages of 5 bytes fit 16; the fourth does not, sent alone or among others."""
+    token = issue(node, caveats=["op=send", "topic=orders/", "budget.bytes=16"])["token"]
+    body = SEND if path == "/v1/send" else {"messages": [SEND]}
+
+    answers = [call(node, "mailbox", path, body, token) for _ in range(4)]
+
+    if path == "/v1/send":
+        refused = answers[3]
+        assert [answer.status for answer in answers] == [200, 200, 200, 429]
+        assert (refused.json()["code"], refused.json()["scope"]) == ("rate_limited", "capability")
+    else:
+        codes = [answer.json()["results"][0].get("code") for answer in answers]
+        assert codes == [None, None, None, "rate_limited"]

@@ -7,12 +7,14 @@ import base64
 import random
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.services.mailbox.process import Http, Server
 
 TOPICS = ("orders", "bills", "parcels")
+STORED_MIN = 20
 
 
 @dataclass
@@ -27,11 +29,12 @@ class Ledger:
     reappeared: list[str] = field(default_factory=list)
     keys: dict[str, list[int]] = field(default_factory=dict)
 
-    def saw(self, name: str) -> None:
-        """Note a delivery; one after its acked ack breaks a promise."""
-        self.read.append(name)
-        if name in self.settled:
-            self.reappeared.append(name)
+    def saw(self, names: Iterable[str]) -> None:
+        """Note what one answer brought; a delivery after its acked ack breaks a promise."""
+        for name in names:
+            self.read.append(name)
+            if name in self.settled:
+                self.reappeared.append(name)
 
     def lost(self) -> set[str]:
         """Name the stored messages that nobody ever got."""
@@ -58,38 +61,58 @@ async def produce(ledger: Ledger, port: int, tag: str) -> None:
         http.close()
 
 
-async def consume(ledger: Ledger, port: int, *, until_empty: bool = False) -> None:
+async def consume(ledger: Ledger, port: int) -> None:
+    """Take and settle four of five until the mailbox is gone."""
     http = Http(port)
-    left = list(TOPICS)
     try:
-        while left:
-            topic = left[-1] if until_empty else random.choice(TOPICS)
-            recv = {"topic": topic, "max_messages": 20, "visibility_ms": 1000, "wait_ms": 6000 if until_empty else 50}
-            status, body = await http.post("/v1/recv", recv)
-            if status != 200:
+        while True:
+            if not await take(ledger, http, random.choice(TOPICS), forgotten=0.2):
                 await asyncio.sleep(0.01)
-                continue
-            if until_empty and not body["messages"]:
-                left.pop()
-            for message in body["messages"]:
-                name = base64.b64decode(message["payload_b64"]).decode()
-                ledger.saw(name)
-                if not until_empty and random.random() < 0.2:
-                    continue
-                ledger.settling.add(name)
-                status, _ = await http.post("/v1/ack", {"msg_id": message["msg_id"], "receipt": message["receipt"]})
-                if status == 200:
-                    ledger.settled.add(name)
     except OSError:
         return
     finally:
         http.close()
 
 
+async def take(ledger: Ledger, http: Http, topic: str, *, forgotten: float = 0.0) -> bool:
+    """Receive once and settle what came but for the forgotten part; tells whether anything came."""
+    recv = {"topic": topic, "max_messages": 20, "visibility_ms": 1000, "wait_ms": 50}
+    _, body = await http.post("/v1/recv", recv)
+    messages = {base64.b64decode(message["payload_b64"]).decode(): message for message in body.get("messages", ())}
+    # All at once, before the first ack: leases may lapse while we settle, and others then settle what we hold.
+    ledger.saw(messages)
+    for name, message in messages.items():
+        if random.random() < forgotten:
+            continue
+        ledger.settling.add(name)
+        status, _ = await http.post("/v1/ack", {"msg_id": message["msg_id"], "receipt": message["receipt"]})
+        if status == 200:
+            ledger.settled.add(name)
+    return bool(messages)
+
+
+async def take_the_rest(ledger: Ledger, port: int) -> None:
+    """Take and settle until the mailbox says that nothing is left; leases of before the kill lapse on the way."""
+    http = Http(port)
+    while left := await alive(http):
+        for topic in left:
+            await take(ledger, http, topic)
+    http.close()
+
+
+async def alive(http: Http) -> list[str]:
+    """Name the topics that hold something to deliver, now or later."""
+    _, body = await http.request("GET", "/v1/topics")
+    return [each["topic"] for each in body["topics"] if each["ready"] + each["inflight"] + each["delayed"]]
+
+
 async def cycle(ledger: Ledger, server: Server, tag: str, seconds: float) -> None:
-    """Load the mailbox, and kill it in the middle."""
+    """Load the mailbox, and kill it in the middle: some time after it has stored enough to make it worth it."""
+    enough = len(ledger.stored) + STORED_MIN
     work = [asyncio.create_task(produce(ledger, server.port, f"{tag}-{n}")) for n in range(4)]
     work += [asyncio.create_task(consume(ledger, server.port)) for _ in range(3)]
+    while len(ledger.stored) < enough:  # noqa: ASYNC110 - answers of another process
+        await asyncio.sleep(0.01)
     await asyncio.sleep(seconds)
     await asyncio.to_thread(server.kill)
     await asyncio.wait(work)
@@ -98,12 +121,15 @@ async def cycle(ledger: Ledger, server: Server, tag: str, seconds: float) -> Non
 async def run(cycles: int, seconds: float, directory: Path) -> Ledger:
     """Kill and restart so many times, then read what is left."""
     ledger, server = Ledger(), Server(directory)
-    for number in range(cycles):
+    try:
+        for number in range(cycles):
+            await asyncio.to_thread(server.start)
+            await cycle(ledger, server, f"c{number}", seconds * (0.5 + random.random()))
         await asyncio.to_thread(server.start)
-        await cycle(ledger, server, f"c{number}", seconds * (0.5 + random.random()))
-    await asyncio.to_thread(server.start)
-    await consume(ledger, server.port, until_empty=True)
-    await asyncio.to_thread(server.stop)
+        await take_the_rest(ledger, server.port)
+        await asyncio.to_thread(server.stop)
+    finally:
+        server.kill()
     return ledger
 
 

@@ -1,4 +1,4 @@
-"""A mailbox in a process of its own, and a small HTTP client for it: `process.py PORT DATA_DIR`."""
+"""A mailbox in a process of its own, and a small HTTP client for it: `process.py DATA_DIR` prints its port when ready."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,23 +22,24 @@ class Server:
         self.port = 0
 
     def start(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        command = [sys.executable, __file__, str(self.port), str(self._directory)]
+        command = [sys.executable, __file__, str(self._directory)]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
-        if self._process.stdout.readline().strip() != b"ready":
+        self.port = int(self._process.stdout.readline() or 0)
+        if not self.port:
             raise RuntimeError("the mailbox did not start")
 
     def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
+        """End it at once; does nothing to one that has ended."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait(60)
         self._process.stdout.close()
 
     def stop(self) -> int:
         self._process.terminate()
-        code = self._process.wait(10)
+        code = self._process.wait(60)
         self._process.stdout.close()
         return code
 
@@ -89,15 +89,15 @@ async def main() -> None:
     from penstock.services.mailbox.service import SERVICE, MailboxService
 
     listener = ListenerSettings(
-        host="127.0.0.1", port=int(sys.argv[1]), uds_path=None, uds_allow_uids=(), max_conns=256, max_conns_per_ip=256,
+        host="127.0.0.1", port=0, uds_path=None, uds_allow_uids=(), max_conns=256, max_conns_per_ip=256,
         read_timeout_s=5.0, write_timeout_s=5.0, idle_timeout_s=60.0, request_deadline_s=30.0, body_bytes_max=1 << 20,
         decompress_ratio_cap=10, tls_cert_path=None, tls_key_path=None, allowed_hosts=(),
     )  # fmt: skip
-    options = MailboxOptions(listener=listener, data_dir=Path(sys.argv[2]), wal_bytes=2 << 20)
+    options = MailboxOptions(listener=listener, data_dir=Path(sys.argv[1]), wal_bytes=2 << 20)
     service = MailboxService(Inventory(SERVICE), options)
     supervisor = Supervisor(service.room.inventory, service.children(), service.supervision())
     await supervisor.start()
-    sys.stdout.write("ready\n")
+    sys.stdout.write(f"{service.listener.port}\n")
     sys.stdout.flush()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

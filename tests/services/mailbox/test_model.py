@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.contracts.mailbox import Ack, Extend, GetDlq, Nack, Recv, Send
+from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import Conflict, NotFound
 from penstock.services.mailbox.shard import Shard
 from penstock.testing.loop import VirtualLoop
-from tests.services.mailbox.worlds import mailbox_options, make_engine, running
+from tests.services.mailbox.worlds import WALL, mailbox_options, make_engine, running
 
 ATTEMPTS = 3
 STEPS = st.lists(
@@ -80,12 +81,13 @@ class Oracle:
 
 
 async def play(kind: str, steps: list[tuple[str, object]], directory: Path) -> None:
-    oracle, loop = Oracle(), asyncio.get_running_loop()
+    # One clock for all of it: wall time goes on while nothing runs, and leases lapse by it.
+    oracle, loop, clock = Oracle(), asyncio.get_running_loop(), LoopClock(WALL)
     engine, options = make_engine(kind, directory), mailbox_options({"max_attempts": ATTEMPTS})
     sends: list[tuple[Send, str]] = []
     place = 0
     while place <= len(steps):
-        async with running(engine, options) as mailbox:
+        async with running(engine, options, clock) as mailbox:
             while place < len(steps):
                 verb, value = steps[place]
                 place += 1
@@ -173,6 +175,13 @@ def run_model(kind: str, steps: list[tuple[str, object]]) -> bool:
 @given(steps=STEPS)
 def test_mailbox_agrees_with_the_oracle(kind: str, steps: list[tuple[str, object]]) -> None:
     assert run_model(kind, steps)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_lease_that_ends_after_a_restart_ends_when_it_was_due(kind: str) -> None:
+    ticks = [("tick", 0.3), ("tick", 0.3)]
+
+    assert run_model(kind, [("send", None), ("recv", 1), *ticks, ("restart", 1), ("tick", 0.3), ("stale", 0)])
 
 
 def test_oracle_catches_a_shard_that_forgets_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def check(log: list[Entry], at: int, files: dict[str, bytes]) -> None:
             (Path(path) / Path(name).name).write_bytes(content)
         engine = SqliteEngine(Path(path), wal_bytes=WAL_BYTES)
         opened = engine.open(1000)
-        found = [row for topic in opened.topics for row in engine.living(topic.id, 0, opened.seq, 10_000)]
+        found = [row for topic in opened.topics for row, _ in engine.living(topic.id, 0, opened.seq, 10_000)]
         rows = engine.rows([row.seq for row in found])
         dead = engine._ask("SELECT payload FROM dead")
         damage, faults = list(engine.damaged), engine.check()

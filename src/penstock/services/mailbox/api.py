@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.contracts import mailbox as m
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.reprocessor import Reprocessor
 
 _SLICE: Final = 1000
+_NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
 
 
 class MailboxApi:
@@ -37,8 +41,8 @@ class MailboxApi:
         self._authority = authority
         self._reprocessor = reprocessor
 
-    async def _allow(self, call: Call, op: str, topic: str | None) -> None:
-        waiting = self._authority.allow(call, op, topic)
+    async def _allow(self, call: Call, op: str, topic: str | None, cost_bytes: int = 0) -> None:
+        waiting = self._authority.allow(call, op, topic, cost_bytes)
         if waiting is not None:
             await waiting
 
@@ -46,7 +50,7 @@ class MailboxApi:
 
     async def send(self, request: m.Send, call: Call = NOBODY) -> m.Sent:
         """Store a message; answers when it is as durable as the engine promises."""
-        await self._allow(call, "send", request.topic)
+        await self._allow(call, "send", request.topic, len(request.payload))
         sent: m.Sent = await kept(self._desk.send(request, _bearings(call)))
         return sent
 
@@ -57,17 +61,22 @@ class MailboxApi:
     async def send_many(self, request: m.SendBatch, call: Call, bearings: Bearings) -> Any:  # noqa: ANN401 - as its form says
         """Store many; one the capability does not cover is refused alone."""
         check_batch(request.messages)
-        refused = await self._refused(call, "send", [send.topic for send in request.messages])
+        costs: Counter[str | None] = Counter()
+        for send in request.messages:
+            costs[send.topic] += len(send.payload)
+        refused = await self._refused(call, "send", [send.topic for send in request.messages], costs)
         return await kept(self._desk.send_batch(request.messages, bearings, refused))
 
-    async def _refused(self, call: Call, op: str, topics: Sequence[str | None]) -> dict[int, PenstockError]:
+    async def _refused(
+        self, call: Call, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
+    ) -> dict[int, PenstockError]:
         """Judge every topic of a batch once; name the places that are refused."""
         if self._authority.open:
             return {}
         verdicts: dict[str | None, PenstockError | None] = {}
         for topic in dict.fromkeys(topics):
             try:
-                await self._allow(call, op, topic)
+                await self._allow(call, op, topic, costs.get(topic, 0))
                 verdicts[topic] = None
             except PenstockError as error:
                 verdicts[topic] = error
@@ -77,7 +86,12 @@ class MailboxApi:
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
         await self._allow(call, "recv", request.topic)
-        received: m.Received = await kept(self._desk.recv(request, _bearings(call)).promise)
+        job = self._desk.recv(request, _bearings(call))
+        try:
+            received: m.Received = await kept(job.promise)
+        except asyncio.CancelledError:
+            self._room.give_back(job.got)
+            raise
         return received
 
     # --- settlements
@@ -225,17 +239,21 @@ class MailboxApi:
         purged, after, up_to = 0, 0, room.books.seq
         while topic is not None and topic.id:
             await room.writer.flushed()
-            rows = await room.ask(room.engine.living, topic.id, after, up_to, _SLICE)
-            if not rows:
-                break
-            purged += await self._purge_slice(rows)
-            after = rows[-1].seq
+            with room.scanning():
+                found = await room.ask(room.engine.living, topic.id, after, up_to, _SLICE)
+                if not found:
+                    break
+                some = await self._purge_slice(found)
+            purged += some
+            if some == len(found):
+                # Otherwise some were just coming back from a lease: they are looked for again when they are there.
+                after = found[-1][0].seq
         return m.Purged(purged)
 
-    async def _purge_slice(self, rows: list[Row]) -> int:
-        groups: dict[int, list[Row]] = {}
-        for row in rows:
-            groups.setdefault(self._room.worker_of(row.slot).index, []).append(row)
+    async def _purge_slice(self, found: list[Loaded]) -> int:
+        groups: dict[int, list[Loaded]] = {}
+        for each in found:
+            groups.setdefault(self._room.worker_of(each[0].slot).index, []).append(each)
         jobs = [PurgeJob(group) for group in groups.values()]
         for index, job in zip(groups, jobs, strict=True):
             self._room.workers[index].work.try_send(job)

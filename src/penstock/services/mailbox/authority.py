@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.capability.relayed import judge_relayed, was_charged
 from penstock.contracts.call import Call, Origin
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import PenstockError, Unauthenticated
+from penstock.net.bearer import bearer, token_in
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
@@ -34,14 +37,14 @@ class Authority:
         """Tell whether nothing is checked."""
         return self._verifier is None
 
-    def allow(self, call: Call, op: str, topic: str | None) -> Awaitable[None] | None:
-        """Return at once when the verifier can tell at once; raise when it says no."""
+    def allow(self, call: Call, op: str, topic: str | None, cost_bytes: int = 0) -> Awaitable[None] | None:
+        """Return at once when the verifier can tell at once; raise when it says no. Payload bytes cost their number."""
         if self._verifier is None:
             return None
         context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
-        return self._judge(self._verifier, call.capability, context)
+        return self._judge(self._verifier, call.capability, context, cost_bytes, relayed=was_charged(call))
 
-    def admit(self, request: Request, op: str, topic: str | None) -> Awaitable[None] | None:
+    def admit(self, request: Request, op: str, topic: str | None, cost_bytes: int = 0) -> Awaitable[None] | None:
         """Do the same for a request of this service's own listener."""
         if self._verifier is None:
             return None
@@ -52,7 +55,7 @@ class Authority:
         token = self._tokens.get(field)
         if token is None:
             token = self._keep_token(field)
-        return self._judge(self._verifier, token, context)
+        return self._judge(self._verifier, token, context, cost_bytes)
 
     def _keep_context(self, request: Request, op: str, topic: str | None) -> RequestContext:
         path, host = "/" + "/".join(request.segments), request.peer.host
@@ -63,18 +66,23 @@ class Authority:
         return context
 
     def _keep_token(self, field: bytes) -> str:
-        token = _token_in(field)
+        token = token_in(field)
         if len(self._tokens) >= _KEPT_MAX:
             self._tokens.clear()
         self._tokens[field] = token
         return token
 
-    def _judge(self, verifier: Verifier, token: str, context: RequestContext) -> Awaitable[None] | None:
+    def _judge(
+        self, verifier: Verifier, token: str, context: RequestContext, cost_bytes: int, *, relayed: bool = False
+    ) -> Awaitable[None] | None:
         if not token:
             self.failures += 1
             raise Unauthenticated(reason="missing")
         try:
-            verdict = verifier.verify(token, context)
+            if relayed:
+                verdict = judge_relayed(partial(verifier.verify, token, charged=True), context)
+            else:
+                verdict = verifier.verify(token, context, cost_bytes=cost_bytes)
         except PenstockError:
             self.failures += 1
             raise
@@ -91,12 +99,7 @@ class Authority:
 def call_of(request: Request) -> Call:
     """Write down who asks, for what goes through the contract."""
     origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host)
-    token = _token_in(request.headers.get(b"authorization", b""))
-    return Call(token, request.corr_id, request.traceparent or "", origin=origin)
-
-
-def _token_in(field: bytes) -> str:
-    return field[7:].decode("ascii", "replace") if field[:7].lower() == b"bearer " else ""
+    return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 
 def _origin(call: Call) -> dict[str, str]:

@@ -51,6 +51,11 @@ class Batch:
         """Tell whether there is anything to write or to wait for."""
         return bool(self.rows or self.states or self.gone or self.after or self.dead or self.dead_gone)
 
+    @property
+    def waiting(self) -> int:
+        """Return about how many wait for this batch."""
+        return len(self.rows) + len(self.after)
+
     def insert(self, row: Row) -> None:
         """Store a message."""
         self.rows.append(row)

@@ -97,7 +97,15 @@ class Books:
         self.topics.clear()
         self.by_id.clear()
         for name, waiters in waiting.items():
-            self.topic(name).waiters = waiters
+            topic = self.topic(name)
+            topic.waiters = waiters
+            for waiter in waiters:
+                waiter.job.topic = topic
+
+    @property
+    def sated(self) -> bool:
+        """Tell whether everything that may be leased at once is."""
+        return self.inflight >= self.bounds.global_inflight
 
     def begin(self, boot: int, receipts: Receipts) -> None:
         """Start a life: generations of this boot are above all earlier ones."""
@@ -127,11 +135,11 @@ class Books:
         return topic
 
     def forget_idle(self, topic: Topic) -> bool:
-        """Drop a topic that holds nothing and that nobody waits for."""
+        """Drop a topic that holds nothing and that nobody waits for; not another one that has its name by now."""
         busy = topic.living or topic.incoming or topic.dead or topic.waiters or topic.pending or topic.inflight
-        if busy or any(lane.more or lane.ready or lane.keys for lane in topic.lanes.values()):
+        if busy or self.topics.get(topic.name) is not topic:
             return False
-        self.topics.pop(topic.name, None)
+        del self.topics[topic.name]
         self.by_id.pop(topic.id, None)
         return True
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.config import Apply, Key, Kind, channel_key, listener_settings, service_drain, service_table
+from penstock.config import Apply, Key, Kind, channel_key, listener_settings, oap_key, service_drain, service_table
 from penstock.kernel.backoff import FullJitter
 from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.shard import Rules
@@ -26,6 +26,7 @@ TABLE = service_table(
     "mailbox",
     port_offset=PORT_OFFSET,
     keys=(
+        oap_key(),
         Key(
             "engine",
             Kind.CHOICE,

@@ -34,7 +34,14 @@ class Deliveries:
         if len(here) == len(rows):
             self._answer(job, here, now)
         else:
+            self._fetch(job, rows)
+
+    def _fetch(self, job: RecvJob, rows: list[Row | None]) -> None:
+        try:
             self._spawn(self._deliver_later(job, rows))
+        except PenstockError as error:
+            job.fail(error)
+            self._room.give_back(job.got)
 
     async def _deliver_later(self, job: RecvJob, rows: list[Row | None]) -> None:
         room = self._room
@@ -42,8 +49,8 @@ class Deliveries:
         try:
             found = await room.ask(room.engine.rows, missing)
         except PenstockError as error:
-            self._undo(job)
             job.fail(error)
+            room.give_back(job.got)
             return
         now = room.now()
         slot = job.got[0][0].slot
@@ -68,16 +75,12 @@ class Deliveries:
 
     def _answer(self, job: RecvJob, rows: list[Row], now: Now) -> None:
         if job.promise.done:
-            self._undo(job)
+            self._room.give_back(job.got)
             return
         shards = len(self._room.shards)
         envelopes = [_envelope(message, row, now, shards) for (message, _), row in zip(job.got, rows, strict=True)]
         job.topic.recvs += len(envelopes)
         job.deliver(m.Received(tuple(envelopes)))
-
-    def _undo(self, job: RecvJob) -> None:
-        for message, gen in job.got:
-            self._room.shard_of(message.slot).undo(message, gen)
 
 
 def _seq(leased: tuple[Message, int]) -> int:

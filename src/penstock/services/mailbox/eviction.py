@@ -26,6 +26,8 @@ def make_room(shards: Sequence[Window], need: int) -> int:
         if not lane.loading:
             _evict_plain(window, lane)
             _evict_keys(window, lane)
+            # In order, so that it is a heap still; and without those that left, who are named anew when they come back.
+            lane.ready = sorted({seq for seq in lane.ready if seq in window.messages})
     return before - books.resident
 
 
@@ -45,9 +47,8 @@ def _evict_plain(window: Window, lane: Lane) -> None:
     if not plain:
         return
     _drop(window, plain)
-    dropped = {message.seq for message in plain}
-    lane.ready = [seq for seq in lane.ready if seq not in dropped]
-    lane.tail = min(dropped) - 1
+    # Never forward: one that came back from a lease of an earlier life may lie beyond what was read of the disk.
+    lane.tail = min(lane.tail, *(message.seq - 1 for message in plain))
     lane.more = True
 
 
@@ -67,7 +68,9 @@ def _evict_keys(window: Window, lane: Lane) -> None:
 def _idle(line: KeyLine) -> bool:
     """Tell whether nothing of a key is out or under way, and its head lies on the disk just as it does here."""
     head = line.head
-    return head is not None and not line.loading and (_as_stored(head) or (head.state == DELAYED and head.until > 0))
+    if head is None or line.loading or any(follower.state != READY for follower in line.followers):
+        return False
+    return _as_stored(head) or (head.state == DELAYED and head.until > 0)
 
 
 def _as_stored(message: Message) -> bool:

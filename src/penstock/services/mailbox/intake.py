@@ -10,7 +10,7 @@ from penstock.kernel.errors import Busy, Conflict, PenstockError
 from penstock.services.mailbox.books import Now
 from penstock.services.mailbox.claims import claim_name, content_sum
 from penstock.services.mailbox.ids import make_msg_id
-from penstock.services.mailbox.jobs import Draft, Run, SendBatchJob, SendJob
+from penstock.services.mailbox.jobs import Draft, Run, SendBatchJob, SendJob, refuse_all
 from penstock.services.mailbox.rows import KIND_DELAYED, Claim, Row, State
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class Intake:
             return False
         number = claims.find(name)
         if number is not None:
-            claims.pending[name] = []
             self._spawn(self._look_up(draft, number))
+            claims.pending[name] = []
             return False
         if claims.full(now):
             raise Busy("Too many idem_keys are remembered.", limit="dedup")
@@ -207,15 +207,10 @@ class Intake:
         claim = Claim(number, draft.name, content, row.name, row.slot, row.ts)
         batch.claims.append(claim)
         batch.stored.append((self._claimed, claim))
-        batch.failed.append(partial(_refuse_all, waiting))
+        batch.failed.append(partial(refuse_all, waiting))
 
     def _claimed(self, claim: Claim) -> None:
         claims = self._room.claims
         claims.made(claim)
         for draft in claims.pending.pop(claim.name, ()):
             self._repeat(draft, claim)
-
-
-def _refuse_all(drafts: list[Incoming], error: PenstockError) -> None:
-    for draft in drafts:
-        draft.refuse(error)

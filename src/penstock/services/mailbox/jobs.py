@@ -21,6 +21,7 @@ from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.rows import Dead, Row
 from penstock.services.mailbox.shard import Want
 from penstock.services.mailbox.topics import Message, Topic
+from penstock.services.mailbox.window import Loaded
 
 V = TypeVar("V")
 
@@ -184,6 +185,12 @@ class Draft:
         self.bulk.resolve(forget_where(error))
 
 
+def refuse_all(drafts: list[Any], error: PenstockError) -> None:
+    """Refuse drafts that wait for the outcome of another; each is refused once, whoever asks for it."""
+    while drafts:
+        drafts.pop().refuse(error)
+
+
 class Run:
     """Messages of a batch that follow each other, of one topic and with nothing special: stored and answered together."""
 
@@ -336,12 +343,12 @@ class SettleBatchJob(Asked[list[Settle]]):
         self.promise.ended(len(items))
 
 
-class PurgeJob(Asked[list[Row]]):
+class PurgeJob(Asked[list[Loaded]]):
     """Messages of one slice of a purge that belong to one worker."""
 
     __slots__ = ()
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Loaded]) -> None:
         """Remove these."""
         super().__init__(rows, Promise(), Bearings())
 

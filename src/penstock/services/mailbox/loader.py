@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from penstock.kernel.errors import PenstockError
+from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.eviction import make_room
-from penstock.services.mailbox.window import FOLLOWERS_MAX, REFILL, Load
+from penstock.services.mailbox.wants import Load
+from penstock.services.mailbox.window import FOLLOWERS_MAX, REFILL
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.mailroom import Mailroom
     from penstock.services.mailbox.shard import Shard
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _WINDOW_BYTES: Final = 8 << 20
+_RETRY_S: Final = 0.05
 
 
 async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
@@ -28,6 +34,13 @@ async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
     except PenstockError as error:
         _give_up(shard, wanted)
         Log(room.inventory.service).warning("mailbox.load_failed", kind=wanted.kind, detail=error.detail)
+        if wanted.topic is not None:
+            room.waiters.refuse(wanted.topic, error)
+        # Those who wait ask again as soon as this is over.
+        await room.writer.paused(_RETRY_S)
+    except BaseException:
+        _give_up(shard, wanted)
+        raise
     finally:
         shard.load_ended(wanted)
         for other in others:
@@ -35,11 +48,20 @@ async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
         room.look_after_all()
 
 
+async def _read(room: Mailroom, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Ask the engine; when the shards were made anew meanwhile, what it says is of no use to the old ones."""
+    shards = room.shards
+    found = await room.ask(call, *args, **kwargs)
+    if room.shards is not shards:
+        raise NotReady("The shards were made anew.", phase="reopening")
+    return found
+
+
 async def _window(room: Mailroom, shard: Shard, wanted: Load) -> None:
     lane = wanted.lane
     assert lane is not None
     limit = _limit(room)
-    rows = await room.ask(room.engine.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
+    rows = await _read(room, room.engine.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
     whole = sum(len(row.payload) for row, _ in rows) < _WINDOW_BYTES // 2
     make_room(room.shards, len(rows))
     shard.window_loaded(lane, rows, exhausted=len(rows) < limit and whole, now=room.now())
@@ -52,7 +74,7 @@ async def _key(room: Mailroom, shard: Shard, wanted: Load) -> None:
     assert lane is not None
     line = lane.keys[wanted.key]
     after = line.followers[-1].seq if line.followers else line.released
-    rows = await room.ask(room.engine.next_of_key, lane.topic.id, wanted.key, after, FOLLOWERS_MAX)
+    rows = await _read(room, room.engine.next_of_key, lane.topic.id, wanted.key, after, FOLLOWERS_MAX)
     make_room(room.shards, len(rows))
     shard.key_loaded(lane, wanted.key, rows, room.now())
 
@@ -61,7 +83,7 @@ async def _keys(room: Mailroom, _shard: Shard, wanted: Load) -> None:
     topic = wanted.topic
     assert topic is not None
     limit = _limit(room)
-    heads = await room.ask(room.engine.key_heads, topic.id, topic.keys_cursor, limit)
+    heads = await _read(room, room.engine.key_heads, topic.id, topic.keys_cursor, limit)
     make_room(room.shards, len(heads))
     now = room.now()
     for row, state in heads:
@@ -75,7 +97,7 @@ async def _keys(room: Mailroom, _shard: Shard, wanted: Load) -> None:
 
 
 async def _due(room: Mailroom, shard: Shard, _wanted: Load) -> None:
-    rows, later = await room.ask(room.engine.due, room.now().wall, REFILL)
+    rows, later = await _read(room, room.engine.due, room.now().wall, REFILL)
     make_room(room.shards, len(rows))
     now = room.now()
     shard.disk_due = min(shard.disk_due, math.inf if later is None else now.mono + max(0, later - now.wall))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from penstock.contracts import mailbox as m
-from penstock.kernel.errors import NotReady
+from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.audit import append_lines
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.books import Books, Now
 from penstock.services.mailbox.claims import Claims
+from penstock.services.mailbox.departures import Departures
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, Opened
 from penstock.services.mailbox.ids import Receipts
-from penstock.services.mailbox.jobs import RecvJob
+from penstock.services.mailbox.jobs import RecvJob, refuse_all
 from penstock.services.mailbox.retention import Rates
 from penstock.services.mailbox.rows import Row
 from penstock.services.mailbox.shard import Shard
@@ -71,14 +73,16 @@ class Mailroom:
         self.writer = Writer(inventory, self.books, engine, self.writing, lease_flush_s=options.lease_flush_s)
         self.writer.on_open = self._opened
         self.writer.on_damage = self._damaged
-        self.writer.on_applied = self._applied
+        self.writer.on_applied = self.look_after_all
         self.writer.on_rows_refused = self._rows_refused
-        self.waiters = Waiters(options.bounds.waiters, self._idle)
+        self.writer.on_stopped = self._stopped
+        self.waiters = Waiters(options.bounds.waiters, self.idle)
         self.events: Broadcast[MailboxEvent] = inventory.broadcast(
             "events", MailboxEvent, producers="shard_worker", consumers="anyone"
         )
         self.shards = self._cut(options.ready_shards)
         self.rates = Rates()
+        self.departures = Departures()
         # Told of a deadline that may be nearer than the one the scanner sleeps until.
         self.on_deadline: Callable[[float], None] | None = None
         self._declare(inventory)
@@ -182,11 +186,24 @@ class Mailroom:
             self.integrity["row"].value += len(damaged)
             damaged.clear()
 
+    @contextmanager
+    def scanning(self) -> Iterator[list[Shard]]:
+        """Let every shard remember what leaves while somebody reads for it and acts on what he read."""
+        shards = self.shards
+        for shard in shards:
+            shard.begin_scan()
+        try:
+            yield shards
+        finally:
+            for shard in shards:
+                shard.scan_ended()
+
     # --- the engine came, committed, went
 
     def _opened(self, opened: Opened) -> None:
         """Rebuild everything in RAM from what the engine holds."""
         books, now = self.books, self.now()
+        owned = [message for shard in self.shards for message in shard.messages.values() if message.owner is not None]
         books.clear()
         books.begin(opened.boot, Receipts(opened.key))
         books.seq = opened.seq
@@ -202,6 +219,9 @@ class Mailroom:
             books.dead += stored.dead
             books.dead_bytes += stored.dead_bytes
         self._restore_states(opened, now)
+        self._restore_owners(owned)
+        for drafts in self.claims.pending.values():
+            refuse_all(drafts, NotReady("The engine was opened again.", phase="reopening"))
         self.claims.clear(opened.claims_next)
         self.claims.restore(opened.claims)
         if opened.damage:
@@ -210,6 +230,17 @@ class Mailroom:
         for topic in [topic for topic in books.topics.values() if topic.keys_more][:_WARM_TOPICS]:
             self.shards[0].want_keys(topic)
         self.look_after_all()
+        for topic in [topic for topic in books.topics.values() if topic.waiters]:
+            self.rouse(topic)
+
+    def _restore_owners(self, owned: list[Message]) -> None:
+        """Let streams keep the leases that survived, and give them back the credit of those that did not."""
+        for old in owned:
+            message = self.shard_of(old.slot).messages.get(old.seq)
+            if message is not None and message.gen == old.gen:
+                message.owner = old.owner
+            else:
+                old.owner.settled()
 
     def _restore_states(self, opened: Opened, now: Now) -> None:
         for row, state in opened.states:
@@ -221,7 +252,9 @@ class Mailroom:
     def rebind(self, shards: int) -> None:
         """Cut the same slots into another number of shards. Nothing may be queued or uncommitted."""
         states = [message for shard in self.shards for message in shard.messages.values()]
+        disk_due = min(shard.disk_due for shard in self.shards)
         self.shards = self._cut(shards)
+        self.shards[0].disk_due = disk_due
         for topic in self.books.topics.values():
             topic.lanes.clear()
             topic.inflight = 0
@@ -232,21 +265,28 @@ class Mailroom:
         for message in states:
             self.shard_of(message.slot).take_over(message)
 
-    def _applied(self) -> None:
-        """Look after what a commit made possible."""
-        self.look_after_all()
-        books = self.books
-        if books.starved and books.inflight < books.bounds.global_inflight:
-            books.starved = False
-            for topic in [topic for topic in books.topics.values() if topic.waiters]:
-                self.wake(topic)
-
     def look_after_all(self) -> None:
         """Let every worker do what the last steps made possible."""
         for shard in self.shards:
             if shard.woken or shard.wanted:
                 self.workers[shard.index % len(self.workers)].look_after()
         self.writer.see_to_it()
+        books = self.books
+        if books.starved and not books.sated:
+            books.starved = False
+            for topic in [topic for topic in books.topics.values() if topic.waiters]:
+                self.wake(topic)
+
+    def stirs(self, topic: Topic) -> bool:
+        """Tell whether a shard has yet to look what it has for those who wait for a topic."""
+        return any(topic in self.shards[index].woken for index in topic.lanes)
+
+    def give_back(self, leased: list[tuple[Message, int]]) -> None:
+        """Undo leases that their receiver will never see; those that ended otherwise stay so."""
+        for message, gen in leased:
+            self.shard_of(message.slot).undo(message, gen)
+        if leased:
+            self.look_after_all()
 
     def wake(self, topic: Topic) -> None:
         """Let every shard look whether it has something for those who wait for a topic."""
@@ -254,6 +294,16 @@ class Mailroom:
             shard = self.shards[index]
             shard.woken[topic] = None
             self.workers[index % len(self.workers)].look_after()
+
+    def rouse(self, topic: Topic) -> None:
+        """Look everywhere for those who wait for a topic whose lanes were made anew."""
+        self.shard_of(topic.slot).lane(topic)
+        self.wake(topic)
+
+    def _stopped(self, error: PenstockError) -> None:
+        """Answer who waits for nothing but what was under way: it is not, any more."""
+        for topic in list(self.books.topics.values()):
+            self.waiters.refuse(topic, error)
 
     def _rows_refused(self, batch: Batch) -> None:
         for row in batch.rows:
@@ -266,8 +316,7 @@ class Mailroom:
         batch.redriven = {}
         batch.states = {seq: state for seq, state in batch.states.items() if seq not in refused}
         for claim in batch.claims:
-            for draft in self.claims.pending.pop(claim.name, ()):
-                draft.refuse(DiskFull())
+            refuse_all(self.claims.pending.pop(claim.name, []), DiskFull())
 
     @property
     def quiet(self) -> bool:
@@ -298,7 +347,8 @@ class Mailroom:
         self._dead_total[kind].value += 1
         self.events.publish(MailboxEvent("mailbox.dlq.moved", message.lane.topic.name, kind))
 
-    def _idle(self, topic: Topic) -> None:
+    def idle(self, topic: Topic) -> None:
+        """Forget a topic that was only asked for; one that had messages is forgotten in its time."""
         if not topic.id:
             self.books.forget_idle(topic)
 

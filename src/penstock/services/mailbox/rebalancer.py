@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.mailroom import Mailroom
 
 _DRAIN_STEP_S = 0.002
+# How often to look whether the engine is open again.
+_REOPEN_STEP_S = 0.05
 
 
 class Rebalancer:
@@ -31,10 +33,13 @@ class Rebalancer:
         undo = (self._wanted.on_change(changed.set), child.shutdown.on_drain(changed.set))
         try:
             while not child.shutdown.draining:
-                if self._wanted.value != len(self._room.shards) and self._room.writer.ready:
+                if self._wanted.value == len(self._room.shards):
+                    await changed.wait()
+                    changed.clear()
+                elif self._room.writer.ready:
                     await self._rebind(child, self._wanted.value)
-                await changed.wait()
-                changed.clear()
+                else:
+                    await child.shutdown.sleep(_REOPEN_STEP_S)
         finally:
             for forget in undo:
                 forget()
@@ -46,7 +51,7 @@ class Rebalancer:
         try:
             while not room.quiet:
                 await room.writer.flushed()
-                if await child.shutdown.sleep(_DRAIN_STEP_S):
+                if await child.shutdown.sleep(_DRAIN_STEP_S) or not room.writer.ready:
                     return
             room.rebind(shards)
         finally:
@@ -56,4 +61,4 @@ class Rebalancer:
         self._log.info("shards.rebound", shards=shards, elapsed_ms=elapsed_ms)
         for topic in list(room.books.topics.values()):
             if topic.waiters:
-                room.wake(topic)
+                room.rouse(topic)

@@ -76,10 +76,19 @@ class Reprocessor:
         room, left, page = self._room, redrive.page.limit, redrive.page
         attempt = 0
         while left and not child.shutdown.draining:
+            mark = room.departures.mark()
             found = await room.ask(room.engine.dead, replace(page, limit=min(left, SLICE)))
             if not found:
                 return
-            moved, refused = await self._send_back(found, redrive)
+            taken = room.departures.take([row.seq for row, _ in found], mark)
+            if not taken:
+                # Others are being removed just now: look again what is left.
+                await child.shutdown.sleep(_REFUSED.delay(1, room.rng))
+                continue
+            try:
+                moved, refused = await self._send_back([each for each in found if each[0].seq in taken], redrive)
+            finally:
+                room.departures.ended(taken)
             self._moved.value += moved
             left -= moved
             attempt = attempt + 1 if refused else 0
@@ -115,9 +124,9 @@ class Reprocessor:
 
     def _draft(self, row: Row, dead: Dead, redrive: Redrive) -> Draft | None:
         topic = self._room.books.by_id.get(row.topic)
-        if topic is None or row.damaged:
+        name = redrive.to or (None if topic is None else topic.name)
+        if name is None or row.damaged:
             return None  # its bytes are damaged: it stays where it can be looked at
-        name = redrive.to or topic.name
         send = m.Send(name, row.payload, attrs=row.attrs, key=row.key, idem_key=row.idem_key)
         draft = Draft(send, slot_of(name, row.key), row.payload_hash, Bearings(row.corr_id))
         draft.redrive = (row, dead)

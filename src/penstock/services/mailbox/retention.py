@@ -109,18 +109,16 @@ class Retention:
     async def _expire(self) -> None:
         """End messages whose time to live is over, and those that waited for longer than anything may."""
         room, wait_s = self._room, self._room.options.ready_retention_s
-        for shard in room.shards:
-            shard.begin_scan()
-        try:
+        with room.scanning() as shards:
             found = await room.ask(room.engine.expired, room.now().wall, _SLICE)
             if wait_s:
                 found += await room.ask(room.engine.waiting_since, room.now().wall - round(wait_s * 1000), _SLICE)
+            if found:
+                # The disk may show what its shard has not heard of yet: a commit that is done and not applied.
+                await room.writer.flushed()
             now = room.now()
-            for row, state in found:
+            for row, state in found if room.shards is shards else ():
                 room.shard_of(row.slot).expire(row, state, now, room.writer.batch)
-        finally:
-            for shard in room.shards:
-                shard.scan_ended()
         room.look_after_all()
 
     async def _bound_dead(self) -> None:
@@ -131,11 +129,16 @@ class Retention:
         over = self._over()
         crowded = over != (0, 0)
         before = 1 << 62 if crowded else room.now().wall - round(options.dlq_retention_s * 1000)
+        mark = room.departures.mark()
         found = await room.ask(room.engine.dead_old, before, _SLICE)
         if crowded:
             found = _enough(found, *over)
-        if found:
-            await self._drop(found, "share" if crowded else "age")
+        taken = room.departures.take([row.seq for row in found], mark)
+        try:
+            if taken:
+                await self._drop([row for row in found if row.seq in taken], "share" if crowded else "age")
+        finally:
+            room.departures.ended(taken)
 
     def _over(self) -> tuple[int, int]:
         """Say by how many messages and bytes the dead letters are above their share."""

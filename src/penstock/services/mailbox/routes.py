@@ -81,7 +81,7 @@ class MailboxRoutes:
     # --- send and recv
 
     def _send(self, request: Request, send: m.Send) -> Any:  # noqa: ANN401 - typed by its caller
-        waiting = self._authority.admit(request, "send", send.topic)
+        waiting = self._authority.admit(request, "send", send.topic, len(send.payload))
         if waiting is not None:
             return _after(waiting, lambda: self._desk.send(send, _bearings(request)))
         return _now_or_later(self._desk.send(send, _bearings(request)))

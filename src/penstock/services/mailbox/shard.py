@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.contracts.mailbox_rules import SETTLED_OR_UNKNOWN, STALE_RECEIPT
 from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
@@ -63,7 +63,8 @@ class Want(NamedTuple):
     max_messages: int
     visibility_ms: int
     max_bytes: int | None
-    owner: object = None
+    # The stream whose credit the leases use, if any.
+    owner: Any = None
 
 
 class Trace(NamedTuple):
@@ -112,10 +113,11 @@ class Shard(Window):
             if got and want.max_bytes is not None and size > want.max_bytes:
                 break
             heappop(ready)
+            message.state = LEASED  # at once: the heap may name it twice, if it left RAM and came back
             got.append(message)
         if got:
             self._lease(got, want, now)
-        if lane.more and len(ready) < self.refill_below:
+        if lane.more and room > 0 and len(ready) < self.refill_below:
             self.want_window(lane)
         return got
 
@@ -131,7 +133,6 @@ class Shard(Window):
             message.gen = gen
             message.receipt = make(message.slot, seq, gen)
             message.until, message.span = until, want.visibility_ms
-            message.state = LEASED
             message.owner = want.owner
             heappush(leases, (until, seq, gen))
             riders.pop(seq, None)
@@ -139,6 +140,8 @@ class Shard(Window):
         books.gen = gen
         books.inflight += len(got)
         got[0].lane.topic.inflight += len(got)
+        if want.owner is not None:
+            want.owner.leased(len(got))
 
     def _watch_order(self, seq: int) -> None:
         """Note how many un-keyed messages overtook this one on their first delivery."""
@@ -150,18 +153,25 @@ class Shard(Window):
 
     def undo(self, message: Message, gen: int) -> None:
         """Take a lease back whose answer never left: the message returns to its place, the attempt is not counted."""
-        if message.state != LEASED or message.gen != gen:
+        if not self._still(message, gen):
             return
         self._unlease(message)
         message.attempts -= 1
         message.receipt = ""
-        # `until` stays: if the lease is stored already, the row on the disk is not plain and must not be evicted.
+        if not message.bare:
+            # The disk may have this lease, or the delay before it, and shall hear that both are over.
+            self.books.riders[message.seq] = message
+        # `until` stays: until that is written, the row on the disk is not plain and must not be evicted.
         self._make_ready(message)
 
     def spoiled(self, message: Message, gen: int, now: Now, batch: Batch) -> None:
         """End a lease whose stored bytes do not match their hash; they were not delivered."""
-        if message.state == LEASED and message.gen == gen:
+        if self._still(message, gen):
             self._end_attempt(message, "integrity", 0.0, now, batch)
+
+    def _still(self, message: Message, gen: int) -> bool:
+        """Tell whether a lease is still that lease; one of before the engine was opened again is of no account."""
+        return message.state == LEASED and message.gen == gen and self.messages.get(message.seq) is message
 
     def _unlease(self, message: Message) -> None:
         self.books.inflight -= 1
@@ -347,20 +357,17 @@ class Shard(Window):
 
     # --- purge
 
-    def purge(self, rows: list[Row], now: Now, batch: Batch) -> int:
-        """Remove messages in any state but dead; the receipts of leased ones then find nothing."""
-        purged = 0
-        for row in rows:
-            if row.seq in self.gone:
-                continue
-            message = self.messages.get(row.seq)
-            if message is None:
-                message = self.adopt(row, None, now)
-            if message.state == SETTLING:
-                continue
-            purged += 1
-            self._purge(message, now, batch)
-        return purged
+    def purge(self, row: Row, state: State | None, now: Now, batch: Batch) -> bool:
+        """Remove a message in any state but dead; the receipt of a leased one then finds nothing."""
+        message = self.messages.get(row.seq)
+        if message is None and row.seq not in self.gone:
+            # Every lease is in RAM: if the disk still has one, it is over.
+            waits = state is not None and state.kind == KIND_DELAYED
+            message = self.adopt(row, state if waits else None, now)
+        if message is None or message.state == SETTLING:
+            return False
+        self._purge(message, now, batch)
+        return True
 
     def _purge(self, message: Message, now: Now, batch: Batch) -> None:
         if message.state == LEASED:

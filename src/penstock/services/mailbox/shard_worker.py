@@ -28,7 +28,7 @@ from penstock.services.mailbox.jobs import (
 from penstock.services.mailbox.loader import load
 from penstock.services.mailbox.mailroom import empty
 from penstock.services.mailbox.shard import NackCause, Shard, Want
-from penstock.services.mailbox.topics import Message, Topic
+from penstock.services.mailbox.topics import Lane, Message, Topic
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.mailroom import Mailroom
@@ -112,6 +112,7 @@ class ShardWorker:
         seconds = now.mono / 1000
         for job in jobs:
             if not job.take():
+                self._abandon(job)
                 continue
             try:
                 if job.deadline is not None and job.deadline.at <= seconds:
@@ -120,9 +121,16 @@ class ShardWorker:
                 self._do[type(job)](job, now)
             except PenstockError as error:
                 job.fail(error)
+                self._abandon(job)
             except Exception as error:  # noqa: BLE001  # lint: allow PK015 the boundary of one job
                 self._failed(job, error)
+                self._abandon(job)
         self.look_after()
+
+    def _abandon(self, job: Work) -> None:
+        """Give back what a receiver had got on its way, when it will not see it."""
+        if isinstance(job, RecvJob) and job.got:
+            self._room.give_back(job.got)
 
     def _failed(self, job: Work, error: Exception) -> None:
         job.fail(Internal())
@@ -142,10 +150,18 @@ class ShardWorker:
                 for topic in woken:
                     self._serve(topic, shard)
             if shard.wanted:
-                wanted, shard.wanted = shard.wanted, []
-                for each in wanted:
-                    self.spawn(load(room, shard, each))
+                self._read(shard)
         room.writer.see_to_it()
+
+    def _read(self, shard: Shard) -> None:
+        """Begin the reads a shard wants; those for which there is no place begin when others end."""
+        wanted, shard.wanted = shard.wanted, []
+        for place, each in enumerate(wanted):
+            try:
+                self.spawn(load(self._room, shard, each))
+            except Busy:
+                shard.wanted = wanted[place:]
+                return
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that has to wait for the engine."""
@@ -195,12 +211,25 @@ class ShardWorker:
         room = self._room
         if job.got:
             self._deliveries.deliver(job, now)
-        elif room.books.inflight >= room.books.bounds.global_inflight:
+        elif room.books.sated and job.value.owner is None:
             empty(job, full=True)
-        elif (job.wait_ms and not room.draining) or job.topic.pending:
-            room.waiters.park(job)
         else:
+            self._park(job)
+
+    def _park(self, job: RecvJob) -> None:
+        """Let a receiver wait; but a shard that it asked on its way may have got something since."""
+        room, topic = self._room, job.topic
+        patient = bool(job.wait_ms) and not room.draining
+        stirring = [index for index, lane in topic.lanes.items() if lane.ready or lane.stalled or _unread(lane)]
+        if not (patient or stirring or topic.pending):
             empty(job)
+            room.idle(topic)
+            return
+        room.waiters.park(job, patient=patient)
+        for index in stirring:
+            room.shards[index].woken[topic] = None
+        if stirring:
+            room.look_after_all()
 
     def _serve(self, topic: Topic, shard: Shard) -> None:
         """Give what is ready to those who wait, the longest waiting first."""
@@ -217,9 +246,11 @@ class ShardWorker:
             self._hint(got[0].until)
             self._deliveries.deliver(waiter.job, now)
         if topic.waiters:
-            if topic.keys_more and not topic.keys_loading:
+            # While nothing more may be leased, nothing more is read: RAM may have no room for it either.
+            if topic.keys_more and not room.books.sated:
                 shard.want_keys(topic)
-            room.waiters.settle(topic)
+            if room.waiters.impatient and not room.stirs(topic):
+                room.waiters.settle(topic)
 
     # --- settlements
 
@@ -267,13 +298,14 @@ class ShardWorker:
             message = shard.nack(name, value.receipt, NackCause(value.reason, value.delay_ms), now, batch)
             if message is not None:
                 batch.after.append((item.answer, self._nacked(message, now)))
+                if message.until:
+                    # Not before: the scanner would look for the delay while it is on its way to the disk.
+                    batch.after.append((self._hint, message.until))
                 return
         self.spawn(self._trace(item, shard))
 
     def _nacked(self, message: Message, now: Now) -> m.Nacked:
         dead = message.attempts >= self._room.options.rules.max_attempts
-        if message.until and not dead:
-            self._hint(message.until)
         visible_in_ms = 0 if dead or not message.until else round(message.until - now.mono)
         return m.Nacked(message.attempts, visible_in_ms, dead)
 
@@ -293,9 +325,14 @@ class ShardWorker:
 
     def _purge(self, job: PurgeJob, now: Now) -> None:
         room = self._room
-        purged = sum(room.shard_of(row.slot).purge([row], now, room.writer.batch) for row in job.value)
+        purged = sum(room.shard_of(row.slot).purge(row, state, now, room.writer.batch) for row, state in job.value)
         room.writer.batch.after.append((job.done, purged))
         room.writer.batch.failed.append(job.fail)
+
+
+def _unread(lane: Lane) -> bool:
+    """Tell whether a lane has more on the disk that nobody reads."""
+    return lane.more and not lane.loading
 
 
 def _rest(want: Want, got: list[tuple[Message, int]]) -> Want:

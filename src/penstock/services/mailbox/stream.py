@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
@@ -10,14 +11,16 @@ import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import Busy, Timeout
+from penstock.kernel.errors import Busy, NotReady, Timeout
 from penstock.services.mailbox.jobs import Bearings, kept
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.desk import Desk
     from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.topics import Message
 
 HEARTBEAT_S: Final = 10.0
+_REFUSED_S: Final = 0.02
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -36,6 +39,10 @@ class Credit:
     def left(self) -> int:
         """Return how many more may be leased."""
         return self.limit - self.used
+
+    def leased(self, count: int) -> None:
+        """Use some up: from the moment of the lease, whether or not the messages are on their way yet."""
+        self.used += count
 
     def settled(self) -> None:
         """Take one back."""
@@ -62,35 +69,49 @@ class RecvStream:
         self._desk = desk
         self._recv = recv
         self._credit = Credit(max_inflight)
+        # What was leased and not yet handed on.
+        self._leased: list[tuple[Message, int]] = []
 
     async def lines(self, bearings: Bearings) -> AsyncIterator[bytes]:
         """Yield envelopes as they become ready, a heartbeat when idle, and a last line when the service drains."""
-        while not self._room.draining:
-            if self._credit.left <= 0:
-                if not await self._credit.wait():
-                    yield self._heartbeat()
-                continue
-            try:
+        try:
+            while not self._room.draining:
+                if self._credit.left <= 0:
+                    if not await self._credit.wait():
+                        yield self._heartbeat()
+                    continue
                 received = await self._next(bearings)
-            except Busy:
-                received = m.Received(())
-            for envelope in received.messages:
-                yield _encode(envelope) + b"\n"
-            if not received.messages:
-                yield self._heartbeat()
+                for envelope in received:
+                    # From here on it is the consumer's; the others are not, if this is the end.
+                    del self._leased[0]
+                    yield _encode(envelope) + b"\n"
+                if not received:
+                    yield self._heartbeat()
+        finally:
+            self._room.give_back(self._leased)
         yield b'{"end":"draining"}\n'
 
-    async def _next(self, bearings: Bearings) -> m.Received:
-        """Wait for messages within the credit; they count against it from the moment they are leased."""
-        wait_ms = round(HEARTBEAT_S * 1000)
-        many = min(self._recv.max_messages, self._credit.left)
-        asked = m.Recv(self._recv.topic, many, self._recv.visibility_ms, wait_ms, self._recv.max_bytes)
+    async def _next(self, bearings: Bearings) -> tuple[m.Envelope, ...]:
+        """Wait for messages within the credit, or for a heartbeat's time."""
+        until = self._room.now().mono + HEARTBEAT_S * 1000
+        while not self._room.draining and (left_ms := until - self._room.now().mono) > 0:
+            try:
+                return await self._ask(bearings, math.ceil(left_ms))
+            except (Busy, NotReady):
+                # Refused for the moment: the shards are busy or being rebound, or the engine is opened again.
+                await self._room.writer.paused(_REFUSED_S)
+        return ()
+
+    async def _ask(self, bearings: Bearings, wait_ms: int) -> tuple[m.Envelope, ...]:
+        recv = self._recv
+        many = min(recv.max_messages, self._credit.left)
+        asked = m.Recv(recv.topic, many, recv.visibility_ms, wait_ms, recv.max_bytes)
         job = self._desk.recv(asked, Bearings(bearings.corr_id), owner=self._credit)
-        received: m.Received = await kept(job.promise)
-        if received.inflight_full:
-            await self._credit.wait()
-        self._credit.used += len(received.messages)
-        return received
+        try:
+            received: m.Received = await kept(job.promise)
+        finally:
+            self._leased = job.got
+        return received.messages
 
     def _heartbeat(self) -> bytes:
         return b'{"heartbeat":%d}\n' % self._room.now().wall

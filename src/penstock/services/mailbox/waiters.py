@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.contracts import mailbox as m
-from penstock.kernel.errors import Busy
+from penstock.kernel.errors import Busy, PenstockError
 from penstock.services.mailbox.jobs import RecvJob
 from penstock.services.mailbox.topics import Topic
 
@@ -14,11 +14,12 @@ from penstock.services.mailbox.topics import Topic
 class Waiter:
     """One parked receiver."""
 
-    __slots__ = ("job", "timer")
+    __slots__ = ("job", "patient", "timer")
 
-    def __init__(self, job: RecvJob) -> None:
-        """Wait for this job."""
+    def __init__(self, job: RecvJob, *, patient: bool) -> None:
+        """Wait for this job; one that is not patient waits only for what is under way."""
         self.job = job
+        self.patient = patient
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -29,16 +30,19 @@ class Waiters:
         """Bound them; `on_idle` hears of topics that nobody waits for any more."""
         self.limit = limit
         self.count = 0
+        # Those of them that wait only for what is under way; nearly always none.
+        self.impatient = 0
         self._on_idle = on_idle
 
-    def park(self, job: RecvJob) -> None:
+    def park(self, job: RecvJob, *, patient: bool) -> None:
         """Wait until a shard has something, or the job's patience ends. Busy when too many wait."""
         if self.count >= self.limit:
             raise Busy("Too many receivers are waiting.", limit="waiters")
-        waiter = Waiter(job)
+        waiter = Waiter(job, patient=patient)
         self.count += 1
+        self.impatient += not patient
         job.topic.waiters.append(waiter)
-        if job.wait_ms:
+        if patient:
             loop = asyncio.get_running_loop()
             waiter.timer = loop.call_later(
                 job.wait_ms / 1000, self._end, waiter
@@ -55,6 +59,8 @@ class Waiters:
         """Take the first one out of the line: it is served now, by whoever calls this, and by nobody else."""
         waiter = topic.waiters.popleft()
         self.count -= 1
+        self.impatient -= not waiter.patient
+        waiter.job.promise.on_over = None
         if waiter.timer is not None:
             waiter.timer.cancel()
 
@@ -66,6 +72,7 @@ class Waiters:
         if waiter in topic.waiters:
             topic.waiters.remove(waiter)
             self.count -= 1
+            self.impatient -= not waiter.patient
             self._on_idle(topic)
 
     def _end(self, waiter: Waiter) -> None:
@@ -76,9 +83,13 @@ class Waiters:
         """Answer those that would not wait, now that nothing of the topic is under way."""
         if topic.pending:
             return
-        for waiter in [waiter for waiter in topic.waiters if not waiter.job.wait_ms]:
+        for waiter in [waiter for waiter in topic.waiters if not waiter.patient]:
             waiter.job.deliver(m.Received(()))
-        self._on_idle(topic)
+
+    def refuse(self, topic: Topic, error: PenstockError) -> None:
+        """Tell those that would not wait that nobody can say whether there is something."""
+        for waiter in [waiter for waiter in topic.waiters if not waiter.patient]:
+            waiter.job.fail(error)
 
     def end_all(self, topics: list[Topic]) -> None:
         """Answer everybody empty: the service drains."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from heapq import heappush
-from typing import Final, Literal
+from typing import Final
 
 from penstock.services.mailbox.books import Books, Now
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, Row, State
 from penstock.services.mailbox.topics import DELAYED, LEASED, READY, KeyLine, Lane, Message, Topic
+from penstock.services.mailbox.wants import Wants
 
 LANE_MAX: Final = 4096
 REFILL: Final = 1024
@@ -19,21 +18,12 @@ DELAYS_MAX: Final = 16_384
 Loaded = tuple[Row, State | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Load:
-    """What shall be read: more of a lane, the next of a key, heads of unknown keys, or delays that are over."""
-
-    kind: Literal["window", "key", "keys", "due"]
-    topic: Topic | None = None
-    lane: Lane | None = None
-    key: str = ""
-
-
-class Window:
+class Window(Wants):
     """The resident messages of a shard, and what it wants to read."""
 
     def __init__(self, index: int, count: int, books: Books) -> None:
         """Start empty, as one of `count` shards."""
+        super().__init__()
         self.index = index
         self._count = count
         self.books = books
@@ -41,19 +31,6 @@ class Window:
         self.messages: dict[int, Message] = {}
         self.leases: list[tuple[float, int, int]] = []
         self.delays: list[tuple[float, int]] = []
-        # The earliest delay that is on the disk only.
-        self.disk_due = math.inf
-        self.wanted: list[Load] = []
-        # Topics in which something became deliverable, or stopped being under way.
-        self.woken: dict[Topic, None] = {}
-        # Messages that left while something was being read: the reader may have seen them still.
-        self.gone: set[int] = set()
-        self._loads = 0
-
-    @property
-    def reading(self) -> bool:
-        """Tell whether something is being read for this shard."""
-        return self._loads > 0
 
     def lane(self, topic: Topic) -> Lane:
         """Return this shard's part of a topic."""
@@ -116,6 +93,8 @@ class Window:
 
     def _store_delayed(self, row: Row, until: float, lane: Lane) -> None:
         lane.topic.delayed += 1
+        if row.seq in self.messages:
+            return  # whoever looked for delays that are over saw it before its commit was applied
         if len(self.delays) >= DELAYS_MAX or self._crowded():
             self.disk_due = min(self.disk_due, until)
             return
@@ -214,69 +193,16 @@ class Window:
             return
         if line.followers:
             line.head = line.followers.popleft()
-            self._make_ready(line.head)
+            if line.head.state == READY:
+                # Otherwise it is on its way out itself, and lets the next one go when it is gone.
+                self._make_ready(line.head)
         elif line.more:
             line.head, line.released = None, message.seq
             self._want_key(lane, key, line)
         else:
             del lane.keys[key]
 
-    # --- loads
-
-    def want_window(self, lane: Lane) -> None:
-        """Ask for more of a lane."""
-        if not lane.loading:
-            lane.loading, lane.missed = True, False
-            self._want(Load("window", lane.topic, lane))
-
-    def want_keys(self, topic: Topic) -> None:
-        """Ask for the heads of keys that have no line yet."""
-        if not topic.keys_loading:
-            topic.keys_loading = True
-            if not topic.keys_cursor:
-                topic.keys_missed = False
-            self._want(Load("keys", topic))
-
-    def want_due(self) -> None:
-        """Ask for delays that are over and lie on the disk."""
-        self.disk_due = math.inf
-        self._want(Load("due"))
-
-    def _want_key(self, lane: Lane, key: str, line: KeyLine) -> None:
-        if not line.loading:
-            line.loading, line.missed = True, False
-            self._want(Load("key", lane.topic, lane, key))
-
-    def retry_keys(self, lane: Lane) -> None:
-        """Ask again for keys whose read failed."""
-        stalled, lane.stalled = lane.stalled, []
-        for key in stalled:
-            line = lane.keys.get(key)
-            if line is not None and line.head is None:
-                self._want_key(lane, key, line)
-
-    def _want(self, load: Load) -> None:
-        self._loads += 1
-        if load.topic is not None:
-            load.topic.pending += 1
-        self.wanted.append(load)
-
-    def load_ended(self, load: Load) -> None:
-        """Note that a read came back, well or not."""
-        self.scan_ended()
-        if load.topic is not None:
-            load.topic.pending -= 1
-            self.woken[load.topic] = None
-
-    def begin_scan(self) -> None:
-        """Note a read that others make for this shard: what leaves meanwhile is remembered."""
-        self._loads += 1
-
-    def scan_ended(self) -> None:
-        """Note the end of such a read."""
-        self._loads -= 1
-        if not self._loads:
-            self.gone.clear()
+    # --- what was read
 
     def window_loaded(self, lane: Lane, rows: list[Loaded], *, exhausted: bool, now: Now) -> None:
         """Add un-keyed messages beyond the tail to the window."""
@@ -310,7 +236,11 @@ class Window:
     def key_found(self, row: Row, state: State | None, now: Now) -> None:
         """Make a line for a key whose first message was found by the scan."""
         lane = self.lane(self.books.by_id[row.topic])
-        if row.key is None or row.key in lane.keys or not self._is_new(row.seq):
+        if row.key is None or row.key in lane.keys:
+            return
+        if not self._is_new(row.seq):
+            # It is leaving or has just left; the next of its key is found by another scan.
+            lane.topic.keys_more = lane.topic.keys_missed = True
             return
         message = self._restored(row, state, lane, now)
         line = lane.keys[row.key] = KeyLine(message)

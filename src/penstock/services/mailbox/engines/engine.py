@@ -144,7 +144,7 @@ class Engine(Protocol):
     def oldest(self, topic: int) -> int | None:
         """Say when the oldest living message of a topic was sent."""
 
-    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Row]:
+    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's living messages in a range of seq, leased or not."""
 
     def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:

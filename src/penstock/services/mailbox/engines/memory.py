@@ -196,8 +196,9 @@ class MemoryEngine:
         """Read messages whose delay ends by then, and when the next one's does."""
         delayed = [state for state in self._states.values() if state.kind == KIND_DELAYED]
         delayed.sort(key=lambda state: state.until)
-        later = delayed[limit].until if len(delayed) > limit else None
-        return [self._loaded(state.seq) for state in delayed[:limit] if state.until <= until], later
+        over = [state for state in delayed[:limit] if state.until <= until]
+        later = delayed[len(over)].until if len(delayed) > len(over) else None
+        return [self._loaded(state.seq) for state in over], later
 
     def expired(self, now: int, limit: int) -> list[Loaded]:
         """Read messages whose time to live is over."""
@@ -247,10 +248,10 @@ class MemoryEngine:
         """Say when the oldest living message of a topic was sent."""
         return min((row.ts for row in self._rows.values() if row.topic == topic), default=None)
 
-    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Row]:
+    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's living messages in a range of seq, leased or not."""
-        found = (row for row in self._rows.values() if row.topic == topic and after < row.seq <= up_to)
-        return [row for row, _ in zip(found, range(limit), strict=False)]
+        found = (seq for seq, row in self._rows.items() if row.topic == topic and after < seq <= up_to)
+        return [self._loaded(seq) for seq in islice(found, limit)]
 
     # --- dead letters
 

@@ -76,12 +76,12 @@ class SqliteReads:
         try:
             return read_row(columns)
         except Integrity:
-            seq, slot, topic, key, ts, expires = columns[:6]
+            seq, slot, topic, key, ts, expires, size = columns[:7]
             self.damaged.append(seq)
             text = None if key is None else key.decode(errors="replace")
             return Row(
                 seq=seq, slot=slot & 4095, topic=topic, key=text, ts=ts, expires=expires, nonce=0, corr_id="", idem_key=None,
-                attrs={}, payload_hash=bytes(32), payload=b"",
+                attrs={}, payload_hash=bytes(32), payload=b"", left_bytes=size if isinstance(size, int) else 0,
             )  # fmt: skip
 
     def _state(self, columns: tuple[Any, ...]) -> State | None:
@@ -131,8 +131,9 @@ class SqliteReads:
     def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
         """Read messages whose delay ends by then, and when the next one's does."""
         found = self._ask(f"{schema.LIGHT} WHERE s.kind = 2 ORDER BY s.until LIMIT ?", (limit + 1,))
-        later = found[limit][12] if len(found) > limit else None
-        return self._loaded([columns for columns in found[:limit] if columns[12] <= until]), later
+        over = [columns for columns in found[:limit] if columns[12] <= until]
+        later = found[len(over)][12] if len(found) > len(over) else None
+        return self._loaded(over), later
 
     def expired(self, now: int, limit: int) -> list[Loaded]:
         """Read messages whose time to live is over."""
@@ -196,11 +197,10 @@ class SqliteReads:
         found = self._ask(f"SELECT ts FROM msg WHERE seq IN (({plain}), ({keyed})) ORDER BY seq LIMIT 1", (topic,))  # noqa: S608
         return found[0][0] if found else None
 
-    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Row]:
+    def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's living messages in a range of seq, leased or not."""
-        where = "topic = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
-        found = self._ask(f"SELECT {schema.LIGHT_COLUMNS} FROM msg WHERE {where}", (topic, after, up_to, limit))  # noqa: S608
-        return [self._row(columns) for columns in found]
+        where = "m.topic = ? AND m.seq > ? AND m.seq <= ? ORDER BY m.seq LIMIT ?"
+        return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", (topic, after, up_to, limit)))
 
     # --- dead letters
 

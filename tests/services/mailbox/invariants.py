@@ -1,0 +1,154 @@
+"""What must hold between any two steps of a mailbox: every count recomputed, every message within reach, nobody kept waiting."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import apsw
+
+from penstock.services.mailbox.engines.memory import MemoryEngine
+from penstock.services.mailbox.mailroom import Mailroom
+from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY
+from penstock.services.mailbox.topics import DELAYED, LEASED, READY, Message, Topic
+
+
+class Stored:
+    """What the engine holds: of each living message its topic, key, size and kind of state; of each dead one topic and size."""
+
+    def __init__(self, engine) -> None:
+        if isinstance(engine, MemoryEngine):
+            kind = engine._kind
+            self.living = {
+                seq: (row.topic, row.key, len(row.payload), kind(seq), row.slot) for seq, row in engine._rows.items()
+            }
+            self.dead = {seq: (row.topic, len(row.payload)) for seq, (row, _) in engine._dead.items()}
+            self.topics = dict(engine._topics)
+            return
+        db = apsw.Connection(str(engine.path), flags=apsw.SQLITE_OPEN_READONLY)
+        rows = db.execute(
+            "SELECT m.seq, topic, key, size, coalesce(s.kind, 0), slot FROM msg m LEFT JOIN st s USING (seq)"
+        )
+        self.living = {seq: (topic, key and key.decode(), *rest) for seq, topic, key, *rest in rows}
+        self.dead = {seq: (topic, size) for seq, topic, size in db.execute("SELECT seq, topic, size FROM dead")}
+        self.topics = dict(db.execute("SELECT id, name FROM topic"))
+        db.close()
+
+
+def check_ram(room: Mailroom) -> None:
+    """Check what holds at any moment, whatever is under way."""
+    books = room.books
+    messages = [message for shard in room.shards for message in shard.messages.values()]
+    leased = Counter(message.lane.topic.name for message in messages if message.state == LEASED)
+    assert books.resident == len(messages)
+    assert books.inflight == leased.total()
+    waiting = [waiter for topic in books.topics.values() for waiter in topic.waiters]
+    assert room.waiters.count == len(waiting)
+    assert room.waiters.impatient == sum(not waiter.patient for waiter in waiting)
+    assert books.inflight <= books.bounds.global_inflight
+    for name, topic in books.topics.items():
+        assert (topic.name, topic.inflight) == (name, leased[name])
+        assert topic.pending >= 0
+        assert topic.incoming >= 0
+        assert not topic.id or books.by_id[topic.id] is topic
+        assert all(waiter.job.topic is topic for waiter in topic.waiters)
+    for shard in room.shards:
+        assert shard._loads >= 0
+        for message in shard.messages.values():
+            assert message.lane is books.topics[message.lane.topic.name].lanes[shard.index]
+    _check_credit(messages)
+    check_nobody_waits_in_vain(room)
+
+
+def _check_credit(messages: list[Message]) -> None:
+    owned = Counter(message.owner for message in messages if message.owner is not None and message.state == LEASED)
+    for credit, count in owned.items():
+        assert count == credit.used <= credit.limit
+
+
+def check_nobody_waits_in_vain(room: Mailroom) -> None:
+    """Check that no receiver waits beside a message it could have; what is woken is served within the same step."""
+    if room.books.starved or not room.writer.ready:
+        return
+    for shard in room.shards:
+        for message in shard.messages.values():
+            topic = message.lane.topic
+            if message.state == READY and topic.waiters and _first(message):
+                raise AssertionError(
+                    f"{topic.name}: a receiver waits beside message {message.seq} of shard {shard.index}"
+                )
+
+
+def _first(message: Message) -> bool:
+    """Tell whether nothing of its key is before a message."""
+    if message.key is None:
+        return True
+    line = message.lane.keys.get(message.key)
+    return line is not None and line.head is message
+
+
+def check_all(room: Mailroom) -> None:
+    """Check everything against the disk. Nothing may be queued, being read or on its way there."""
+    check_ram(room)
+    stored, books = Stored(room.engine), room.books
+    assert books.messages == len(stored.living) + len(stored.dead)
+    assert books.bytes == sum(row[2] for row in stored.living.values()) + sum(size for _, size in stored.dead.values())
+    assert (books.dead, books.dead_bytes) == (len(stored.dead), sum(size for _, size in stored.dead.values()))
+    for topic in books.topics.values():
+        _check_topic(topic, stored)
+    assert {row[0] for row in (*stored.living.values(), *stored.dead.values())} <= books.by_id.keys()
+    assert stored.topics.items() >= {(number, topic.name) for number, topic in books.by_id.items() if topic.living}
+    _check_reach(room, stored)
+
+
+def _check_topic(topic: Topic, stored: Stored) -> None:
+    living = [row for row in stored.living.values() if row[0] == topic.id]
+    dead = [size for number, size in stored.dead.values() if number == topic.id]
+    assert (topic.living, topic.dead) == (len(living), len(dead))
+    assert topic.bytes == sum(row[2] for row in living) + sum(dead)
+    assert (topic.incoming, topic.pending) == (0, 0)
+    assert topic.delayed == sum(row[3] == KIND_DELAYED for row in living)
+
+
+def _check_reach(room: Mailroom, stored: Stored) -> None:
+    """Check that every living message is in a line of RAM, or that somebody will look for it on the disk."""
+    resident = {seq: (shard, message) for shard in room.shards for seq, message in shard.messages.items()}
+    assert resident.keys() <= stored.living.keys()
+    for seq, (number, key, _, kind, slot) in stored.living.items():
+        topic, shard = room.books.by_id[number], room.shard_of(slot)
+        lane = topic.lanes.get(shard.index)
+        if seq in resident:
+            _check_resident(shard, lane, resident[seq][1], kind)
+        elif key is not None:
+            line = None if lane is None else lane.keys.get(key)
+            assert topic.keys_more if line is None else line.more
+        elif kind == KIND_DELAYED:
+            assert min(each.disk_due for each in room.shards) < float("inf")
+        else:
+            assert kind != KIND_LEASED
+            assert topic.cold if lane is None else lane.more
+            assert lane is None or seq > lane.tail
+
+
+def _check_resident(shard, lane, message: Message, kind: int) -> None:
+    assert kind == {READY: KIND_READY, LEASED: KIND_LEASED, DELAYED: KIND_DELAYED}[message.state]
+    if message.key is not None:
+        line = lane.keys[message.key]
+        assert line.head is message or message in line.followers
+        if line.head is not message:
+            return
+    if message.state == READY:
+        assert lane.ready.count(message.seq) >= 1
+    elif message.state == LEASED:
+        assert (message.until, message.seq, message.gen) in shard.leases
+    else:
+        assert (message.until, message.seq) in shard.delays
+
+
+async def settled(room: Mailroom) -> None:
+    """Wait until nothing is under way."""
+    for _ in range(200):
+        await room.writer.flushed()
+        await room.writer.paused(0.001)
+        if room.quiet and not room.books.riders:
+            return
+    raise AssertionError("the mailbox does not come to rest")
