@@ -1,9 +1,22 @@
-"""`python -m penstock` is `penstock`."""
+"""The command as a shell starts it: everything is read inside `main`, so that Ctrl-C meanwhile ends it without a stack."""
 
 from __future__ import annotations
 
 import sys
 
-from penstock.cli import main
+INTERRUPTED = 130
+"""Ended by Ctrl-C: the shells' own number for it."""
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        from penstock.cli import main as run  # noqa: PLC0415 - see above
+
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

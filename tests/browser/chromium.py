@@ -12,8 +12,8 @@ import time
 from typing import Any, Self
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ANSWER_S = 20.0
-WAIT_S = 15.0
+ANSWER_S = 60.0
+WAIT_S = 45.0
 _OPTIONS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu", "--disable-extensions",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--mute-audio",

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +43,7 @@ def completed(tmp_path_factory: pytest.TempPathFactory):
     return ask
 
 
-@pytest.mark.parametrize(
+OFFERS = pytest.mark.parametrize(
     ("words", "offered"),
     [
         (("d",), {"dlq"}),
@@ -53,6 +59,9 @@ def completed(tmp_path_factory: pytest.TempPathFactory):
     # In one order: the processes that run tests side by side must call them the same.
     ids=lambda words: " ".join(sorted(words)) if isinstance(words, set) else " ".join(words),
 )
+
+
+@OFFERS
 def test_bash_offers_what_the_parser_takes(completed, words: tuple[str, ...], offered: set[str]) -> None:
     assert set(completed(*words)) == offered
 
@@ -78,4 +87,106 @@ def test_other_shells_get_the_same_words(shell: str, capsys: pytest.CaptureFixtu
         for word, _ in (*place.commands, *place.options):
             assert word.lstrip("-") in script
     if shutil.which(shell):
-        subprocess.run([shell, "--no-execute", "/dev/stdin"], input=script, text=True, timeout=60, check=True)
+        subprocess.run([shell, "-n", "/dev/stdin"], input=script, text=True, timeout=60, check=True)
+
+
+# --- the other shells, run
+
+
+def needs(shell: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
+
+
+def written(shell: str, file: Path) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    with file.open("w") as out:
+        subprocess.run([sys.executable, "-m", "penstock.cli", "completion", shell], stdout=out, timeout=60, check=True)
+    return file
+
+
+@pytest.fixture(scope="module")
+def fish(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+    """Ask fish what it would offer, with what it says of each word."""
+    home = tmp_path_factory.mktemp("fish")
+    script = written("fish", home / "penstock.fish")
+
+    def ask(*words: str) -> dict[str, str]:
+        asked = ["fish", "--no-config", "-c", f"source {script}; complete -C 'penstock {' '.join(words)}'"]
+        env = {**os.environ, "HOME": str(home), "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True, env=env, cwd=home)
+        assert done.stderr == ""
+        return dict(line.partition("\t")[::2] for line in done.stdout.splitlines())
+
+    return ask
+
+
+@needs("fish")
+@OFFERS
+def test_fish_offers_what_the_parser_takes(fish, words: tuple[str, ...], offered: set[str]) -> None:
+    """Options only once a dash is there, as fish does for every command."""
+    wanted = {word for word in offered if words[-1].startswith("-") or not word.startswith("-")}
+
+    assert {word for word in fish(*words) if not word.endswith((".fish", "/"))} == wanted
+
+
+@needs("fish")
+def test_fish_says_what_each_word_does_as_the_help_does(fish) -> None:
+    assert fish("dlq", "redrive", "--d")["--data-dir"] == "the node's data directory"
+
+
+class Zsh:
+    """An interactive zsh on a terminal of its own; a tab lists the choices, and the line is then run, which does nothing."""
+
+    SETUP = (
+        "PS1='' PS2='' LISTMAX=1000; unsetopt prompt_cr prompt_sp list_beep; penstock() {{ : }}\n"
+        "autoload -Uz compinit; compinit -u -D; {load}; bindkey '^I' list-choices; print REA''DY\n"
+    )
+
+    def __init__(self, home: Path, load: str) -> None:
+        self.terminal, inner = pty.openpty()
+        env = {**os.environ, "HOME": str(home), "TERM": "dumb", "COLUMNS": "200", "LINES": "200", "LC_ALL": "C.UTF-8"}
+        self._zsh = subprocess.Popen(
+            ["zsh", "-f", "-i"], stdin=inner, stdout=inner, stderr=inner, env=env, cwd=home, start_new_session=True
+        )
+        os.close(inner)
+        self._say(self.SETUP.format(load=load), until="READY")
+
+    def offers(self, *words: str) -> set[str]:
+        shown = self._say(f"penstock {' '.join(words)}\t\nprint DO''NE\n", until="DONE")
+        lines = [line for line in re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", shown).splitlines() if "penstock" not in line]
+        listed = [line for line in lines if line.strip() and "DO''NE" not in line and "DONE" not in line]
+        return {word for line in listed for word in re.split(r" -- ", line)[0].split()}
+
+    def _say(self, text: str, *, until: str) -> str:
+        os.write(self.terminal, text.encode())
+        shown = b""
+        while until.encode() not in shown:
+            assert select.select([self.terminal], [], [], 20)[0], f"zsh is silent after {shown!r}"
+            shown += os.read(self.terminal, 1 << 16)
+        return shown.decode()
+
+    def close(self) -> None:
+        self._zsh.kill()
+        self._zsh.wait(20)
+        os.close(self.terminal)
+
+
+@pytest.fixture(scope="module", params=["sourced", "from fpath"])
+def zsh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    home = tmp_path_factory.mktemp("zsh")
+    script = written("zsh", home / "functions" / "_penstock")
+    load = f"source {script}" if request.param == "sourced" else f"fpath=({script.parent} $fpath); compinit -u -D"
+    shell = Zsh(home, load)
+    yield shell
+    shell.close()
+
+
+@needs("zsh")
+def test_zsh_offers_every_command_at_the_first_tab(zsh) -> None:
+    assert zsh.offers("") == {*COMMANDS, "-h", "--help", "--version"}
+
+
+@needs("zsh")
+@OFFERS
+def test_zsh_offers_what_the_parser_takes(zsh, words: tuple[str, ...], offered: set[str]) -> None:
+    assert zsh.offers(*words) == offered

@@ -17,7 +17,7 @@ from penstock.cli import main
 from penstock.client import sync
 from tests.acceptance.node_process import NodeProcess
 
-TIMEOUT_S = 30
+TIMEOUT_S = 80
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_what_is_shown_is_acked_when_that_was_asked_for(cli) -> None:
 def test_a_nacked_message_becomes_a_dead_letter_and_comes_back(cli) -> None:
     cli("send", "cli/poison", "--data", "bad")
     for _ in range(5):
-        [got] = rows(cli("recv", "cli/poison", "--json", "--wait", "5s")[1])
+        [got] = rows(cli("recv", "cli/poison", "--json", "--wait", "20s")[1])
         code, out, _ = cli("nack", got["msg_id"], got["receipt"], "--reason", "no\x1b[31m good", "--delay", "0ms")
         assert code == 0
     assert out == f"{got['msg_id']} is a dead letter now\n"
@@ -99,7 +99,7 @@ def test_a_nacked_message_becomes_a_dead_letter_and_comes_back(cli) -> None:
     assert "bad" in cli("dlq", "peek", "cli/poison")[1]
     assert cli("dlq", "redrive", "cli/poison", "--dry-run") == (0, "1 would go back\n", "")
     assert cli("dlq", "redrive", "cli/poison") == (0, "1 go back\n", "")
-    [back] = rows(cli("recv", "cli/poison", "--json", "--wait", "5s")[1])
+    [back] = rows(cli("recv", "cli/poison", "--json", "--wait", "20s")[1])
     assert (back["attempt"], cli("ack", back["msg_id"], back["receipt"])[0]) == (1, 0)
 
 
@@ -175,7 +175,7 @@ def test_no_byte_of_a_message_reaches_a_terminal_as_a_command(node: NodeProcess,
     assert b"\xc2\x9b" not in shown
     assert b"bytes of binary" in shown
 
-    code, shown = on_terminal(command(node, "recv", "cli/evil", "--raw", "--wait", "5s"))
+    code, shown = on_terminal(command(node, "recv", "cli/evil", "--raw", "--wait", "20s"))
     assert (code, b"\x1b" in shown, b"redirect it" in shown) == (1, False, True)
 
 
@@ -188,7 +188,10 @@ def test_colour_is_for_terminals_only(node: NodeProcess, cli) -> None:
     assert b"\x1b" not in piped
 
 
-def test_following_ends_by_ctrl_c_and_exits_0(node: NodeProcess) -> None:
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_when_told_acks_what_it_printed_and_exits_0(
+    node: NodeProcess, cli, told: signal.Signals
+) -> None:
     words = command(node, "recv", "cli/follow", "--follow", "--ack", "--json")
     with (
         sync.connect(node.ready["data_dir"]) as client,
@@ -198,12 +201,28 @@ def test_following_ends_by_ctrl_c_and_exits_0(node: NodeProcess) -> None:
             for n in range(2):
                 client.mailbox.send("cli/follow", str(n))
                 assert json.loads(process.stdout.readline())["attempt"] == 1
-            process.send_signal(signal.SIGINT)
+            process.send_signal(told)
             out, err = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
 
     assert (process.returncode, out, err) == (0, "", "")
+    assert "cli/follow" not in cli("topics", "--json")[1]
+
+
+def test_following_ends_when_nobody_reads_any_more_although_no_message_comes(node: NodeProcess) -> None:
+    reader, output = os.pipe()
+    with subprocess.Popen(
+        command(node, "recv", "cli/nobody", "--follow"), stdout=output, stderr=subprocess.PIPE
+    ) as process:
+        os.close(output)
+        try:
+            os.close(reader)
+            _, err = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+
+    assert (process.returncode, err) == (0, b"")
 
 
 def test_following_outlives_a_restart_of_the_node(tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+import threading
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import pytest
 from penstock.cli import main
 from tests.acceptance.node_process import NodeProcess
 
-TIMEOUT_S = 30
+TIMEOUT_S = 80
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +97,46 @@ def test_bytes_of_the_command_line_are_sent_as_they_are(shell) -> None:
     assert (sent.returncode, os.fsencode(got.stdout)) == (0, b"\xff\xfe")
 
 
+# --- readers that leave
+
+
+@pytest.mark.parametrize("line", ["inventory", "status", "topics", "config show", "completion bash", "help up"])
+def test_a_reader_that_has_left_is_no_failure(shell, line: str) -> None:
+    """It leaves before the first word, which is what `head` does to the second page."""
+    done = shell(f"$P {line} | true; exit ${{PIPESTATUS[0]}}")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("output", ["nobody reads", "/dev/full"])
+def test_a_node_that_cannot_say_it_is_ready_runs_all_the_same(tmp_path: Path, output: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "penstock.cli", "up", "--ephemeral-ports", "--data-dir", str(tmp_path)]
+    with (
+        Path("/dev/full").open("wb") as full,
+        subprocess.Popen(words, stdout=writer if output != "/dev/full" else full, stderr=subprocess.PIPE) as process,
+    ):
+        os.close(writer)
+        try:
+            seen = _until_bound(process, tmp_path / "run" / "ports.json")
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+
+    assert (seen, process.returncode) == (True, 0), err
+
+
+def _until_bound(process: subprocess.Popen[bytes], ports: Path) -> bool:
+    """Wait until a node says where it listens, or has ended."""
+    for _ in range(100 * TIMEOUT_S):
+        if ports.exists() or process.poll() is not None:
+            break
+        threading.Event().wait(0.01)
+    return ports.exists()
+
+
 # --- get -o
 
 
@@ -170,6 +213,63 @@ def test_with_json_every_failure_is_an_object_too(
     assert code == 1
     assert set(json.loads(said.out)["error"]) == {"code", "detail"}
     assert said.err.startswith("penstock: ")
+
+
+MISUSES = [
+    ("send", "t", "--nope"),
+    ("recv", "t", "--wait", "5"),
+    ("dlq",),
+    ("token", "revoke", "--epoch", "x"),
+    ("snd",),
+    ("send", "t", "--data", "x", "--key", "\udcff"),
+]
+
+
+@pytest.mark.parametrize("words", MISUSES, ids=lambda words: " ".join(words[:2]))
+def test_with_json_a_misuse_is_an_object_too(
+    node: NodeProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DATA_DIR", node.ready["data_dir"])
+    try:
+        code = main([*words, "--json"])
+    except SystemExit as left:
+        code = left.code
+    said = capsys.readouterr()
+
+    assert (code, json.loads(said.out)["error"]["code"], len(said.err.splitlines())) == (2, "malformed", 1)
+
+
+# --- Ctrl-C
+
+INTERRUPT = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["penstock", "topics"]
+from penstock.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["argparse", "penstock.cli", "penstock.cli.topics", "penstock.client", "asyncio"])
+def test_ctrl_c_while_the_command_is_still_being_read_is_quiet(tmp_path: Path, module: str) -> None:
+    script = INTERRUPT.format(module=module)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=tmp_path
+    )
+
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_the_installed_command_is_the_one_that_can_be_interrupted() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+
+    assert project["project"]["scripts"]["penstock"] == "penstock.__main__:main"
 
 
 def test_a_checked_file_is_judged_for_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.calling import Ask, Caller, SdkOptions, post
-from penstock.client.errors import NoNode, NoService
+from penstock.client.connecting import Client
+from penstock.client.errors import ClientClosed, NoNode, NoService
 from penstock.client.http_mailbox import HttpMailbox
 from penstock.client.problems import raised
 from penstock.client.whereabouts import Whereabouts
@@ -32,9 +33,11 @@ from penstock.kernel.errors import (
 )
 from penstock.kernel.inventory import Inventory
 from penstock.net.problem import problem
+from penstock.testing import Run, Weather, sweep
 from tests.net.client_peers import Peer, Script, answer, hangs_up, in_turn, says, silent
 
 SENT = says(answer(b'{"msg_id":"1","duplicate":false,"shard":0}'))
+SERVICES = ("mailbox", "passport", "storage")
 EMPTY = says(answer(b'{"messages":[]}'))
 
 
@@ -252,6 +255,60 @@ def test_the_environment_says_where_and_as_whom(tmp_path: Path) -> None:
         "http://127.0.0.1:7", "psp1_operator", ("mailbox",)
     )  # fmt: skip
     assert named.token() == "psp1_mine"
+
+
+# --- closing
+
+
+async def test_a_closed_caller_refuses_whether_it_was_used_or_not() -> None:
+    used, unused = Peer(SENT), Peer(SENT)
+    first, second = caller(used), caller(unused)
+    await HttpMailbox(first).send(m.Send("t", b"x"))
+    await first.close()
+    await second.close()
+
+    for closed in (first, second):
+        with pytest.raises(ClientClosed):
+            await HttpMailbox(closed).send(m.Send("t", b"x"))
+    assert (len(used.seen), len(unused.seen)) == (1, 0)
+
+
+async def test_a_client_that_was_used_on_another_loop_says_so() -> None:
+    async with caller(Peer(SENT)) as calls:
+        await HttpMailbox(calls).send(m.Send("t", b"x"))
+        calls._loop = None  # as every other loop looks to it
+
+        with pytest.raises(RuntimeError, match=r"make one in each asyncio\.run"):
+            await HttpMailbox(calls).send(m.Send("t", b"x"))
+
+
+async def test_a_call_under_way_at_the_close_hears_of_it() -> None:
+    calls = caller(Peer(silent))
+    asking = asyncio.get_running_loop().create_task(HttpMailbox(calls).recv(m.Recv("t")))
+    await asyncio.sleep(1)
+    await calls.close()
+    await asyncio.wait({asking})
+
+    assert isinstance(asking.exception(), ClientClosed)
+
+
+def test_a_close_cancelled_at_any_step_leaves_no_connection_open() -> None:
+    async def scenario(run: Run) -> int:
+        peers = {name: Peer(says(answer(b'{"messages":[]}')), back=Weather(latency_s=0.01)) for name in SERVICES}
+        client = Client(Whereabouts(ports=dict.fromkeys(SERVICES, 9), token="psp1_me"))
+        for name, peer in peers.items():
+            client._callers[name]._dial = peer.dial
+            await client._callers[name].ask(Ask(path="/"))
+        run.start(client.close())
+        await run.ended()
+        await client.close()  # for a cancel before it began; otherwise it changes nothing
+        await asyncio.sleep(1)
+        return sum(len(peer.open) for peer in peers.values())
+
+    def none_is_open(still_open: int) -> bool:
+        return still_open == 0
+
+    sweep(scenario, check=none_is_open)
 
 
 async def test_a_conflict_keeps_its_facts() -> None:

@@ -16,7 +16,7 @@ from tests.acceptance.node_process import NodeProcess
 from tests.client.kit import started
 from tests.net.certificates import make_certificate
 
-pytestmark = pytest.mark.real_loop
+pytestmark = pytest.mark.real_loop(watchdog_s=80)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def client_of(node: NodeProcess, **options) -> Client:
 
 async def until(condition) -> None:
     """Wait for something that another process does."""
-    async with timeout("until", 15):
+    async with timeout("until", 25):
         while not await condition():  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.02)  # lint: allow PK018 a poll of another process, within a limit
 
@@ -39,7 +39,7 @@ async def until(condition) -> None:
 async def test_a_message_goes_round(node: NodeProcess) -> None:
     async with client_of(node) as client:
         sent = await client.mailbox.send("round/trip", b"\0\xff", attrs={"a": "1"}, key="k")
-        [got] = await client.mailbox.recv("round/trip", wait_ms=2000, visibility_ms=1000)
+        [got] = await client.mailbox.recv("round/trip", wait_ms=20_000, visibility_ms=30_000)
         assert (got.msg_id, got.payload, got.attrs, got.key) == (sent.msg_id, b"\0\xff", {"a": "1"}, "k")
         assert (await client.mailbox.topic("round/trip")).inflight == 1
         await client.mailbox.extend(got, 60_000)
@@ -89,10 +89,10 @@ async def test_a_handler_longer_than_its_lease_has_its_message_alone(node: NodeP
 
         async def handle(delivery) -> None:
             seen.append((delivery.payload, delivery.attempt))
-            await asyncio.sleep(2.5)  # lint: allow PK018 a handler that takes longer than its lease
+            await asyncio.sleep(4.5)  # lint: allow PK018 a handler that takes longer than its lease
 
         await client.mailbox.send("slow", "x")
-        run = client.mailbox.run("slow", handle, concurrency=4, visibility_ms=1000)
+        run = client.mailbox.run("slow", handle, concurrency=4, visibility_ms=3000)
         async with started(run):
             await until(lambda: _gone(client, "slow"))
 
@@ -184,3 +184,13 @@ async def test_a_node_with_tls_is_found_and_believed_by_its_certificate(tmp_path
         async with connect(data_dir) as client:
             assert client.place.url("mailbox").startswith("https://")
             assert (await client.mailbox.send("secure", "x")).msg_id
+
+
+async def test_a_node_that_came_back_with_another_certificate_is_believed_by_it(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    async with connect(data_dir) as client:
+        for n in range(2):
+            paths = make_certificate(tmp_path)
+            sets = [f"http.tls.{name}={paths[f'tls_{name}']}" for name in ("cert_path", "key_path")]
+            with NodeProcess(*(word for one in sets for word in ("--set", one)), data_dir=data_dir):
+                assert not (await client.mailbox.send("renewed", str(n))).duplicate

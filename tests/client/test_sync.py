@@ -10,12 +10,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from penstock.client import LeaseLost, MailboxClient, PassportClient, StorageClient, sync
+from penstock.client import ClientClosed, LeaseLost, MailboxClient, PassportClient, StorageClient, sync
 from penstock.client.loop_thread import LoopThread
 from penstock.kernel.errors import Busy, Canceled, Malformed, NotFound, Timeout
 from penstock.kernel.metrics import Metrics
@@ -34,6 +35,13 @@ def client(node: NodeProcess):
     with sync.connect(node.ready["data_dir"]) as opened:
         yield opened
     assert threading.active_count() == before
+
+
+def wait_until(came: Callable[[], bool]) -> None:
+    """Look again and again, as a handler that works would, for as long as the slowest machine takes."""
+    for _ in range(3000):
+        if came() or threading.Event().wait(0.01):
+            return
 
 
 @pytest.mark.parametrize(
@@ -90,14 +98,11 @@ def test_a_block_acks_and_an_error_nacks(client: sync.SyncClient) -> None:
 def test_a_lost_lease_is_seen_and_comes_out_of_the_block(client: sync.SyncClient) -> None:
     client.mailbox.send("lost", "x")
     delivery = next(iter(client.mailbox.consume("lost", visibility_ms=300)))
-    told = threading.Event()
 
     def work() -> None:
         with delivery:
             client.mailbox.nack(delivery, delay_ms=60_000)
-            for _ in range(1000):
-                if delivery.lost is not None or told.wait(0.01):
-                    break
+            wait_until(lambda: delivery.lost is not None)
 
     with pytest.raises(LeaseLost):
         work()
@@ -106,13 +111,13 @@ def test_a_lost_lease_is_seen_and_comes_out_of_the_block(client: sync.SyncClient
 def test_handlers_run_in_threads_and_keep_their_leases(client: sync.SyncClient) -> None:
     for n in range(8):
         client.mailbox.send("work", str(n))
-    consumer = client.mailbox.consume("work", concurrency=4, visibility_ms=800)
+    consumer = client.mailbox.consume("work", concurrency=4, visibility_ms=2500)
     barrier, done, names = threading.Barrier(4), [], set()
 
     def handle(delivery: sync.SyncDelivery) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         names.add(threading.current_thread().name)
-        threading.Event().wait(1.2)  # longer than the lease
+        threading.Event().wait(3.2)  # longer than the lease, which is long enough to be renewed on a busy machine
         done.append((delivery.payload, delivery.attempt))
         if len(done) == 8:
             consumer.stop()
@@ -136,6 +141,69 @@ def test_a_handler_that_fails_does_not_end_the_run(client: sync.SyncClient) -> N
     consumer.run(handle)
 
     assert attempts == [1, 2, 3]
+
+
+def test_a_failing_handler_is_counted_and_logged(client: sync.SyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    client.mailbox.send("seen", "x")
+    consumer = client.mailbox.consume("seen")
+
+    def handle(_delivery: sync.SyncDelivery) -> None:
+        consumer.stop()
+        raise RuntimeError("boom")
+
+    consumer.run(handle)
+
+    metrics = client._client.inventory.metrics
+    assert metrics.value("job_failures_total", worker="handler", type="RuntimeError") == 1
+    assert "handler.failed" in [record.message for record in caplog.records]
+
+
+def test_a_thread_that_ends_ends_the_run(client: sync.SyncClient) -> None:
+    """Fewer threads than were asked for would go on as if nothing had happened."""
+    client.mailbox.send("quits", "x")
+    consumer, told = client.mailbox.consume("quits", concurrency=3), []
+
+    def handle(delivery: sync.SyncDelivery) -> None:
+        delivery.ack()
+        raise SystemExit(3)
+
+    def consume() -> None:
+        with pytest.raises(SystemExit):
+            consumer.run(handle)
+        told.append("ended")
+
+    consuming = threading.Thread(target=consume)
+    consuming.start()
+    consuming.join(10)
+    ended = list(told)
+    consumer.stop()
+    consuming.join(10)
+
+    assert ended == ["ended"]
+
+
+def test_a_client_closed_by_another_thread_tells_those_who_use_it(node: NodeProcess) -> None:
+    client = sync.connect(node.ready["data_dir"])
+    client.mailbox.send("closing", "x")
+    working, told = threading.Event(), []
+
+    def handle(delivery: sync.SyncDelivery) -> None:
+        working.set()
+        wait_until(lambda: delivery.lost is not None)
+        told.append(delivery.lost.facts["reason"])
+
+    def consume() -> None:
+        with pytest.raises(ClientClosed):
+            client.mailbox.run("closing", handle, concurrency=2)
+        told.append("closed")
+
+    consuming = threading.Thread(target=consume)
+    consuming.start()
+    assert working.wait(10)
+    client.close()
+    consuming.join(10)
+
+    assert told == ["client_closed", "closed"]
 
 
 def test_a_closed_client_says_so(node: NodeProcess) -> None:
@@ -243,6 +311,67 @@ def test_closing_cancels_what_runs(thread: LoopThread) -> None:
         thread.result(waiting, 5)
     with pytest.raises(Canceled):
         thread.call(answer, 5)
+
+
+def test_a_call_that_comes_as_the_thread_ends_is_answered_or_refused_never_left(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look whether it is open and the call reaching the loop, another thread closes."""
+    hand_over = thread._loop.call_soon_threadsafe
+    closing = threading.Thread(target=thread.close)
+
+    def after_a_close(*work) -> None:
+        monkeypatch.undo()
+        closing.start()
+        closing.join(0.3)
+        hand_over(*work)
+
+    monkeypatch.setattr(thread._loop, "call_soon_threadsafe", after_a_close)
+    call = thread.submit(answer)
+    closing.join(10)
+
+    assert isinstance(call.exception(5), ClientClosed) or call.result() == 42
+
+
+def test_any_number_of_threads_may_close(thread: LoopThread) -> None:
+    closers = [threading.Thread(target=thread.close) for _ in range(5)]
+    for each in closers:
+        each.start()
+    for each in closers:
+        each.join(10)
+
+    assert not any(each.is_alive() for each in closers)
+    assert not thread._thread.is_alive(), "whoever closes waits until it is closed"
+
+
+def test_a_call_under_way_at_the_close_hears_of_it(thread: LoopThread) -> None:
+    waiting, closed_in_time = thread.submit(forever), threading.Event()
+
+    async def at_end() -> None:
+        closed_in_time.set()
+
+    thread.at_end = at_end
+    thread.close()
+
+    with pytest.raises(ClientClosed):
+        thread.result(waiting, 5)
+    assert closed_in_time.is_set(), "what lives on the loop is closed before it ends"
+
+
+def test_a_loop_that_cannot_begin_says_why_at_once() -> None:
+    script = """
+        import resource
+        from penstock.client import sync
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+        try:
+            sync.connect("/nowhere")
+        except OSError as error:
+            print(error.strerror)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.stdout == "Too many open files\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

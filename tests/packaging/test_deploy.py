@@ -103,10 +103,10 @@ def test_what_the_image_runs_starts_is_healthy_and_ends_with_0(tmp_path: Path) -
     program = str(Path(sys.executable).with_name("penstock"))
     with NodeProcess(data_dir=tmp_path / "data", command=tuple(command[:1])) as node:
         assert here(command)[1:] == ["--data-dir", node.ready["data_dir"]]
-        healthy = subprocess.run([program, *here(asked)[1:]], capture_output=True, timeout=20, check=False)
+        healthy = subprocess.run([program, *here(asked)[1:]], capture_output=True, timeout=60, check=False)
         node.signal(signal.SIGTERM)
         code, _, errors = node.wait()
-    gone = subprocess.run([program, *here(asked)[1:]], capture_output=True, timeout=20, check=False)
+    gone = subprocess.run([program, *here(asked)[1:]], capture_output=True, timeout=60, check=False)
 
     assert healthy.returncode == 0, healthy.stderr
     assert code == 0, errors
@@ -163,10 +163,10 @@ def test_the_node_lives_with_memory_that_is_never_writable_and_executable() -> N
         assert node.stdout is not None
         switched, ready = node.stdout.readline(), node.stdout.readline()
         os.kill(node.pid, signal.SIGTERM)
-        _, errors = node.communicate(timeout=30)
+        _, errors = node.communicate(timeout=60)
     finally:
         node.kill()
-        node.wait(30)
+        node.wait(60)
     if switched.strip() != "0":
         pytest.skip(f"this kernel has no such switch: {os.strerror(ctypes.get_errno())}")
 

@@ -94,7 +94,7 @@ def test_the_installed_node_serves_its_page_and_ends_in_good_order(installed: Pa
         assert node.stdout is not None
         line = node.stdout.readline()
         assert line, node.communicate(timeout=TIME_S)[1]
-        connection = http.client.HTTPConnection("127.0.0.1", json.loads(line)["ports"]["admin"], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", json.loads(line)["ports"]["admin"], timeout=60)
         connection.request("GET", "/")
         page = connection.getresponse().read().decode()
         assets = [part.partition('"')[0] for part in page.split('"/assets/')[1:]]

@@ -10,13 +10,13 @@ from penstock.admin.sessions import SESSION_S, Sessions
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import Unauthenticated
 from penstock.net.admission import Refusal
+from penstock.net.bearer import bearer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.net.message import Request
 
-_BEARER: Final = b"bearer "
 _COOKIE: Final = "penstock_session"
 _MISSING = Refusal(Unauthenticated("This needs the operator token as a bearer token.", reason="missing"))
 _WRONG = Refusal(Unauthenticated("This is not the operator token.", reason="bad_signature"))
@@ -53,9 +53,9 @@ class OperatorOnly:
         """Decide whatever the route: None for the operator."""
         if self._anyone:
             return None
-        given = request.headers.get(b"authorization", b"")
-        if given[: len(_BEARER)].lower() == _BEARER:
-            return None if self.is_token(given[len(_BEARER) :].strip()) else _WRONG
+        given = bearer(request)
+        if given:
+            return None if self.is_token(given.encode()) else _WRONG
         secret = session_of(request)
         if not secret:
             return _MISSING

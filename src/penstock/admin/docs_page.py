@@ -86,8 +86,10 @@ def _shape(name: str, schema: dict[str, Any]) -> str:
     return f'<section id="{escape(name)}" tabindex="0"><h3>{escape(name)}</h3>\n{about}\n{body}</section>\n'
 
 
-def _kind(schema: dict[str, Any]) -> str:
+def _kind(schema: dict[str, Any] | bool) -> str:  # noqa: FBT001 - JSON Schema writes `true` for anything
     """Say a schema in a few words; a reference becomes a link on the page."""
+    if isinstance(schema, bool):
+        return "any" if schema else "nothing"
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'

@@ -79,6 +79,7 @@ def _service(supervisor: Supervisor) -> dict[str, object]:
         "fatal": inventory.health.fatal or "",
         "missing": [{"gate": gate.name, "why": gate.why} for gate in gates if not gate.open],
         "degraded": [{"gate": gate.name, "why": gate.why} for gate in gates if gate.open and gate.degraded],
+        "brownout": "" if inventory.health.brownout is None else inventory.health.brownout(),
         "restarts": sum(child.restarts for child in supervisor.children),
         "waiting": sum(_count(row["depth"]) for row in queues),
         "busy": _total(inventory.metrics, "busy_rejections_total"),

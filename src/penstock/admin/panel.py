@@ -1,14 +1,15 @@
-"""A panel of the operator's page as data: what it is called, where its figures come from, and how they are drawn."""
+"""A panel of the operator's page as data: what it is called, where its figures come from, how they are drawn, what can be done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Final, Literal
 
 # What the page can draw; a new kind of picture is a new word here and a function of that name in page.js.
 Render = Literal["services", "meters", "tasks", "table", "events"]
 Rows = Sequence[dict[str, object]]
+_WHY_CHARS_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,25 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an act came to: a sentence, and perhaps rows to look at."""
+
+    said: str
+    rows: Rows = ()
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button in a row. `act` gets the value of the row's first column; `question` is asked before, unless it is empty."""
+
+    id: str
+    label: str
+    act: Callable[[str], Awaitable[Outcome]]
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
     """One section. `source` is called once a tick, however many look, and never waits; its rows come worst first."""
 
@@ -30,6 +50,8 @@ class Panel:
     _: KW_ONLY
     render: Render = "table"
     columns: tuple[Column, ...] = ()
+    # What can be done with a row; one whose `actions` is a list of ids offers only those.
+    actions: tuple[Action, ...] = ()
     # What stands there when there are no rows.
     empty: str = "Nothing here."
     # More rows than these are only counted.
@@ -41,5 +63,17 @@ class Panel:
         shown = rows if len(rows) <= self.rows_max else rows[: self.rows_max]
         drawn: dict[str, object] = {"id": self.id, "title": self.title, "render": self.render, "rows": shown}
         if self.columns:
-            drawn["columns"] = [(column.key, column.title, column.kind) for column in self.columns]
+            drawn["columns"] = heads(self.columns)
+        if self.actions:
+            drawn["actions"] = [(action.id, action.label, action.question) for action in self.actions]
         return {**drawn, "empty": self.empty, "more": len(rows) - len(shown)}
+
+    def failed(self, error: Exception) -> dict[str, object]:
+        """Return what the page draws in its place when the source, or the drawing, failed."""
+        why = f"{type(error).__name__}: {error}"[:_WHY_CHARS_MAX]
+        return {"id": self.id, "title": self.title, "render": self.render, "rows": (), "error": why}
+
+
+def heads(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
+    """Return columns as the page reads them."""
+    return [(column.key, column.title, column.kind) for column in columns]

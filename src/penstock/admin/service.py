@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
+from penstock.admin.actions import PanelActions
+from penstock.admin.drawing import Drawing
 from penstock.admin.event_tail import EventTail
 from penstock.admin.node_panels import node_panels, verdict
 from penstock.admin.page import Page
@@ -66,9 +68,10 @@ class AdminService:
     ) -> None:
         """Make the listener over the whole node."""
         panels = node_panels(view, self.tail, shown.panels)
-        self.publisher = Publisher(self._inventory, lambda number: self._frame(number, view, panels))
+        drawing = Drawing(panels, self._inventory.metrics)
+        self.publisher = Publisher(self._inventory, lambda number: self._frame(number, view, drawing))
         page = Page(authority, self.publisher, shown.descriptions)
-        self.routes = [*page.routes(), *AdminRoutes(view).routes()]
+        self.routes = [*page.routes(), *PanelActions(panels).routes(), *AdminRoutes(view).routes()]
         self.listener = Listener(
             self._inventory,
             listener_options(settings),
@@ -78,10 +81,10 @@ class AdminService:
             health=self._health,
         )
 
-    def _frame(self, number: int, view: NodeView, panels: list[Panel]) -> dict[str, object]:
+    def _frame(self, number: int, view: NodeView, drawing: Drawing) -> dict[str, object]:
         """Say everything the page shows, in one step of the loop."""
         node = {**verdict(view), "version": __version__, "started_at": self._started_at}
-        return {"number": number, "at": self.tail.now_ms(), "node": node, "panels": [panel.draw() for panel in panels]}
+        return {"number": number, "at": self.tail.now_ms(), "node": node, "panels": drawing.draw()}
 
     def children(self) -> list[ChildSpec]:
         """List what runs, in start order."""

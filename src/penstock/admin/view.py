@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from penstock.config import Settings
+    from penstock.kernel.health import Health
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.lifecycle import Phase
     from penstock.kernel.metrics import Metrics
@@ -106,6 +107,12 @@ class NodeView:
         return self._reload()
 
 
+def _brownout(health: Health) -> dict[str, object]:
+    """Tell whether a service sheds work, and why; null for one that never does."""
+    why = None if health.brownout is None else health.brownout()
+    return {"brownout": None if why is None else bool(why), "brownout_why": why or ""}
+
+
 def _service(supervisor: Supervisor) -> dict[str, object]:
     verdict = supervisor.inventory.health.verdict()
     rows = supervisor.inventory.rows()
@@ -117,6 +124,7 @@ def _service(supervisor: Supervisor) -> dict[str, object]:
         "gates": verdict.gates,
         "missing": verdict.missing,
         "degraded": verdict.degraded,
+        **_brownout(supervisor.inventory.health),
         "restarts": sum(child.restarts for child in supervisor.children),
         "channels": rows.get("channels", []),
         "tasks": rows.get("tasks", []),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -55,18 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _mend_streams()
+    as_json = "--json" in arguments
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        _flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except _BadUse as bad:
+        raise SystemExit(_fail(str(bad), BAD_USE, as_json=as_json)) from None
     except BrokenPipeError:
         # Whoever read our output has left; that is not our failure.
         _leave_output()
         return 0
     except UnicodeEncodeError:
         # What comes from a shell or a variable and is no text cannot be sent as one; our own output never raises this.
-        return _fail("an argument, or a variable of the environment, is not UTF-8 text", BAD_USE)
+        return _fail("an argument, or a variable of the environment, is not UTF-8 text", BAD_USE, as_json=as_json)
     except OSError as error:
         # A command explains what it read or asked for itself; what is left is the place its output goes to.
         _leave_output()
@@ -87,14 +91,25 @@ def _mend_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _flush() -> None:
+    """Write what is left; that nobody reads it does not change how the command ended."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _leave_output()
+
+
 def _leave_output() -> None:
     """See to it that nothing is flushed there when the process ends."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(sentence: str, code: int) -> int:
+def _fail(sentence: str, code: int, *, as_json: bool = False) -> int:
     with suppress(OSError):
+        if as_json:
+            sys.stdout.write(json.dumps({"error": {"code": "malformed", "detail": sentence}}) + "\n")
+            sys.stdout.flush()
         sys.stderr.write(f"penstock: {sentence}\n")
     return code
 
@@ -127,6 +142,10 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
+class _BadUse(Exception):
+    """The command line cannot be read; the message says what is wrong, and where to read on."""
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that says a mistake in one line: what is wrong, and where to read on."""
 
@@ -138,8 +157,8 @@ class _Parser(argparse.ArgumentParser):
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Leave with exit code 2."""
-        self.exit(BAD_USE, f"penstock: {message} ({self.prog} --help tells more)\n")
+        """Leave, in the end with exit code 2."""
+        raise _BadUse(f"{message} ({self.prog} --help tells more)")
 
 
 def parser_of(wanted: Collection[str]) -> argparse.ArgumentParser:

@@ -137,7 +137,8 @@ def _zsh(found: list[Place]) -> str:
             "    esac",
             "    _describe penstock found || _files",
             "}",
-            "compdef _penstock penstock",
+            "# From a folder of $fpath this file is the function's body, and the first call is waiting; sourced, it only tells.",
+            'if [ "$funcstack[1]" = _penstock ]; then _penstock "$@"; else compdef _penstock penstock; fi',
             "",
         ]
     )
@@ -174,7 +175,8 @@ def _described(word: str, text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return "'" + text.replace("%%", "%").replace("'", "\\u2019") + "'"
+    """Quote as zsh and fish both read it."""
+    return "'" + text.replace("%%", "%").replace("'", "'\\''") + "'"
 
 
 _WRITERS: dict[str, Callable[[list[Place]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, TextIO
+from typing import Final
 
 _STEP_S: Final = 0.5
+# A service that is told to end does so in a moment: then it is looked at again.
+_SOON_S: Final = 0.05
 _CLEAR_LINE: Final = "\r\x1b[K"
 
 
@@ -23,27 +24,29 @@ class Countdown:
         self._waiting = waiting
         self._until: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # What is on the terminal's last line now.
+        self._line = ""
 
     def draw(self) -> None:
-        """Draw now, and again until the end; the clock starts with the first time."""
+        """Draw now, because something changed, and again until the end; the clock starts with the first time."""
         loop = asyncio.get_running_loop()
         if self._until is None:
             self._until = loop.time() + self._limit_s()
-        self._stop()
-        left_s = max(0, round(self._until - loop.time()))
-        waiting = ", ".join(self._waiting())
-        self._say(f"{_CLEAR_LINE}draining, {left_s} s left{f': {waiting}' if waiting else ''}")
-        self._timer = loop.call_later(_STEP_S, self.draw)  # lint: allow PK006 cancelled by end, or gone with the loop
+        self._draw(loop, self._until, _SOON_S)
 
-    def above(self, stream: TextIO, text: str) -> None:
-        """Write to the same terminal without breaking the line: it is taken away and drawn again below."""
-        drawn = self._timer is not None
-        stream.write(f"{_CLEAR_LINE}{text}" if drawn else text)
-        stream.flush()
-        if drawn:
-            # A thread cannot draw; the next step does.
-            with suppress(RuntimeError):
-                self.draw()
+    def _draw(self, loop: asyncio.AbstractEventLoop, until: float, again_s: float) -> None:
+        self._stop()
+        left_s = max(0, round(until - loop.time()))
+        waiting = ", ".join(self._waiting())
+        self._line = f"{_CLEAR_LINE}draining, {left_s} s left{f': {waiting}' if waiting else ''}"
+        self._say(self._line)
+        # lint: allow PK006 cancelled by end, or gone with the loop
+        self._timer = loop.call_later(again_s, self._draw, loop, until, _STEP_S)
+
+    def around(self, lines: bytes) -> bytes:
+        """Return log lines as the same terminal has to get them: in the line's place, with the line drawn again below."""
+        line = self._line
+        return _CLEAR_LINE.encode() + lines + line.encode() if line else lines
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -53,20 +56,5 @@ class Countdown:
         """Take the line away."""
         self._stop()
         self._timer = None
+        self._line = ""
         self._say(_CLEAR_LINE)
-
-
-class Above:
-    """A stream for log lines that share the terminal with a countdown."""
-
-    def __init__(self, countdown: Countdown, stream: TextIO) -> None:
-        """Write to `stream`, above the countdown."""
-        self._countdown = countdown
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        """Write whole lines, as a log handler does."""
-        self._countdown.above(self._stream, text)
-
-    def flush(self) -> None:
-        """Have nothing left to write: each line went out at once."""

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.console import Console
 from penstock.cli.payloads import printable, shown
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def _depths(queues: list[dict[str, Any]]) -> str:
 
 
 def _brownout(row: dict[str, Any]) -> str:
-    return {None: "-", False: "no"}.get(row.get("brownout"), "yes")
+    told = {None: "-", False: "no"}.get(row.get("brownout"), "yes")
+    return f"{told}: {printable(row['brownout_why'])}" if row.get("brownout_why") else told
 
 
 def message(found: Envelope | Peeked, *, with_receipt: bool) -> None:

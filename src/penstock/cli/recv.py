@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from penstock.cli import asking, running
 from penstock.cli.payloads import BinaryOnTerminal, write_raw
 
 if TYPE_CHECKING:
+    from penstock.cli.following import Ending
     from penstock.client import Client
     from penstock.contracts.mailbox import Envelope
 
@@ -45,9 +46,14 @@ def run(args: argparse.Namespace) -> int:
 
 async def _receive(client: Client, args: argparse.Namespace) -> int:
     if args.follow:
-        await _follow(client, args)
+        from penstock.cli.following import Ending
+
+        with Ending() as ending:
+            await _follow(client, args, ending)
+        return 0
     messages = await _take(client, args, args.wait)
-    await _hand_out(client, args, messages)
+    for message in messages:
+        await _hand_out(client, args, message)
     if not messages and not args.json:
         sys.stderr.write("nothing there\n")
     return 0
@@ -57,35 +63,37 @@ async def _take(client: Client, args: argparse.Namespace, wait_ms: int) -> Seque
     return await client.mailbox.recv(args.topic, max_messages=args.max, visibility_ms=args.visibility, wait_ms=wait_ms)
 
 
-async def _hand_out(client: Client, args: argparse.Namespace, messages: Sequence[Envelope]) -> None:
+async def _hand_out(client: Client, args: argparse.Namespace, message: Envelope) -> None:
     from penstock.kernel.errors import Conflict, NotFound
 
-    for message in messages:
-        _show(args, message)
-        try:
-            if args.ack:
-                await client.mailbox.ack(message)
-        except (Conflict, NotFound) as error:
-            if not args.follow:
-                raise
-            # The lease ended before we did: the message comes again, to us or to another.
-            asking.explain(args, error)
+    _show(args, message)
+    try:
+        if args.ack:
+            await client.mailbox.ack(message)
+    except (Conflict, NotFound) as error:
+        if not args.follow:
+            raise
+        # The lease ended before we did: the message comes again, to us or to another.
+        asking.explain(args, error)
 
 
-async def _follow(client: Client, args: argparse.Namespace) -> NoReturn:
-    """Go on for ever. A node that was there once is waited for: it may only be restarting."""
+async def _follow(client: Client, args: argparse.Namespace, ending: Ending) -> None:
+    """Go on until told to end. A node that was there once is waited for: it may only be restarting."""
+    from penstock.client.errors import waiting_mends
     from penstock.kernel.errors import PenstockError
 
     # The first time without waiting: where there is no node, that shall be said at once.
     messages = await _take(client, args, 0)
     failures = 0
-    while True:
+    while not ending.asked:
         try:
-            await _hand_out(client, args, messages)
+            for message in messages:
+                with ending.later():
+                    await _hand_out(client, args, message)
             messages = await _take(client, args, args.wait or _POLL_MS)
             failures = 0
         except PenstockError as error:
-            if not error.retryable:
+            if not waiting_mends(error):
                 raise
             messages = ()
             if not failures:

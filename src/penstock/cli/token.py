@@ -70,7 +70,7 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> int:
-    return int(text) if text.isdecimal() else asking.duration_ms(text) // 1000
+    return int(text) if text.isascii() and text.isdecimal() else asking.duration_ms(text) // 1000
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 
 from penstock.client.whereabouts import Whereabouts
 
-_START_S: Final = 20.0
-_STOP_S: Final = 10.0
+_START_S: Final = 60.0
+_STOP_S: Final = 30.0
 _COMMAND: Final = ("-m", "penstock.cli", "up", "--json", "--ephemeral-ports")
 
 

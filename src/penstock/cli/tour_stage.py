@@ -15,8 +15,7 @@ from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import NotFound, PenstockError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from penstock.cli.console import Console
     from penstock.client.whereabouts import Whereabouts
 
 _STEP_S: Final = 60.0
@@ -72,7 +71,7 @@ class Show:
 
     def _print(self, text: str, style: str) -> None:
         if self._console is None:
-            from rich.console import Console
+            from penstock.cli.console import Console
 
             self._console = Console()
         self._console.print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import logging
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import settings as options
-from penstock.cli.countdown import Above, Countdown
+from penstock.cli.countdown import Countdown
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.lifecycle import Phase
-from penstock.kernel.log import ROOT, configure
+from penstock.kernel.log import configure, settle
+from penstock.kernel.log_writer import WRITER
 from penstock.net.listener import CannotBind
 from penstock.net.tls import CertificateRefused
 from penstock.node import process
@@ -86,6 +86,8 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     finally:
         if data_dir is not None:
             data_dir.close()
+        # A crash is told after what led to it.
+        settle()
 
 
 def _own_token(settings: Settings, data_dir: DataDir | None, only: str | None) -> str:
@@ -102,6 +104,7 @@ def _path(settings: Settings) -> Path:
 
 
 def _fail(sentence: str, code: int) -> int:
+    settle()
     sys.stderr.write(f"penstock: {sentence}\n")
     return code
 
@@ -140,9 +143,8 @@ def _say(text: str) -> None:
 
 def _share_terminal(countdown: Countdown) -> None:
     """Have the log, where it goes to the same terminal, written above the countdown."""
-    for handler in logging.getLogger(ROOT).handlers:
-        if isinstance(handler, logging.StreamHandler) and sys.stderr.isatty():
-            handler.setStream(Above(countdown, sys.stderr))
+    if sys.stderr.isatty():
+        WRITER.dress = countdown.around
 
 
 class _Talk:
@@ -173,7 +175,9 @@ class _Talk:
             missing = {"missing": [f"{service}/{gate.name}" for service, gate in shut]} if shut else {}
             self._line({"event": "ready", **ready, **page, **missing})
         else:
-            self._table(node)
+            # Nobody reads it, or the disk it goes to is full: the node runs all the same.
+            with suppress(OSError):
+                self._table(node)
 
     def _write_ports(self, node: Node) -> None:
         if self._data_dir is not None and not node.serves_alone:
@@ -190,6 +194,7 @@ class _Talk:
 
     def stopped(self, reports: list[DrainReport]) -> None:
         aborted = [f"{report.service}/{name}" for report in reports for name in report.aborted]
+        settle()
         if self._countdown is not None:
             self._countdown.end()
         if self._json:
@@ -201,8 +206,9 @@ class _Talk:
         _say(json.dumps(fields) + "\n")
 
     def _table(self, node: Node) -> None:
-        from rich.console import Console
         from rich.table import Table
+
+        from penstock.cli.console import Console
 
         shut = _shut(node)
         table = Table(title="penstock is up, but not ready" if shut else "penstock is ready", title_justify="left")

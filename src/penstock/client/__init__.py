@@ -25,13 +25,14 @@ from penstock.client.calling import SdkOptions
 from penstock.client.connecting import Client, connect
 from penstock.client.consumer import Consumer
 from penstock.client.delivery import Delivery
-from penstock.client.errors import LeaseLost, NoNode, NoService, Reject
+from penstock.client.errors import ClientClosed, LeaseLost, NoNode, NoService, Reject
 from penstock.client.mailbox import MailboxClient, new_message
 from penstock.client.passport import PassportClient, narrow
 from penstock.client.storage import StorageClient
 
 __all__ = [
     "Client",
+    "ClientClosed",
     "Consumer",
     "Delivery",
     "LeaseLost",

@@ -17,17 +17,19 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.client.errors import NoNode
+from penstock.client.errors import ClientClosed, NoNode
 from penstock.client.problems import raised
 from penstock.client.whereabouts import Whereabouts
 from penstock.contracts.call import NOBODY, Call
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Rng
 from penstock.kernel.deadline import Deadline, current_deadline, timeout
-from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Unauthenticated
+from penstock.kernel.errors import Canceled, DownstreamUnavailable, PenstockError, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
 from penstock.net.client import Answer, CallOptions, ClientOptions, HttpClient, StreamAnswer
-from penstock.net.client_pool import Dial
+from penstock.net.client_connection import ClientConnection
+from penstock.net.client_origin import Origin
+from penstock.net.client_pool import Dial, SocketDial
 
 T = TypeVar("T")
 
@@ -91,6 +93,11 @@ class Caller(Resource):
         self._inventory = inventory
         self._dial = dial
         self._http: HttpClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._socket: SocketDial | None = None
+        self._socket_tls: ssl.SSLContext | None = None
+        # Closed for good; a caller that was never used has nothing open, and must not open it afterwards.
+        self._over = False
         self._rng: Rng = random.SystemRandom()
 
     async def json(self, ask: Ask, kind: type[T]) -> T:
@@ -123,7 +130,10 @@ class Caller(Resource):
 
     async def _once(self, ask: Ask) -> Answer:
         url, said = self._said(ask)
-        answer = await self._client().request(ask.method, url, **said)
+        try:
+            answer = await self._client().request(ask.method, url, **said)
+        except Canceled as cut:
+            raise ClientClosed from cut
         if answer.status >= 400:
             raise raised(answer.status, answer.body, answer.headers)
         return answer
@@ -143,6 +153,8 @@ class Caller(Resource):
         return self._place.url(self.service) + ask.path, said
 
     def _client(self) -> HttpClient:
+        if self._over:
+            raise ClientClosed
         if self._http is None:
             options = self.options
             bounds = ClientOptions(
@@ -155,11 +167,21 @@ class Caller(Resource):
                 body_bytes_max=options.answer_bytes_max,
                 tries_max=options.tries_max,
                 retry_statuses=frozenset((429, 502, 503, 504)),
-                tls=options.tls or self._place.context(self.service),
+                tls=options.tls,
             )
-            self._http = HttpClient(self._inventory, bounds, rng=self._rng, dial=self._dial)
+            self._http = HttpClient(self._inventory, bounds, rng=self._rng, dial=self._dial or self._dial_now)
+            self._loop = asyncio.get_running_loop()
             self.opened(f"client of {self.service}")
+        if self._loop is not asyncio.get_running_loop():
+            raise RuntimeError("a client belongs to the loop it was first used on: make one in each asyncio.run()")
         return self._http
+
+    async def _dial_now(self, origin: Origin, connection: ClientConnection) -> None:
+        """Dial by what is known now: a certificate that the node changed is believed from the next connection on."""
+        tls = self.options.tls or self._place.context(self.service)
+        if self._socket is None or self._socket_tls is not tls:
+            self._socket, self._socket_tls = SocketDial(tls), tls
+        await self._socket(origin, connection)
 
     def _again(self, ask: Ask, error: PenstockError, tries: int) -> float | None:
         """Return the pause before another try, or None when the error stands."""
@@ -179,6 +201,11 @@ class Caller(Resource):
         if not refused and not isinstance(error, DownstreamUnavailable):
             return False
         return self._place.changed() and (refused or ask.idempotent)
+
+    async def close(self) -> None:
+        """End the connections, and refuse every call from now on."""
+        self._over = True
+        await super().close()
 
     async def _release(self) -> None:
         if self._http is not None:

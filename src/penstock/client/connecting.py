@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
@@ -44,9 +45,11 @@ class Client(Resource):
         return cls(Whereabouts.from_env(environ), options)
 
     async def _release(self) -> None:
-        await self._keeper.close()
-        for caller in self._callers.values():
-            await caller.close()
+        """Close one after the other; a cancel cuts one wait short and leaves none of them open."""
+        async with AsyncExitStack() as closing:
+            for caller in self._callers.values():
+                closing.push_async_callback(caller.close)
+            closing.push_async_callback(self._keeper.close)
 
 
 def connect(

@@ -17,14 +17,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, Self, TypedDict
+from typing import Final, Protocol, Self, TypedDict
 
 from penstock.client.delivery import Delivery, OnLost
+from penstock.client.errors import ClientClosed, waiting_mends
 from penstock.client.lease_keeper import LeaseKeeper
 from penstock.client.values import checked
 from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import FullJitter
-from penstock.kernel.deadline import timeout
+from penstock.kernel.deadline import current_deadline, timeout
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
@@ -39,6 +40,12 @@ _PAUSE: Final = FullJitter(0.2, cap_s=5.0)
 _CALL_S: Final = 10.0
 # Handlers that outlast the drain are cancelled; this is how long they may take to give their messages back.
 _ABORT_S: Final = 3.0
+
+
+class Named(Protocol):
+    """As much of a delivery as a line of the log says."""
+
+    msg_id: str
 
 
 class ConsumeOptions(TypedDict, total=False):
@@ -86,13 +93,15 @@ class Source:
     async def poll(self, places: int) -> list[Delivery]:
         """Lease up to `places` messages; none after a wait, or after a pause when the node is not there."""
         loop, ask = asyncio.get_running_loop(), self.ask
+        if self._keeper.closed:
+            raise ClientClosed
         began_at = loop.time()
         wanted = m.Recv(ask.topic, places, ask.visibility_ms, ask.wait_ms)
         try:
             async with timeout("poll", _CALL_S + ask.wait_ms / 1000):
                 received = await self._mailbox.recv(wanted)
         except PenstockError as error:
-            if not error.retryable:
+            if not waiting_mends(error):
                 raise
             _log.warning("consumer.waits", topic=ask.topic, code=error.code, failures=self._failures + 1)
             await _pause(max(_hint_s(error), _PAUSE.delay(self._failures, _rng)))
@@ -179,8 +188,22 @@ class Consumer:
         try:
             async with delivery:
                 await handler(delivery)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this task: what the handler awaited was cancelled, and the handler failed by it.
+            self.failed(delivery, error)
+        except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked, and the others go on
+            self.failed(delivery, error)
         finally:
             self._ended(delivery)
+
+    def failed(self, delivery: Named, error: BaseException) -> None:
+        """Make a failure seen that nobody awaits: the handler's own, or that its message could not be settled."""
+        kind = type(error).__name__
+        self._metrics.counter("job_failures_total", "Jobs that raised.", worker="handler", type=kind).value += 1
+        _log.error("handler.failed", topic=self.topic, msg_id=delivery.msg_id, error=error)
 
     async def _drain(self, scope: Scope) -> None:
         """Let handlers finish, then cancel the rest; a second cancel cuts the first part short."""
@@ -234,7 +257,9 @@ class Consumer:
                 async with timeout("consumer_place", lapse_s):
                     await self._freed.wait()
             except Timeout:
-                continue
+                deadline = current_deadline()
+                if deadline is not None and deadline.expired(asyncio.get_running_loop().time()):
+                    raise
 
     def _next_lapse_s(self) -> float:
         """Forget what nobody began in time, and return how long until there may be more of that."""
@@ -242,7 +267,7 @@ class Consumer:
         for delivery in [delivery for delivery in self._out if delivery.lapsed(now)]:
             self._out.pop(delivery)
         lease_s = self._source.ask.visibility_ms / 1000
-        return max(0.0, min((each.ends_at - now for each in self._out if not each.begun), default=lease_s))
+        return max(0.0, min((each.lapses_at - now for each in self._out if not each.begun), default=lease_s))
 
 
 class _Poll:

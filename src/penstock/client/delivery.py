@@ -20,12 +20,12 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
-from penstock.client.errors import LeaseLost, Reject
-from penstock.client.lease_keeper import LeaseKeeper
+from penstock.client.errors import LeaseLost, Reject, waiting_mends
+from penstock.client.lease_keeper import LeaseKeeper, sure_s
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import check_envelope
 from penstock.kernel.backoff import CALLS
-from penstock.kernel.deadline import timeout
+from penstock.kernel.deadline import no_deadline, timeout
 from penstock.kernel.errors import Conflict, NotFound, PenstockError
 from penstock.kernel.log import Log
 
@@ -52,7 +52,7 @@ class Delivery:
 
     __slots__ = (
         "__weakref__", "_cancels_before", "_interrupted", "_keeper", "_mailbox", "_on_end", "_on_lost", "_phase", "_task",
-        "ends_at", "envelope", "lost", "msg_id", "receipt", "renew_at", "visibility_ms",
+        "ends_at", "envelope", "lapses_at", "lost", "msg_id", "receipt", "renew_at", "visibility_ms",
     )  # fmt: skip
 
     def __init__(
@@ -64,7 +64,9 @@ class Delivery:
         self.msg_id = envelope.msg_id
         self.receipt = envelope.receipt
         self.visibility_ms = visibility_ms
-        self.ends_at = now + visibility_ms / 1000
+        self.ends_at = now + sure_s(visibility_ms)
+        # When the mailbox takes it back, unless somebody begins.
+        self.lapses_at = now + visibility_ms / 1000
         self.renew_at = self.ends_at
         # Set when the lease ended before its holder did.
         self.lost: LeaseLost | None = None
@@ -116,7 +118,7 @@ class Delivery:
 
     def lapsed(self, now: float) -> bool:
         """Tell whether nobody began to work on it while its lease lasted."""
-        return self._phase is _Phase.WAITING and now >= self.ends_at
+        return self._phase is _Phase.WAITING and now >= self.lapses_at
 
     # --- settling
 
@@ -164,7 +166,7 @@ class Delivery:
                     return await act()
             except PenstockError as error:
                 left_s = self.ends_at - loop.time()
-                if not error.retryable or left_s < _SETTLE_S_MIN:
+                if not waiting_mends(error) or left_s < _SETTLE_S_MIN:
                     raise
             delay_s = min(CALLS.delay(tries, _rng), left_s / 2)
             tries += 1
@@ -186,7 +188,7 @@ class Delivery:
         """Begin to work: from now on the lease is renewed."""
         if self._phase is not _Phase.WAITING:
             raise RuntimeError("a delivery is entered once")
-        if self.lapsed(asyncio.get_running_loop().time()):
+        if asyncio.get_running_loop().time() >= self.ends_at:
             self.lost = LeaseLost(reason="not_begun")
             self._end()
             raise self.lost
@@ -216,7 +218,7 @@ class Delivery:
         elif isinstance(error, Reject):
             await self.nack(error.reason, delay_ms=error.delay_ms)
             return True
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) or self._is_own_cancel(error):
             _log.warning("delivery.failed", topic=self.topic, msg_id=self.msg_id, error=type(error).__name__)
             await self._give_back(type(error).__name__)
         else:
@@ -239,6 +241,11 @@ class Delivery:
         # lint: allow PK013 our own cancel and no other, as a timeout does
         return self._task.uncancel() <= self._cancels_before
 
+    def _is_own_cancel(self, error: BaseException) -> bool:
+        """Tell a cancel that nobody sent here: something the block awaited was cancelled, and the block failed by it."""
+        sent = self._task is not None and self._task.cancelling() > self._cancels_before
+        return isinstance(error, asyncio.CancelledError) and not sent
+
     def _tell_lost(self, error: BaseException | None, *, ours: bool) -> bool:
         assert self.lost is not None
         if error is None or (ours and isinstance(error, asyncio.CancelledError)):
@@ -248,8 +255,10 @@ class Delivery:
     async def _give_back(self, reason: str, delay_ms: int | None = None) -> None:
         """Nack without hiding why: if that fails too, the lease lapses and the message comes back all the same."""
         try:
-            async with timeout("give_back", _GIVE_BACK_S):
-                await self.nack(reason, delay_ms=delay_ms)
+            # The deadline that ended the block has passed, and must not end this too.
+            with no_deadline():
+                async with timeout("give_back", _GIVE_BACK_S):
+                    await self.nack(reason, delay_ms=delay_ms)
         except PenstockError as error:
             _log.warning("delivery.not_nacked", topic=self.topic, msg_id=self.msg_id, code=error.code)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.kernel.errors import Conflict, DownstreamUnavailable
+from penstock.kernel.errors import Canceled, Conflict, DownstreamUnavailable, Internal, PenstockError
 
 
 class NoNode(DownstreamUnavailable):
@@ -14,6 +14,10 @@ class NoService(DownstreamUnavailable):
 
     # Waiting does not bring it.
     retryable = False
+
+
+class ClientClosed(Canceled):
+    """The client was closed."""
 
 
 class LeaseLost(Conflict):
@@ -28,3 +32,11 @@ class Reject(Exception):
         super().__init__(reason or "rejected")
         self.reason = reason
         self.delay_ms = delay_ms
+
+
+def waiting_mends(error: PenstockError) -> bool:
+    """Tell whether a node that is asked again later may answer: it was away, busy, or at fault itself.
+
+    A shutdown that cuts a call (`canceled`) and a crash under it (`internal`) are over when the node is back.
+    """
+    return error.retryable or (isinstance(error, Canceled | Internal) and not isinstance(error, ClientClosed))

@@ -10,10 +10,10 @@ import asyncio
 import contextvars
 from typing import Final, Protocol
 
-from penstock.client.errors import LeaseLost
+from penstock.client.errors import ClientClosed, LeaseLost
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import PenstockError, Timeout
+from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
@@ -23,7 +23,16 @@ _PARTS: Final = 3
 # What is due this soon rides with what is due now.
 _TOGETHER_S: Final = 0.05
 _AGAIN_S_MIN: Final = 0.05
+# A holder lets go this much before the mailbox gives the message to another: a part of the lease, at most so long.
+_MARGIN_PART: Final = 50
+_MARGIN_S_MAX: Final = 0.1
 _log: Final = Log("client")
+
+
+def sure_s(visibility_ms: int) -> float:
+    """Return how long a lease can be counted on, from when it was given."""
+    lease_s = visibility_ms / 1000
+    return lease_s - min(lease_s / _MARGIN_PART, _MARGIN_S_MAX)
 
 
 class Held(Protocol):
@@ -32,7 +41,7 @@ class Held(Protocol):
     msg_id: str
     receipt: str
     visibility_ms: int
-    # When the lease ends, as far as we know.
+    # Until when the lease can be counted on.
     ends_at: float
     renew_at: float
 
@@ -59,9 +68,16 @@ class LeaseKeeper:
         """Return how many leases are held."""
         return len(self._held)
 
+    @property
+    def closed(self) -> bool:
+        """Tell whether the client is closed, and no lease is kept any more."""
+        return self._scope.closed
+
     def hold(self, lease: Held) -> None:
         """Renew this lease from now on, until it is released."""
         lease.renew_at = min(lease.ends_at - lease.visibility_ms / 1000 * (1 - 1 / _PARTS), lease.ends_at)
+        if self.closed:
+            raise ClientClosed
         if self._wake is None:
             # In a context of its own: the deadline of whoever enters first is not the keeper's.
             contextvars.Context().run(self._scope.start, self._run())
@@ -75,8 +91,9 @@ class LeaseKeeper:
         self._held.pop(lease, None)
 
     async def close(self) -> None:
-        """Stop renewing."""
-        self._held.clear()
+        """Stop renewing, and tell every holder: what it goes on to do, it could not settle."""
+        for lease in tuple(self._held):
+            self._lose(lease, "client_closed")
         await self._scope.close()
 
     async def _run(self) -> None:
@@ -88,6 +105,7 @@ class LeaseKeeper:
                 if self._due_at > now:
                     await self._sleep(self._due_at - now)
                     continue
+                self._lose_ended(now)
                 await self._renew([lease for lease in self._held if lease.renew_at <= now + _TOGETHER_S])
         finally:
             self._wake = None
@@ -105,14 +123,27 @@ class LeaseKeeper:
         for start in range(0, len(due), m.BATCH_MAX):
             await self._renew_batch(due[start : start + m.BATCH_MAX])
 
+    def _lose_ended(self, now: float) -> None:
+        """Give up what has ended, without asking: another consumer may have it by now."""
+        for lease in [lease for lease in self._held if lease.ends_at <= now]:
+            self._lose(lease, "not_renewed")
+
+    def _patience_s(self, due: list[Held], now: float) -> float:
+        """Wait for a node that is silent until a third of a lease has passed, and never over the end of any."""
+        third_s = max(_AGAIN_S_MIN, min(lease.visibility_ms for lease in due) / 1000 / _PARTS)
+        ends_at = min((lease.ends_at for lease in self._held), default=now + third_s)
+        return min(third_s, max(0.0, ends_at - now))
+
     async def _renew_batch(self, due: list[Held]) -> None:
         began_at = asyncio.get_running_loop().time()
-        patience_s = max(_AGAIN_S_MIN, min(lease.visibility_ms for lease in due) / 1000 / _PARTS)
+        patience_s = self._patience_s(due, began_at)
         extends = tuple(m.Extend(lease.msg_id, lease.receipt, lease.visibility_ms) for lease in due)
         codes: list[object]
         try:
             async with timeout("extend", patience_s):
                 results = (await self._mailbox.extend_batch(m.ExtendBatch(extends))).results
+            if len(results) != len(due):
+                raise DownstreamUnavailable("The answer is about other leases.", status=502)
             codes = [result.code for result in results]
         except PenstockError as error:
             _log.warning("lease.not_renewed", count=len(due), code=error.code)
@@ -127,11 +158,14 @@ class LeaseKeeper:
             return
         if not isinstance(code, str):
             self._renewed.value += 1
-            lease.ends_at = began_at + lease.visibility_ms / 1000
+            lease.ends_at = began_at + sure_s(lease.visibility_ms)
             lease.renew_at = began_at + lease.visibility_ms / 1000 / _PARTS
         elif code in _GONE or now >= lease.ends_at:
-            self._held.pop(lease)
-            self._lost.value += 1
-            lease.lose(LeaseLost(reason="stale_receipt" if code in _GONE else "not_renewed"))
+            self._lose(lease, "stale_receipt" if code in _GONE else "not_renewed")
         else:
             lease.renew_at = min(now + max(_AGAIN_S_MIN, lease.visibility_ms / 10_000), lease.ends_at)
+
+    def _lose(self, lease: Held, reason: str) -> None:
+        self._held.pop(lease, None)
+        self._lost.value += 1
+        lease.lose(LeaseLost(reason=reason))

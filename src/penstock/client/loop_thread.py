@@ -6,11 +6,13 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from penstock.client.errors import ClientClosed
 from penstock.kernel.errors import Canceled, Timeout
+from penstock.kernel.lock import HIERARCHY, Lock
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
 
@@ -32,7 +34,11 @@ class LoopThread:
         self._running: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._scope: Scope
         self._stop: asyncio.Event
+        # What lives on the loop and is closed with it, after the calls.
+        self.at_end: Callable[[], Awaitable[None]] = _nothing
         self._closed = False
+        # Held for one step: a call is handed to the loop before the word to stop, or not at all.
+        self._door = Lock("loop_thread", HIERARCHY["state_meta"])
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)  # noqa: TID251 - the one thread of a client whose user has no loop
         self._thread.start()
         self._loop = self._running.result(_START_S)
@@ -43,10 +49,13 @@ class LoopThread:
 
     def submit(self, work: Work[T]) -> concurrent.futures.Future[T]:
         """Begin a call; cancelling the future cancels the coroutine."""
-        if self._closed or os.getpid() != self._pid:
-            raise Canceled("The client was closed, or belongs to the process this one was forked from.")
+        if os.getpid() != self._pid:
+            raise Canceled("The client belongs to the process this one was forked from: make another here.")
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(self._begin, work, future)
+        with self._door:
+            if self._closed:
+                raise ClientClosed
+            self._loop.call_soon_threadsafe(self._begin, work, future)
         return future
 
     @staticmethod
@@ -55,25 +64,33 @@ class LoopThread:
         try:
             return future.result(limit_s)
         except concurrent.futures.CancelledError:
-            raise Canceled("The client was closed.") from None
+            raise Canceled("The call was cancelled.") from None
         except TimeoutError:
             raise Timeout("sync_call", budget_s=limit_s) from None
         finally:
             future.cancel()
 
     def close(self) -> None:
-        """Cancel what runs, end the loop and wait for the thread. Closing twice changes nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        if os.getpid() == self._pid and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(_CLOSE_S)
+        """Cancel what runs, end the loop and wait for the thread; whoever else closes meanwhile waits too."""
+        if os.getpid() != self._pid:
+            return  # the thread is the parent's, and so are its connections
+        with self._door:
+            first, self._closed = not self._closed, True
+            if first and self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_CLOSE_S)
 
     # --- on the thread
 
     def _main(self) -> None:
-        asyncio.run(self._serve())
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve())
+        except OSError as error:
+            # No descriptor left for a loop, say: whoever waits for the loop is told why it does not come.
+            if self._running.done():
+                raise
+            self._running.set_exception(error)
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
@@ -81,6 +98,7 @@ class LoopThread:
         self._running.set_result(asyncio.get_running_loop())
         await self._stop.wait()
         await self._scope.close()
+        await self.at_end()
 
     def _begin(self, work: Work[T], future: concurrent.futures.Future[T]) -> None:
         if future.cancelled():
@@ -91,21 +109,25 @@ class LoopThread:
             with suppress(concurrent.futures.InvalidStateError):  # he may give up at this very moment
                 future.set_exception(refused)
             return
-        task.add_done_callback(lambda ended: _hand_over(ended, future))
+        task.add_done_callback(lambda ended: self._hand_over(ended, future))
         future.add_done_callback(lambda _ended: self._give_up(task, future))
 
     def _give_up(self, task: asyncio.Task[T], future: concurrent.futures.Future[T]) -> None:
-        if future.cancelled() and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(task.cancel)
+        if future.cancelled():
+            with suppress(RuntimeError):  # the loop may end at this very moment, and the task with it
+                self._loop.call_soon_threadsafe(task.cancel)
+
+    def _hand_over(self, task: asyncio.Task[T], future: concurrent.futures.Future[T]) -> None:
+        """Carry the outcome across; a caller that gave up has cancelled the future and wants nothing."""
+        if not future.set_running_or_notify_cancel():
+            return
+        if task.cancelled():
+            future.set_exception(ClientClosed() if self._closed else Canceled("The call was cancelled."))
+        elif (error := task.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(task.result())
 
 
-def _hand_over(task: asyncio.Task[T], future: concurrent.futures.Future[T]) -> None:
-    """Carry the outcome across; a caller that gave up has cancelled the future and wants nothing."""
-    if not future.set_running_or_notify_cancel():
-        return
-    if task.cancelled():
-        future.set_exception(Canceled("The call was cancelled."))
-    elif (error := task.exception()) is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(task.result())
+async def _nothing() -> None:
+    """Close nothing."""

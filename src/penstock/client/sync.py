@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
@@ -31,7 +31,7 @@ from penstock.client.storage import StorageClient
 from penstock.client.whereabouts import Whereabouts
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Canceled
-from penstock.kernel.log import Log
+from penstock.kernel.lock import HIERARCHY, Lock
 from penstock.kernel.metrics import Metrics
 
 P = ParamSpec("P")
@@ -40,7 +40,6 @@ S = TypeVar("S")
 
 # Every call has its own deadline; this is only for a loop that does not run at all.
 _CALL_S_MAX: Final = 120.0
-_log: Final = Log("client")
 
 
 class Face(Generic[S]):
@@ -172,6 +171,7 @@ class SyncConsumer:
         self._thread = thread
         self._consumer = consumer
         self._stopped = threading.Event()
+        self._counting = Lock("handler_failures", HIERARCHY["counters"])
         # Polls under way, so that a stop need not wait for them.
         self._polls: dict[Future[Delivery | None], None] = {}
 
@@ -209,10 +209,12 @@ class SyncConsumer:
         with ThreadPoolExecutor(places, thread_name_prefix=f"handler-{self._consumer.topic}") as threads:
             # From the first thread on, whatever comes, Ctrl-C too, must stop them: leaving the block waits for all.
             try:
-                for worker in [threads.submit(self._work, handler) for _ in range(places)]:
-                    worker.result()
+                workers = [threads.submit(self._work, handler) for _ in range(places)]
+                wait(workers, return_when=FIRST_EXCEPTION)
             finally:
                 self.stop()
+        for worker in workers:
+            worker.result()
 
     def _work(self, handler: Callable[[SyncDelivery], object]) -> None:
         for delivery in self:
@@ -220,7 +222,8 @@ class SyncConsumer:
                 with delivery:
                     handler(delivery)
             except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked, and the worker goes on
-                _log.error("handler.failed", topic=delivery.topic, msg_id=delivery.msg_id, error=error)
+                with self._counting:
+                    self._consumer.failed(delivery, error)
 
 
 class SyncClient:
@@ -231,9 +234,15 @@ class SyncClient:
         self._thread = LoopThread("penstock-client", Metrics("client_thread"))
 
         async def make() -> Client:  # noqa: RUF029 - made on the loop it will live on
-            return Client(place, options)
+            client = Client(place, options)
+            self._thread.at_end = client.close
+            return client
 
-        self._client = self._thread.call(make, _CALL_S_MAX)
+        try:
+            self._client = self._thread.call(make, _CALL_S_MAX)
+        except BaseException:
+            self._thread.close()
+            raise
         self.mailbox = SyncMailbox(self._thread, self._client.mailbox)
         self.passport = SyncPassport(self._thread, self._client.passport)
         self.storage = SyncStorage(self._thread, self._client.storage)
@@ -244,13 +253,8 @@ class SyncClient:
         return cls(Whereabouts.from_env(), options)
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
-        try:
-            self._thread.call(self._client.close, _CALL_S_MAX)
-        except Canceled:
-            return
-        finally:
-            self._thread.close()
+        """End what runs, close the connections and end the thread. From any thread, and as often as you like."""
+        self._thread.close()
 
     def __enter__(self) -> Self:
         """Hand out the open client."""

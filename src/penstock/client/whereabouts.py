@@ -35,6 +35,8 @@ class Whereabouts:
         self._given = None if ports is None else {name: _door(port, tls) for name, port in ports.items()}
         self._doors: dict[str, dict[str, Any]] = {}
         self._token: str | None = None
+        # By certificate; made anew when the file is another.
+        self._contexts: dict[str, tuple[int, ssl.SSLContext]] = {}
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
@@ -61,12 +63,16 @@ class Whereabouts:
 
     def context(self, service: str) -> ssl.SSLContext | None:
         """Return the TLS context a service asks for: the one given, else one that knows its certificate alone."""
-        certificate = self._known()[service].get("certificate")
+        certificate = self._known().get(service, {}).get("certificate")
         if self._tls is not None or certificate is None:
             return self._tls
-        # The node's own certificate and no other: its name need not be that of a loopback address.
-        context = ssl.create_default_context(cafile=certificate)
-        context.check_hostname = False
+        written_ns = Path(certificate).stat().st_mtime_ns
+        made_ns, context = self._contexts.get(certificate, (0, None))
+        if context is None or made_ns != written_ns:
+            # The node's own certificate and no other: its name need not be that of a loopback address.
+            context = ssl.create_default_context(cafile=certificate)
+            context.check_hostname = False
+            self._contexts[certificate] = written_ns, context
         return context
 
     def token(self) -> str:

@@ -124,7 +124,7 @@ function services(body, panel, at) {
     put(busy, perSecond(busyRate), busyRate ? "num warn" : "num");
     put(answered, perSecond(rate(`answered ${row.service}`, row.answered, at)));
     put(restarts, count(row.restarts), row.restarts ? "num warn" : "num");
-    const said = [row.fatal && `${row.fatal} gave up`, gates("shut", row.missing), gates("degraded", row.degraded)];
+    const said = [row.fatal && `${row.fatal} gave up`, gates("shut", row.missing), gates("degraded", row.degraded), row.brownout];
     put(note, said.filter(Boolean).join("; "), `note ${worst}`);
     note.hidden = !note.textContent;
   });
@@ -205,11 +205,14 @@ function fillTask(node, row) {
 const KINDS = { text: String, count, bytes: size, rate: perSecond, seconds: span, bad: count };
 
 function table(body, panel) {
-  const box = once(body, () => [heading(panel.columns.map(([, title]) => title))]);
-  const shape = `minmax(9rem, 2fr) repeat(${panel.columns.length - 1}, minmax(4.5rem, 1fr))`;
+  const acts = panel.actions || [];
+  const titles = panel.columns.map(([, title]) => title);
+  const box = once(body, () => [heading(acts.length ? [...titles, ""] : titles)]);
+  const shape = `minmax(9rem, 2fr) repeat(${panel.columns.length - 1}, minmax(4.5rem, 1fr))${acts.length ? " minmax(11rem, 1fr)" : ""}`;
   body.firstChild.style.gridTemplateColumns = shape;
   const begin = () => {
-    const node = line(panel.columns.map(([, title], at) => (at ? ["num", title] : ["name"])));
+    const cells = titles.map((title, at) => (at ? ["num", title] : ["name"]));
+    const node = line(acts.length ? [...cells, ["acts"]] : cells);
     node.style.gridTemplateColumns = shape;
     return node;
   };
@@ -218,7 +221,49 @@ function table(body, panel) {
       const wrong = kind === "bad" && row[key] ? "num bad" : at ? "num" : "name";
       put(node.cells[at], (KINDS[kind] || String)(row[key]), wrong);
     });
+    if (acts.length) buttons(node.cells.at(-1), panel, row);
   });
+}
+
+// What can be done with a row: a button each. One that asks first is pressed twice, and forgets the first when left.
+function buttons(cell, panel, row) {
+  const offered = panel.actions.filter(([id]) => !row.actions || row.actions.includes(id));
+  rows(cell, offered, ([id]) => id, ([id, label, question]) => {
+    const button = make("button", "", label);
+    const rest = () => put(button, label, "");
+    button.type = "button";
+    button.addEventListener("blur", rest);
+    button.addEventListener("click", () => {
+      if (question && button.textContent === label) return put(button, question, "bad");
+      rest();
+      return act(button.closest("section"), panel.id, id, button.row);
+    });
+    return button;
+  }, (button) => {
+    button.row = row[panel.columns[0][0]];
+    button.title = button.row;
+  });
+}
+
+async function act(section, panel, action, row) {
+  put(section.told, "…", "told");
+  section.found.hidden = true;
+  const asked = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ row }) };
+  try {
+    const answer = await fetch(`/panels/${panel}/${action}`, asked);
+    const done = await answer.json();
+    put(section.told, answer.ok ? done.said : done.detail || `The node answered ${answer.status}.`, answer.ok ? "told" : "told bad");
+    if (answer.ok && done.columns.length) look(section.found, done);
+  } catch {
+    put(section.told, "The node does not answer.", "told bad");
+  }
+}
+
+function look(box, done) {
+  box.replaceChildren();
+  box.box = undefined;
+  table(box, done);
+  box.hidden = false;
 }
 
 function events(body, panel) {
@@ -273,17 +318,27 @@ function show(frame) {
   put($("why"), node.why || "Every gate is open.");
   put($("facts"), `${location.host}, version ${node.version}, up ${span((frame.at - node.started_at) / 1000)}`);
   document.title = `${node.state} - penstock`;
-  rows($("panels"), frame.panels, (panel) => panel.id, beginPanel, (section, panel) => {
-    PICTURES[panel.render]?.(section.body, panel, frame.at);
-    put(section.more, panel.more ? `and ${count(panel.more)} more` : "");
-    section.none.hidden = panel.rows.length > 0;
-    section.body.hidden = panel.rows.length === 0;
-  });
+  rows($("panels"), frame.panels, (panel) => panel.id, beginPanel, (section, panel) => drawPanel(section, panel, frame.at));
   rows($("contents"), frame.panels, (panel) => panel.id, (panel) => {
     const link = make("a", "", panel.title);
     link.href = `#${panel.id}`;
     return link;
   }, () => {});
+}
+
+// One section that fails, here or in the node, says so in its place; the others go on.
+function drawPanel(section, panel, at) {
+  let failed = panel.error;
+  try {
+    if (!failed) PICTURES[panel.render]?.(section.body, panel, at);
+  } catch (fault) {
+    failed = String(fault);
+    reportError(fault);
+  }
+  put(section.more, panel.more ? `and ${count(panel.more)} more` : "");
+  put(section.none, failed ? `This section failed. ${failed}` : panel.empty, failed ? "empty bad" : "empty");
+  section.none.hidden = !failed && panel.rows.length > 0;
+  section.body.hidden = Boolean(failed) || panel.rows.length === 0;
 }
 
 function beginPanel(panel) {
@@ -294,9 +349,13 @@ function beginPanel(panel) {
   title.id = `${panel.id}-title`;
   section.setAttribute("aria-labelledby", title.id);
   section.more = title.appendChild(make("small"));
-  section.none = make("p", "empty", panel.empty);
+  section.none = make("p", "empty");
   section.body = make("div");
-  section.append(title, section.body, section.none);
+  section.told = make("p", "told");
+  section.told.setAttribute("role", "status");
+  section.found = make("div", "found");
+  section.found.hidden = true;
+  section.append(title, section.body, section.none, section.told, section.found);
   return section;
 }
 
