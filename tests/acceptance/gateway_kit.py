@@ -12,7 +12,8 @@ import pytest
 from tests.acceptance.node_process import Answer, NodeProcess
 from tests.acceptance.upstream_process import Upstream
 
-WITHIN_S = 5.0
+WITHIN_S = 30.0
+SLOTS = 128
 
 
 def ask(
@@ -57,6 +58,9 @@ def node(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Iterat
 [omnigate]
 max_conns = 2048
 max_conns_per_ip = 2048
+default_deadline = "60s"
+downstream.request_timeout = "60s"
+fair_queue.max_inflight = {SLOTS}
 policy = "{directory / "policy.toml"}"
 [omnigate.quotas]
 default_rps = 0

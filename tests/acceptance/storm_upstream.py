@@ -67,12 +67,12 @@ class Clients:
         self._dice = random.Random(seed)
         self.statuses: Counter[bytes] = Counter()
 
-    async def run(self, until: float) -> None:
+    async def run(self, is_over: Callable[[], bool]) -> None:
         """Send one request after the other."""
         acts: list[Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]] = [
             self._whole, self._whole, self._broken_off, self._slow_sender, self._slow_reader, self._twice,
         ]  # fmt: skip
-        while asyncio.get_running_loop().time() < until:
+        while not is_over():
             with suppress(*GIVEN_UP):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
                 try:

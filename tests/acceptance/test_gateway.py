@@ -7,19 +7,18 @@ import json
 import os
 import signal
 import socket
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.gateway_kit import POLICY, WITHIN_S, ask, eventually, issue, node, upstream
+from tests.acceptance.gateway_kit import POLICY, SLOTS, WITHIN_S, ask, eventually, issue, node, upstream
 from tests.acceptance.node_process import NodeProcess
 from tests.acceptance.upstream_process import Upstream
 
 __all__ = ["node", "upstream"]
 
-POLLS = 512
-GROUP = 64
+POLLS = SLOTS + 32
+GROUP = 32
 
 
 # --- the node's own services
@@ -88,21 +87,30 @@ def test_a_capability_opens_what_it_names(
     assert answer.status == expected, answer.body
 
 
-def test_a_revoked_token_is_refused_within_a_second(node: NodeProcess) -> None:
+def test_a_token_for_the_gateway_alone_opens_what_is_behind_it_and_not_the_services_own_door(node: NodeProcess) -> None:
+    token = issue(node, "op=send,put,get", audience="omnigate")
+
+    assert ask(node, "POST", "/v1/mailbox/gw%2Falone", b"x", token=token).status == 200
+    assert ask(node, "PUT", "/v1/o", b"x", token=token).status == 201
+    connection = node.connect("mailbox")
+    connection.request("POST", "/v1/send/gw%2Falone", b"x", {"Authorization": f"Bearer {token}"})
+    assert connection.getresponse().status == 403
+    connection.close()
+
+
+def test_a_revoked_token_is_refused(node: NodeProcess) -> None:
     token = issue(node, "op=get", subject_ref="revoked")
     assert ask(node, "GET", "/known/x", token=token).status == 200
 
     ask(node, "POST", "/v1/passport/revoke", b'{"subject_ref":"revoked"}')
 
-    until = time.monotonic() + 1.0
-    while (status := ask(node, "GET", "/known/x", token=token).status) == 200 and time.monotonic() < until:
-        time.sleep(0.02)
-    assert status == 401
+    # That it takes no second is shown on virtual time, where the machine's own haste does not count.
+    eventually(lambda: ask(node, "GET", "/known/x", token=token).status, 401)
 
 
 def test_idle_long_polls_leave_the_gateways_capacity_untouched(node: NodeProcess) -> None:
     head = f"POST /v1/mailbox/gw%2Fidle/recv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {node.ready['token']}\r\n"
-    body = b'{"wait_ms":15000}'
+    body = b'{"wait_ms":20000}'
     request = head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
     parked = lambda: node.metric('fq_parked{service="omnigate"}')  # noqa: E731
     polls = [socket.create_connection(("127.0.0.1", node.port("omnigate"))) for _ in range(POLLS)]
@@ -225,7 +233,11 @@ def test_killed_workers_come_back_and_readiness_tells(node: NodeProcess) -> None
 def test_a_drain_answers_what_was_admitted(tmp_path: Path) -> None:
     with Upstream() as slow:
         config = tmp_path / "penstock.toml"
-        config.write_text(f'[[omnigate.routes]]\nprefix = "/slow"\nupstream = ["{slow.url}"]\n', encoding="ascii")
+        config.write_text(
+            '[omnigate]\ndefault_deadline = "60s"\n'
+            f'[[omnigate.routes]]\nprefix = "/slow"\nupstream = ["{slow.url}"]\ntimeout = "60s"\n',
+            encoding="ascii",
+        )
         with NodeProcess("--config", str(config)) as running:
             connection = running.connect("omnigate")
             connection.request("GET", "/slow/stall")
@@ -238,3 +250,11 @@ def test_a_drain_answers_what_was_admitted(tmp_path: Path) -> None:
             connection.close()
             code, _, log = running.wait()
             assert code == 0, log
+
+
+def test_the_status_tells_whether_the_gateway_sheds_work(node: NodeProcess) -> None:
+    status = node.ask("admin", "GET", "/status", token=True).json()
+    told = {row["service"]: (row["brownout"], row["brownout_why"]) for row in status["services"]}
+
+    assert told["omnigate"] == (False, "")
+    assert told["svc-storage"] == (None, "")

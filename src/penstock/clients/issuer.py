@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability.following import FETCH_S, Fetch, Published, from_file, from_passport
 from penstock.clients.oap import remote_passport
+from penstock.clients.remote import oap_place
 from penstock.contracts.passport import KeySet, Revocations
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.errors import DownstreamUnavailable
 from penstock.net.client import ClientOptions, HttpClient
 from penstock.net.client_origin import parse_url
-from penstock.net.oap_client import OapClient, OapClientOptions
+from penstock.net.oap_client import OapClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,7 +43,7 @@ def issuer_at(address: str, inventory: Inventory, pool: Pool) -> Issuer:
     if address.startswith(_HTTP):
         return _over_http(address.rstrip("/"), inventory)
     if address.startswith(_OAP):
-        return _over_oap(address.removeprefix(_OAP), inventory)
+        return _over_oap(address, inventory)
     return Issuer(from_file(Path(address), pool), _nothing)
 
 
@@ -102,12 +103,7 @@ def _good(answer: Answer) -> Answer:
     return answer
 
 
-def _over_oap(where: str, inventory: Inventory) -> Issuer:
+def _over_oap(address: str, inventory: Inventory) -> Issuer:
     """Ask svc-passport over its framed contract."""
-    if where.startswith("//"):
-        origin, _ = parse_url(f"http:{where}")
-        options = OapClientOptions(host=origin.host, port=origin.port, call_timeout_s=FETCH_S)
-    else:
-        options = OapClientOptions(uds_path=Path(where), call_timeout_s=FETCH_S)
-    client = OapClient(inventory, options)
+    client = OapClient(inventory, replace(oap_place(address), call_timeout_s=FETCH_S))
     return Issuer(from_passport(remote_passport(client)), client.close)

@@ -150,11 +150,12 @@ class TokenBook:
 
     # --- judging
 
-    def verify(self, token: str, context: RequestContext, *, cost_bytes: int = 0) -> Grant:
-        """Judge a token for a request, strictly, and charge its budgets."""
+    def verify(self, token: str, context: RequestContext, *, cost_bytes: int = 0, charged: bool = False) -> Grant:
+        """Judge a token for a request, strictly, and charge its budgets unless that was done."""
         entry = self.standing(token)
         self._judge(entry, context)
-        self._charge(entry, cost_bytes)
+        if not charged:
+            self._charge(entry, cost_bytes)
         return _grant(entry)
 
     def check(self, grant: Grant, context: RequestContext) -> None:

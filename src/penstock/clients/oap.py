@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from penstock.clients.oap_pool import Calls
 from penstock.contracts import mailbox_rules, passport, storage
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox import Mailbox
 from penstock.contracts.method import Method, Methods
 from penstock.contracts.passport import Passport
 from penstock.contracts.storage import Storage
-from penstock.net.oap_client import OapClient
 from penstock.net.oap_service import Service
 
 
 class Stub:
     """Has one coroutine method for each row of the table: `await stub.send(Send(...), call)`."""
 
-    def __init__(self, client: OapClient, methods: Methods) -> None:
+    def __init__(self, client: Calls, methods: Methods) -> None:
         """Take a client; it is not owned, whoever made it closes it."""
         for method in methods.rows:
             setattr(self, method.name, _caller(client, methods, method.name))
 
 
-def _caller(client: OapClient, methods: Methods, name: str) -> Callable[..., Awaitable[Any]]:
+def _caller(client: Calls, methods: Methods, name: str) -> Callable[..., Awaitable[Any]]:
     async def call(request: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the contract
         return await client.call(methods, name, request, call)
 
@@ -41,16 +41,16 @@ def serve(methods: Methods, implementation: object) -> Service:
     return Service(methods=methods, handle=handle)
 
 
-def remote_mailbox(client: OapClient) -> Mailbox:
+def remote_mailbox(client: Calls) -> Mailbox:
     """Reach svc-mailbox over this client."""
     return cast("Mailbox", Stub(client, mailbox_rules.METHODS))
 
 
-def remote_passport(client: OapClient) -> Passport:
+def remote_passport(client: Calls) -> Passport:
     """Reach svc-passport over this client."""
     return cast("Passport", Stub(client, passport.METHODS))
 
 
-def remote_storage(client: OapClient) -> Storage:
+def remote_storage(client: Calls) -> Storage:
     """Reach svc-storage over this client."""
     return cast("Storage", Stub(client, storage.METHODS))

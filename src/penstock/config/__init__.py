@@ -24,7 +24,7 @@ from penstock.config.reload import Reloaded, Reloader
 from penstock.config.schema import Apply, Derived, Key, Rule, Schema, Table
 from penstock.config.settings import Change, Row, Settings, diff
 from penstock.config.sources import Flag, Sources, env_name
-from penstock.config.tables import channel_key, node_schema, service_drain
+from penstock.config.tables import channel_key, node_schema, oap_key, service_drain
 
 __all__ = [
     "Address",
@@ -58,6 +58,7 @@ __all__ = [
     "listener_table",
     "load",
     "node_schema",
+    "oap_key",
     "service_drain",
     "service_table",
 ]

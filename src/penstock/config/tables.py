@@ -149,6 +149,17 @@ def channel_key(name: str, capacity: int, purpose: str) -> Key:
     )
 
 
+def oap_key() -> Key:
+    """Make the address on which a service answers its contract to other processes."""
+    return Key(
+        "oap_addr",
+        Kind.ADDRESS,
+        None,
+        apply=Apply.RESTART,
+        help="Answer other services here by OAP/1 over TCP. Alone, a service also does so on `run/<service>.sock` in the data directory.",
+    )
+
+
 ADMIN = listener_table(
     "admin",
     port_offset=0,
@@ -175,7 +186,7 @@ def node_schema(*services: Table) -> Schema:
 
 def _spanning_rules(tables: tuple[Table, ...]) -> list[Rule]:
     names = [f"{table.name}.{key.name}" for table in tables for key in table.keys]
-    addresses = [name for name in names if name.endswith(("bind_addr", "metrics_addr"))]
+    addresses = [name for name in names if name.endswith(("bind_addr", "metrics_addr", "oap_addr"))]
     sockets = [name for name in names if name.endswith(".uds.path")]
     return [
         *(Rule((name, "node.insecure_dev"), _safe, "must be loopback under node.insecure_dev") for name in addresses),

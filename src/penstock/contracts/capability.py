@@ -51,8 +51,10 @@ class Verifier(Protocol):
     Both raise Unauthenticated, Expired, Forbidden or RateLimited, with the reasons of the passport contract.
     """
 
-    def verify(self, token: str, context: RequestContext, *, cost_bytes: int = 0) -> Grant | Awaitable[Grant]:
-        """Check signatures, times, revocation and every caveat; charge budgets and rates once."""
+    def verify(
+        self, token: str, context: RequestContext, *, cost_bytes: int = 0, charged: bool = False
+    ) -> Grant | Awaitable[Grant]:
+        """Check signatures, times, revocation and every caveat; charge budgets and rates, unless that was done."""
 
     def check(self, grant: Grant, context: RequestContext) -> None:
         """Judge a further attribute of a request already verified, such as the topic of an acked message."""

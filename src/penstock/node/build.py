@@ -20,6 +20,7 @@ from penstock.kernel.errors import Malformed
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
 from penstock.kernel.log import Log, configure
+from penstock.kernel.log_writer import declare_log
 from penstock.kernel.root import Root, Staged
 from penstock.kernel.runtime import GcPauses, raise_fd_limit
 from penstock.kernel.snapshot import Snapshot
@@ -32,6 +33,7 @@ from penstock.net.tls import CertificateRefused
 from penstock.node.belief import Belief
 from penstock.node.bus_subscriber import BusSubscriber
 from penstock.node.config_watcher import ConfigWatcher
+from penstock.node.frames import frame_children
 from penstock.node.part import STAGE_NODE, Part
 from penstock.node.services import SERVICE_NAMES, SERVICES, schema
 
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from penstock.kernel.health import Gate
     from penstock.kernel.pool import Pool
     from penstock.node.config_watcher import Outcome
+    from penstock.node.frames import Framed
 
 
 class Service(Protocol):
@@ -108,6 +111,7 @@ class Node:
         self.root = self._make_root(with_admin=only is None)
 
     def _declare_limits(self) -> None:
+        declare_log(self.own)
         budget = self.budget
         policy = "request bodies, payloads and queued answers together; empty: 429 busy"
         self.own.limit(
@@ -128,8 +132,13 @@ class Node:
             return None
         return self.belief.verifier(settings, self._clock, pool)
 
-    def supervise(self, table: str, inventory: Inventory, service: Service) -> Supervisor:
-        """Hang a service's children under a supervisor of their own, with its metrics apart where that is asked for."""
+    def supervise(
+        self, table: str, inventory: Inventory, service: Service, *, framed: Framed | None = None
+    ) -> Supervisor:
+        """Hang a service's children under a supervisor of their own.
+
+        Its contract, where it is `framed`, and its metrics are served apart where that is asked for.
+        """
         inventory.health.on_flip(self._on_flip)
         children = service.children()
         follower = self.belief.follower(self.settings.value, inventory)
@@ -139,6 +148,8 @@ class Node:
         if address is not None:
             # Before the listener: it starts earlier and closes later, so that the end can be watched.
             children.insert(-1, metrics_child(inventory, address.host, address.port))
+        if framed is not None:
+            children[-1:-1] = frame_children(self, table, inventory, framed)
         return Supervisor(inventory, children, service.supervision(), bus=self.bus)
 
     def _on_flip(self, service: str, gate: Gate) -> None:

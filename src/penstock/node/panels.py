@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.admin.panel import Column, Panel, Rows
+from penstock.admin.panel import Action, Column, Outcome, Panel, Rows
+from penstock.contracts import mailbox as m
+from penstock.contracts.call import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from penstock.services.mailbox.service import MailboxService
     from penstock.services.mailbox.topics import Topic
     from penstock.services.omnigate.service import OmnigateService
+    from penstock.services.passport.audit_writer import Entry
+    from penstock.services.passport.service import PassportService
 
 _TOPIC_COLUMNS = (
     Column("topic", "topic"),
@@ -56,6 +61,7 @@ _CLASS_COLUMNS = (
     Column("places", "places", "count"),
     Column("tenants", "tenants", "count"),
     Column("refused", "refused", "bad"),
+    Column("sheds", "sheds"),
 )
 
 
@@ -73,8 +79,144 @@ def traffic_classes(service: OmnigateService) -> Panel:
                 "places": each.capacity,
                 "tenants": len(each.tenants),
                 "refused": each.dropped,
+                "sheds": "writes" if each.scarce or service.gate.degraded else "",
             }
             for each in sorted(classes, key=lambda each: (-each.waiting, -each.weight, each.name))
         ]
 
     return Panel("gateway-classes", "Traffic classes at the gateway", source, columns=_CLASS_COLUMNS)
+
+
+_BROWNOUT_COLUMNS = (
+    Column("trigger", "trigger"),
+    Column("now", "now"),
+    Column("limit", "sheds writes"),
+    Column("state", "state"),
+)
+
+
+def gateway_brownout(service: OmnigateService) -> Panel:
+    """Show what would make the gateway shed writes, how near that is, and what does now."""
+
+    def source() -> Rows:
+        ill, classes = service.readiness.ill, service.gate.queue.classes.values()
+        rows = [_trigger("services behind", ", ".join(ill) or "all answer", "one does not answer", active=bool(ill))]
+        fullest = sorted(classes, key=lambda each: (-each.waiting / each.capacity, each.name))
+        rows += [
+            _trigger(
+                f"class {each.name}", f"{each.waiting} of {each.capacity} places", "the last eighth", active=each.scarce
+            )
+            for each in fullest
+        ]
+        return sorted(rows, key=lambda row: row["state"] == "takes all")
+
+    return Panel("gateway-brownout", "Brownout of the gateway", source, columns=_BROWNOUT_COLUMNS)
+
+
+def _trigger(name: str, now: str, limit: str, *, active: bool) -> dict[str, object]:
+    return {"trigger": name, "now": now, "limit": limit, "state": "sheds writes" if active else "takes all"}
+
+
+# --- dead letters
+
+_DEAD_COLUMNS = (Column("topic", "topic"), Column("dead", "dead letters", "bad"))
+_LETTER_COLUMNS = (
+    Column("msg_id", "message"),
+    Column("reason", "reason"),
+    Column("attempts", "attempts", "count"),
+    Column("died", "died"),
+)
+_LOOKED_AT = 20
+_SENT_BACK = 1000
+
+
+def dead_letters(service: MailboxService, capability: Callable[[], str]) -> Panel:
+    """List the topics with dead letters; those can be looked at, and sent back to where they came from."""
+
+    def source() -> Rows:
+        topics = [topic for topic in service.room.books.topics.values() if topic.dead]
+        return [{"topic": topic.name, "dead": topic.dead} for topic in sorted(topics, key=lambda topic: -topic.dead)]
+
+    async def look(topic: str) -> Outcome:
+        page = await service.api.dlq(m.GetDlq(topic, limit=_LOOKED_AT), Call(capability()))
+        return Outcome(f"The oldest of {topic}:", [_letter(each) for each in page.entries], _LETTER_COLUMNS)
+
+    async def redrive(topic: str) -> Outcome:
+        going = await service.api.reprocess(m.Reprocess(topic, _SENT_BACK), Call(capability()))
+        return Outcome(f"{going.accepted} of {topic} go back.")
+
+    actions = (
+        Action("look", "Look", look),
+        Action("redrive", "Send back", redrive, question="Send up to 1,000 back?"),
+    )
+    return Panel(
+        "dead-letters", "Dead letters", source, columns=_DEAD_COLUMNS, actions=actions, empty="None.", rows_max=50
+    )
+
+
+def _letter(letter: m.DeadLetter) -> dict[str, object]:
+    return {
+        "msg_id": letter.msg_id,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "died": _when(letter.dead_at / 1000),
+    }
+
+
+# --- the issuer
+
+_FACT_COLUMNS = (Column("what", "issuer"), Column("value", ""))
+
+
+def issuer(service: PassportService) -> Panel:
+    """Show what tokens are made by: the epoch, the keys, whether any can be issued, and how many were judged."""
+
+    def source() -> Rows:
+        state, signing = service.book.state, service.book.view.value.signing
+        old = [key for key in state.keys if key.kid not in signing.values()]
+        facts: list[tuple[str, object]] = [
+            ("issuance", _issuance(service)),
+            ("current epoch", state.current),
+            ("revocations kept", len(state.kept)),
+            ("policy version", state.policy_version),
+            *((f"signing key, {alg}", kid) for alg, kid in signing.items()),
+            *((f"old key, verifies until {_when(key.exp)}", key.kid) for key in old),
+            ("judged from memory, anew, refused", _judged(service)),
+        ]
+        return [{"what": what, "value": str(value)} for what, value in facts]
+
+    return Panel("issuer", "Passport", source, columns=_FACT_COLUMNS)
+
+
+def _issuance(service: PassportService) -> str:
+    if service.book.view.value.policy is None:
+        return "closed: there is no policy"
+    return "open" if service.book.view.value.signing else "closed: there is no key"
+
+
+def _judged(service: PassportService) -> str:
+    return f"{service.verifier.hits:,}, {service.verifier.misses:,}, {service.verifier.refusals:,}"
+
+
+def audit(service: PassportService) -> Panel:
+    """Show the end of the audit's chain and what was recorded since the start, newest first."""
+
+    def source() -> Rows:
+        trail = service.trail
+        head = {"at": 0, "service": "chain", "text": f"records {trail.records:,}, head {trail.head}", "level": "info"}
+        return [head, *(_recorded(entry) for entry in reversed(trail.recent))]
+
+    return Panel("audit", "Audit", source, render="events")
+
+
+def _recorded(entry: Entry) -> dict[str, object]:
+    facts = ", ".join(f"{name} {_plain(value)}" for name, value in entry.facts.items())
+    return {"at": entry.at_ms, "service": entry.action, "text": f"{entry.n}: {facts}", "level": "info"}
+
+
+def _plain(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _when(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M")

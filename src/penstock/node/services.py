@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from penstock.capability import config as capability_config
 from penstock.config import node_schema
 from penstock.kernel.inventory import Inventory
-from penstock.node.panels import mailbox_topics, traffic_classes
+from penstock.node.frames import framed_mailbox, framed_passport, framed_storage
+from penstock.node.neighbours import Neighbours
+from penstock.node.panels import audit, dead_letters, gateway_brownout, issuer, mailbox_topics, traffic_classes
 from penstock.node.part import STAGE_EDGE, Part
 from penstock.services.echo import config as echo_config
 from penstock.services.echo.service import SERVICE as ECHO
@@ -17,7 +19,7 @@ from penstock.services.mailbox.service import SERVICE as MAILBOX
 from penstock.services.mailbox.service import MailboxService
 from penstock.services.omnigate import config as omnigate_config
 from penstock.services.omnigate.service import SERVICE as OMNIGATE
-from penstock.services.omnigate.service import Behind, OmnigateService
+from penstock.services.omnigate.service import OmnigateService
 from penstock.services.passport import config as passport_config
 from penstock.services.passport.service import SERVICE as PASSPORT
 from penstock.services.passport.service import Around, PassportService
@@ -54,7 +56,9 @@ def _build_passport(node: Node) -> Part:
     node.operator_token = lambda: service.book.operator_token
     node.belief.adopt(service.book.trust)
     node.passport = service.api
-    return Part("passport", node.supervise("passport", inventory, service), service.listener, service.routes)
+    supervisor = node.supervise("passport", inventory, service, framed=framed_passport(service.api))
+    panels = (issuer(service), audit(service))
+    return Part("passport", supervisor, service.listener, service.routes, panels=panels)
 
 
 def _build_mailbox(node: Node) -> Part:
@@ -73,12 +77,12 @@ def _build_mailbox(node: Node) -> Part:
 
     return Part(
         "mailbox",
-        node.supervise("mailbox", inventory, service),
+        node.supervise("mailbox", inventory, service, framed=framed_mailbox(service.api)),
         service.listener,
         service.routes,
         apply=lambda changed: service.shards.set(changed.integer("mailbox.ready_shards")),
         close=close,
-        panels=(mailbox_topics(service),),
+        panels=(mailbox_topics(service), dead_letters(service, node.operator_token)),
     )
 
 
@@ -94,7 +98,7 @@ def _build_storage(node: Node) -> Part:
         await service.close()
         await pool.close()
 
-    supervisor = node.supervise("storage", inventory, service)
+    supervisor = node.supervise("storage", inventory, service, framed=framed_storage(service.api))
     return Part("storage", supervisor, service.listener, service.routes, close=close)
 
 
@@ -103,11 +107,12 @@ def _build_omnigate(node: Node) -> Part:
     settings = node.settings.value
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
     options = omnigate_config.OmnigateOptions.from_settings(settings, node.listener_settings("omnigate"))
-    behind = Behind(mailbox=node.mailbox, passport=node.passport, storage=node.storage)
-    service = OmnigateService(inventory, options, node.budget, behind=behind, verifier=node.verifier(pool))
+    neighbours = Neighbours(node, inventory, options)
+    service = OmnigateService(inventory, options, node.budget, behind=neighbours.behind, verifier=node.verifier(pool))
 
     async def close() -> None:
         await service.close()
+        await neighbours.close()
         await pool.close()
 
     supervisor = node.supervise("omnigate", inventory, service)
@@ -119,7 +124,7 @@ def _build_omnigate(node: Node) -> Part:
         apply=service.apply,
         close=close,
         stage=STAGE_EDGE,
-        panels=(traffic_classes(service),),
+        panels=(traffic_classes(service), gateway_brownout(service)),
     )
 
 

@@ -71,8 +71,8 @@ async def test_work_is_done_and_its_latency_counted() -> None:
         assert mailbox.places.in_use == 0
 
 
-async def test_when_all_places_are_taken_the_answer_is_busy_at_once() -> None:
-    async with downstream(calls_max=2) as (mailbox, _):
+async def test_when_as_many_wait_for_a_place_as_may_the_answer_is_busy_at_once() -> None:
+    async with downstream(calls_max=2, waiters_max=0) as (mailbox, _):
         slow = Service("done", takes_s=1.0)
         running = [
             asyncio.get_running_loop().create_task(mailbox.call("send", slow, idempotent=False)) for _ in range(2)
@@ -84,6 +84,41 @@ async def test_when_all_places_are_taken_the_answer_is_busy_at_once() -> None:
         assert refused.value.facts["limit"] == "downstream.mailbox"
         assert [await task for task in running] == ["done", "done"]
         assert (slow.calls, mailbox.places.in_use) == (2, 0)
+
+
+async def test_the_wait_for_a_place_is_within_the_deadline_and_nobodys_fault() -> None:
+    async with downstream(calls_max=1, timeout_s=1.0, breaker=BreakerPolicy(timeouts_in_a_row=1)) as (mailbox, _):
+        slow = Service("done", takes_s=0.9)
+        running = asyncio.get_running_loop().create_task(mailbox.call("send", slow, idempotent=False))
+        await asyncio.sleep(0)
+        with use_deadline(Deadline.after(0.5, asyncio.get_running_loop().time())), pytest.raises(Timeout) as late:
+            await mailbox.call("send", slow, idempotent=False)
+
+        assert late.value.op == "rpc"
+        assert await running == "done"
+        assert (slow.calls, mailbox.places.in_use, mailbox.line.waiting) == (1, 0, 0)
+        assert mailbox.healthy
+
+
+async def test_clients_in_a_hurry_cannot_open_the_breaker_for_the_others() -> None:
+    async with downstream(patience_s=2.0) as (storage, _):
+        large = Service("done", takes_s=0.3)
+        for _ in range(50):
+            with use_deadline(Deadline.after(0.2, asyncio.get_running_loop().time())), pytest.raises(Timeout):
+                await storage.call("get", large, idempotent=True)
+
+        assert storage.healthy
+        assert await storage.call("get", large, idempotent=True) == "done"
+
+
+async def test_a_service_that_is_late_for_the_patient_is_ill() -> None:
+    async with downstream(patience_s=2.0) as (storage, _):
+        hung = Service("done", takes_s=60.0)
+        for _ in range(5):
+            with use_deadline(Deadline.after(2.0, asyncio.get_running_loop().time())), pytest.raises(Timeout):
+                await storage.call("get", hung, idempotent=True)
+
+        assert not storage.healthy
 
 
 @pytest.mark.parametrize("error", [DownstreamUnavailable(), BackoffRetry(), NotReady()], ids=lambda error: error.code)

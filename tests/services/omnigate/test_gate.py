@@ -13,7 +13,7 @@ from penstock.net.admission import Refusal
 from penstock.services.omnigate.config import Quotas
 from tests.capability.kit import narrowed
 from tests.net.listener_kit import get, post, settle
-from tests.services.omnigate.gate_kit import OFF, GateSite, gated
+from tests.services.omnigate.gate_kit import AUD, OFF, GateSite, gated
 
 
 async def test_a_known_token_goes_through_at_once_in_its_tenants_class() -> None:
@@ -192,6 +192,21 @@ async def test_anon_is_shared_by_address_and_never_by_a_name_a_token_could_have(
         tenants = list(site.gate.queue.classes["anon"].tenants)
 
     assert tenants == [("127.0.0.1",)]
+
+
+async def test_a_narrower_copy_of_a_capability_has_no_quota_of_its_own() -> None:
+    per_cap = Quotas(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=1)
+    async with gated(per_cap) as site:
+        token = site.issuer.token(aud=AUD)
+        copies = [token, narrowed(token, ("op=get",)), narrowed(token, ("method=GET",), ("op=get",))]
+        answers = []
+        for copy in copies:
+            site.issuer.verifier.open(copy)
+            client = await site.ask("/now", f"Authorization: Bearer {copy}")
+            answers.append(await client.answer())
+
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert answers[2].json()["scope"] == "per_cap"
 
 
 async def test_each_quota_answers_with_its_scope() -> None:

@@ -51,6 +51,11 @@ OURS = [b"Via: 1.1 us"]
         "X-Forwarded-Anything: x",
         "X-Real-IP: 10.0.0.1",
         "X-Penstock-Tenant: root",
+        "True-Client-IP: 10.0.0.1",
+        "X-Original-URL: /admin",
+        "X-Rewrite-URL: /admin",
+        "X-HTTP-Method-Override: DELETE",
+        "X-Method-Override: DELETE",
         "X-Corr-ID: mine",
         "X-Deadline-Ms: 5",
         "X_Under: score",
@@ -227,3 +232,18 @@ async def test_our_fields_are_set_once_whatever_the_client_says() -> None:
         assert b"x-corr-id: mine" in lines
         # 900 less what the way back takes, rounded down.
         assert {b"x-deadline-ms: 879", b"x-deadline-ms: 880"} & set(lines)
+
+
+@pytest.mark.parametrize("path", ["/api/..;/admin", "/api/..;x=1/admin", "/api/.;/x", "/api/%2e%2e;/x", "/api/..%3b/x"])
+async def test_a_dot_segment_with_a_parameter_is_refused_and_never_passed_on(path: str) -> None:
+    async with gateway() as gate:
+        answer = await gate.ask(get(path))
+
+        assert answer.status == 400
+        assert gate.upstreams["up0.test"].requests == []
+
+
+@pytest.mark.parametrize("path", ["/api/a;b/c", "/api/x..;y", "/api/...;z"])
+async def test_other_parameters_pass(path: str) -> None:
+    async with gateway() as gate:
+        assert (await gate.ask(get(path))).status == 200

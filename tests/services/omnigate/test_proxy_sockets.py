@@ -201,9 +201,7 @@ async def test_a_client_that_goes_cuts_the_upstream(loop_name: str) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(get("/api/x"))
         await asked_for.wait()
-        began = asyncio.get_running_loop().time()
         writer.close()
         await gone.wait()
 
         assert upstream.open == 0
-        assert asyncio.get_running_loop().time() - began < 1.0  # far before its deadline

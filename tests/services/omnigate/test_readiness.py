@@ -12,6 +12,7 @@ class Queue:
     def __init__(self) -> None:
         self.degraded = False
         self.headroom = 1.0
+        self.scarce: list[str] = []
 
 
 def watched(**well: bool) -> tuple[Inventory, Queue, dict[str, bool], Readiness]:
@@ -78,3 +79,22 @@ def test_an_ill_issuer_is_named_apart_because_the_last_good_keys_still_serve() -
     readiness.look()
 
     assert set(inventory.health.verdict().degraded) == {"downstreams", "passport"}
+
+
+def test_what_is_shed_is_said_with_its_reason_and_nothing_while_nothing_is() -> None:
+    inventory, queue, well, readiness = watched(**{"svc-mailbox": True})
+    readiness.look()
+    said = [readiness.brownout()]
+    queue.scarce = ["authed"]
+    said.append(readiness.brownout())
+    well["svc-mailbox"] = False
+    readiness.look()
+    said.append(readiness.brownout())
+
+    assert said == [
+        "",
+        "writes of authed are shed: the class is nearly full",
+        "writes are shed: svc-mailbox does not answer; writes of authed are shed: the class is nearly full",
+    ]
+    assert inventory.health.brownout is not None
+    assert inventory.health.brownout() == said[-1]

@@ -11,7 +11,8 @@ from penstock.kernel.errors import DownstreamUnavailable
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.omnigate.config import FairOptions, OmnigateOptions
-from penstock.services.omnigate.service import PROBE_S, Behind, OmnigateService
+from penstock.services.omnigate.prober import DIAL_EVERY, LOOK_S
+from penstock.services.omnigate.service import Behind, OmnigateService
 
 
 def service(**options: object) -> OmnigateService:
@@ -40,7 +41,7 @@ async def test_an_upstream_that_is_not_there_at_the_start_is_told_until_it_is(mo
     supervisor = Supervisor(made._inventory, [each for each in made.children() if each.name == "upstream_prober"])
     await supervisor.start()
     for _ in range(2):
-        await asyncio.sleep(PROBE_S + 1)
+        await asyncio.sleep(DIAL_EVERY * LOOK_S + 1)
         made.readiness.look()
         told.append(made._inventory.health.verdict().degraded)
         there.set()

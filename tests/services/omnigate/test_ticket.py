@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 from penstock.net.message import Request, StreamResponse
 from penstock.services.omnigate.classes import Rule
 from penstock.services.omnigate.gate import Gate
+from penstock.services.omnigate.ticket import PAYMENT_BYTES
 from penstock.testing.sweep import Run, sweep
 from tests.net.listener_kit import RawClient, get, post, route, settle
-from tests.services.omnigate.gate_kit import GateSite, check_nothing_is_held, gated
+from tests.services.omnigate.gate_kit import OFF, GateSite, check_nothing_is_held, gated
 
-KINDS = ("now", "later", "stream", "poll", "slow_body", "open", "unknown", "forged", "too_large", "pipelined")
-EVENTS = ("send", "send", "send", "answer", "wake", "abort", "eof", "body", "tick", "time", "long_time")
+KINDS = ("now", "later", "stream", "poll", "slow_body", "open", "unknown", "forged", "too_large", "pipelined", "giant")
+EVENTS = ("send", "send", "send", "answer", "wake", "abort", "eof", "body", "tick", "time", "long_time", "reload")
 
 
 class Handlers:
@@ -56,8 +58,22 @@ class Handlers:
 
         return StreamResponse(200, chunks())
 
+    def giant(self, request: Request) -> StreamResponse:
+        """Stream as if each piece were a payment's worth, and wait after every second one."""
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for number in range(6):
+                assert request.ticket is not None
+                request.ticket.bytes_seen += PAYMENT_BYTES
+                yield b"x"
+                if number % 2:
+                    await self._wait()
+
+        return StreamResponse(200, chunks())
+
     def routes(self) -> dict[Any, Rule]:
         return {
+            route(self.giant, path="/giant", deadline_s=30.0): Rule(op="get"),
             route(self.poll, path="/poll", deadline_s=30.0): Rule(op="get", long_poll=True),
             route(self.stream, path="/stream", deadline_s=30.0): Rule(op="get"),
         }
@@ -110,6 +126,8 @@ async def play(site: GateSite, handlers: Handlers, script: list[tuple[str, int]]
             handlers.wake()
         elif event == "tick":
             site.gate.tick(loop.time())
+        elif event == "reload":
+            site.gate.apply(replace(OFF, per_ip_rps=number % 2 * 50, per_cap_rps=number % 3 * 50))
         elif event in {"time", "long_time"}:
             await asyncio.sleep(0.3 if event == "time" else 3.0)
         elif target is not None and event == "body":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.capability.standing import Standing
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden, Unauthenticated
+from penstock.net.bearer import token_in
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
@@ -15,20 +16,11 @@ if TYPE_CHECKING:
     from penstock.services.omnigate.classes import Lane
     from penstock.wire.http1_head import StartLine
 
-_BEARER: Final = b"bearer "
 # As many as heads are remembered: a flood of forged tokens turns them over and costs no more than before.
 _NAMED_MAX: Final = 1024
 _CONTEXTS_KEPT: Final = 1024
 # A token may be meant for the gateway or for the service behind: what fails on these is asked once more.
 _OF_AUDIENCE: Final = frozenset({"caveat:aud", "caveat:svc"})
-
-
-def bearer(request: Request) -> str:
-    """Return the token of a request that has an Authorization field."""
-    value = request.headers[b"authorization"]
-    if value[:7].lower() != _BEARER:
-        raise Unauthenticated("Authorization is not a bearer capability.", reason="malformed")
-    return value[7:].strip().decode("ascii")
 
 
 class Asking:
@@ -49,7 +41,9 @@ class Asking:
         field = request.headers[b"authorization"]
         named = self._named.get(field)
         if named is None:
-            token = bearer(request)
+            token = token_in(field)
+            if not token:
+                raise Unauthenticated("Authorization is not a bearer capability.", reason="malformed")
             named = token, self._verifier.digest(token)
             if len(self._named) >= _NAMED_MAX:
                 self._named.clear()

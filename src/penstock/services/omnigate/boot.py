@@ -11,7 +11,7 @@ from penstock.contracts import storage as s
 from penstock.contracts.call import Call
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, PenstockError
-from penstock.services.omnigate.downstream import FAULTS
+from penstock.services.omnigate.downstream import FAULTS, is_absent
 
 if TYPE_CHECKING:
     from penstock.kernel.scope import Scope
@@ -55,8 +55,9 @@ async def _answers(probe: Probe) -> bool:
     try:
         async with timeout("rpc", BOOT_S):
             await probe()
-    except FAULTS:
-        return False
+    except FAULTS as error:
+        # What was left out on purpose does not answer either.
+        return is_absent(error)
     except PenstockError:
         # It said no, and that is an answer.
         return True

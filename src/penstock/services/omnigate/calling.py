@@ -9,12 +9,13 @@ import msgspec
 
 from penstock.contracts.call import Call, Origin
 from penstock.kernel.errors import Malformed, NotReady
+from penstock.net.bearer import bearer
+from penstock.services.omnigate.config import BEHIND
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
 
 T = TypeVar("T")
-_BEARER = b"bearer "
 
 
 class Downstream(Protocol):
@@ -22,12 +23,6 @@ class Downstream(Protocol):
 
     async def call(self, op: str, work: Callable[[], Awaitable[T]], *, idempotent: bool) -> T:
         """Do the work under the downstream's discipline."""
-
-
-def bearer(request: Request) -> str:
-    """Return the capability that came with a request, or nothing."""
-    given = request.headers.get(b"authorization", b"")
-    return given[len(_BEARER) :].strip().decode("latin-1") if given[: len(_BEARER)].lower() == _BEARER else ""
 
 
 def call_of(request: Request) -> Call:
@@ -40,10 +35,17 @@ def call_of(request: Request) -> Call:
 
 
 def present(service: T | None, name: str) -> T:
-    """Return a service that runs, or say that it does not."""
+    """Return a service that runs, or say that it does not, and which key would say where it is."""
     if service is None:
-        raise NotReady(f"{name} does not run here.", phase="absent", service=name)
+        raise NotReady(absent(name), phase="absent", service=name)
     return service
+
+
+def absent(name: str) -> str:
+    """Say that a service does not run here, and which key would say where it is."""
+    short = name.removeprefix("svc-")
+    told = f"; set omnigate.downstream.{short} to say where it is." if short in BEHIND else "."
+    return f"{name} does not run here{told}"
 
 
 def convert(value: dict[str, object], kind: type[T]) -> T:

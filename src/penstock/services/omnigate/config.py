@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.clients.remote import oap_place
 from penstock.config import Apply, Key, Kind, channel_key, listener_settings, service_drain, service_table
 from penstock.config.schema import Rule
+from penstock.kernel.errors import Malformed
 from penstock.services.omnigate.proxy_config import ProxyRoute, RouteRefused, read_routes
 from penstock.services.omnigate.views import (
     FALLBACKS,
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
 
 PORT_OFFSET = 6
+BEHIND = ("mailbox", "passport", "storage")
+"""The services the gateway leads to."""
 WEIGHTS = {"anon": 1, "authed": 5, "internal": 10}
 _RATE_MAX = 10_000_000
 
@@ -34,6 +38,11 @@ def _rate(name: str, default: int, text: str) -> Key:
 
 def _places(name: str, default: int, text: str, *, unit: str = "calls") -> Key:
     return Key(name, Kind.INT, default, low=1, high=1 << 16, unit=unit, apply=Apply.RESTART, help=text)
+
+
+def _place(service: str) -> Key:
+    text = f"Where svc-{service} is, if in another process: oap:/socket or oap://host:port. Empty: alone, its socket in the data directory."
+    return Key(f"downstream.{service}", Kind.STR, None, apply=Apply.RESTART, help=text)
 
 
 _ROUTE_FIELDS = (
@@ -100,6 +109,7 @@ _KEYS = (
     ),
     Key("default_deadline", Kind.DURATION, "2s", low="10ms", high="10m", help="When a client does not say its own."),
     Key("downstream.request_timeout", Kind.DURATION, "5s", low="10ms", high="10m", help="The longest downstream call."),
+    *map(_place, BEHIND),
     _places("downstream.storage_calls", 128, "Calls to svc-storage at once."),
     _places("downstream.mailbox_calls", 128, "Calls to svc-mailbox at once."),
     _places("downstream.passport_calls", 64, "Calls to svc-passport at once."),
@@ -128,14 +138,27 @@ def _holds(read: Callable[..., object]) -> Callable[..., bool]:
     def holds(*values: Any) -> bool:  # noqa: ANN401 - the values of a rule's keys
         try:
             read(*values)
-        except (RouteRefused, ViewRefused):
+        except (RouteRefused, ViewRefused, Malformed):
             return False
         return True
 
     return holds
 
 
+def _place_rules(service: str) -> tuple[Rule, ...]:
+    key = f"omnigate.downstream.{service}"
+    return (
+        Rule((key,), _holds(lambda place: place is None or oap_place(place)), "must be oap:/socket or oap://host:port"),
+        Rule(
+            (key, "node.amnesia"),
+            lambda place, amnesia: place is None or not amnesia or place.startswith("oap://"),
+            "must be no Unix socket under node.amnesia",
+        ),
+    )
+
+
 _RULES = (
+    *(rule for service in BEHIND for rule in _place_rules(service)),
     Rule(("omnigate.routes",), _holds(read_routes), "must be routes with a prefix, http:// upstreams and known words"),
     Rule(
         ("omnigate.views", "omnigate.view_parts"),

@@ -2,7 +2,8 @@
 
 | what happened | what the caller gets |
 |---|---|
-| all places are taken | `Busy` 429, at once |
+| all places are taken | it waits its tenant's turn, within its deadline |
+| too many wait for one | `Busy` 429, at once |
 | the breaker is open, or the service cannot be reached | `DownstreamUnavailable` 503 |
 | the deadline passed | `Timeout` 504, `op = "rpc"` |
 | the service said no | its own error, untouched |
@@ -23,9 +24,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff, RetryBudget, Rng
 from penstock.kernel.breaker import Breaker, BreakerPolicy, BreakerState
 from penstock.kernel.deadline import Deadline, current_deadline, timeout, use_deadline
-from penstock.kernel.errors import BackoffRetry, Busy, DownstreamUnavailable, Internal, NotReady, PenstockError, Timeout
+from penstock.kernel.errors import BackoffRetry, DownstreamUnavailable, Internal, NotReady, PenstockError, Timeout
 from penstock.kernel.scope import Scope
 from penstock.services.omnigate.hedge import HedgeBudget, Tail
+from penstock.services.omnigate.places import CALLER, FairPlaces
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
@@ -39,8 +41,8 @@ RESERVE_S: Final = 0.020
 FAULTS: Final = (DownstreamUnavailable, BackoffRetry, NotReady, Internal, Timeout)
 # Of those, what another try may mend. A bug stays one, and after a deadline there is no time left.
 _PASSING: Final = (DownstreamUnavailable, BackoffRetry, NotReady)
-# A caller that gave the service less time than this says nothing about its health.
-_BLAME_AFTER_S: Final = 0.1
+# What a try may have spent of its time before it began to count.
+_SLACK_S: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +51,11 @@ class DownstreamOptions:
 
     service: str
     calls_max: int = 128
+    # Calls that may wait for a place; the gate lets no more in than it has slots.
+    waiters_max: int = 512
     timeout_s: float = 5.0
+    # A caller that gave less time than this says nothing about the service.
+    patience_s: float = 2.0
     tries_max: int = MAX_TRIES
     hedge: bool = False
     backoff: Backoff = CALLS
@@ -71,12 +77,19 @@ class Downstream:
         service, metrics = options.service, inventory.metrics
         self.options = options
         self.places = inventory.limiter(f"downstream.{service}", options.calls_max)
+        self.line = FairPlaces(self.places, options.waiters_max)
+        policy = "calls that wait for a place, by turns of their tenants; full: Busy"
+        inventory.limit(
+            f"downstream.{service}.line", options.waiters_max, policy, lambda: {"in_use": self.line.waiting}
+        )
         inventory.timeout(f"downstream.{service}", options.timeout_s, "Timeout, 504")
         self.breaker = Breaker(service, options.breaker)
         self._clock = inventory.clock.monotonic
         self._rng = rng or random.SystemRandom()
         self._shedding = shedding
         self._budget = RetryBudget()
+        patience_s = min(options.patience_s, options.timeout_s)
+        self._blame_after_s = max(patience_s - RESERVE_S, patience_s / 2) - _SLACK_S
         self._tail = Tail()
         self._hedges = HedgeBudget()
         self._scope = Scope("hedge", options.calls_max * 2, metrics)
@@ -89,16 +102,17 @@ class Downstream:
 
     async def call(self, op: str, work: Work[T], *, idempotent: bool, extra_s: float = 0.0) -> T:
         """Do the work under the discipline. A long poll says in `extra_s` how much longer than others it may take."""
-        if not self.places.try_acquire_many():
-            raise Busy(f"Too many calls to {self.options.service} are under way.", limit=self.places.name)
-        try:
-            now = self._clock()
-            self._budget.record_call(now)
-            with use_deadline(self._deadline(now, extra_s)) as deadline:
-                assert deadline is not None
+        now = self._clock()
+        with use_deadline(self._deadline(now, extra_s)) as deadline:
+            assert deadline is not None
+            if not self.line.try_take():
+                async with timeout("rpc", deadline.remaining(now)):
+                    await self.line.wait(CALLER.get())
+            try:
+                self._budget.record_call(now)
                 return await self._tries(op, work, deadline, self.options.tries_max if idempotent else 1)
-        finally:
-            self.places.release()
+            finally:
+                self.line.give()
 
     async def close(self) -> None:
         """Cut the hedges that are still under way."""
@@ -119,6 +133,7 @@ class Downstream:
             try:
                 done = await self._try(work, deadline, hedged=tries_left > 1)
             except _PASSING as error:
+                tries_left = attempt if is_absent(error) else tries_left
                 delay_s = self._pause_s(attempt, tries_left - attempt - 1, deadline)
                 self._counts.retried(op, attempt, succeeded=False)
                 if delay_s is None:
@@ -174,13 +189,17 @@ class Downstream:
     def _report(self, error: PenstockError, began: float) -> None:
         now = self._clock()
         elapsed_s, late = now - began, isinstance(error, Timeout)
+        if is_absent(error):
+            # Nobody was ever there, and that is no illness: what is left out must not hold up the rest.
+            self.breaker.abandon()
+            return
         if not isinstance(error, FAULTS):
             # It said no, and that is an answer.
             self._counts.latency.observe(elapsed_s)
             self.breaker.success(now, elapsed_s)
             return
         self._counts.failed(error)
-        if late and elapsed_s < _BLAME_AFTER_S:
+        if late and elapsed_s < self._blame_after_s:
             self.breaker.abandon()
         else:
             self.breaker.failure(now, timed_out=late, elapsed_s=elapsed_s)
@@ -206,6 +225,11 @@ class Downstream:
         finally:
             for racer in racers:
                 racer.cancel()
+
+
+def is_absent(error: PenstockError) -> bool:
+    """Tell whether a service was not found because none was set up, rather than because it fell."""
+    return isinstance(error, NotReady) and error.facts.get("phase") == "absent"
 
 
 async def _awaited(work: Work[T]) -> T:

@@ -130,9 +130,12 @@ class Gate:
         address = self.quotas.address(request.peer)
         return None if self.quotas.per_ip.take(address, request.received_at) else self.quotas.ip_used
 
-    def _charge_capability(self, request: Request, digest: bytes, now: float) -> bool:
-        """Take from the quota of a capability; who comes by a Unix socket has none."""
-        return request.peer.uid is not None or self.quotas.per_cap.take(digest, now)
+    def _charge_capability(self, request: Request, standing: Standing, now: float) -> bool:
+        """Take from the quota of a capability, by its root: a narrower copy has no quota of its own.
+
+        Who comes by a Unix socket has none.
+        """
+        return request.peer.uid is not None or self.quotas.per_cap.take(standing.grant.tid, now)
 
     def _admit_unproven(self, request: Request, lane: Lane, class_name: str, token: str = "") -> Outcome:
         """Admit by address: who has no token, and who has one that is still to be verified."""
@@ -152,7 +155,7 @@ class Gate:
             return self._charge_address(request) or Refusal(forget_where(error))
         if standing is None:
             return self._admit_unproven(request, lane, VERIFY, token)
-        if not self._charge_capability(request, digest, request.received_at):
+        if not self._charge_capability(request, standing, request.received_at):
             return self.quotas.cap_used
         ticket = Ticket(self, request, lane)
         return self._enter(ticket, request, _identify(ticket, standing), standing.grant.tenant, standing)
@@ -293,7 +296,7 @@ class Gate:
             return
         ticket.token = ""
         outcome: Outcome = self._hopeless
-        if standing is not None and not self._charge_capability(request, digest, self.monotonic()):
+        if standing is not None and not self._charge_capability(request, standing, self.monotonic()):
             outcome = self.quotas.cap_used
         elif standing is not None:
             outcome = self._wait_again(ticket, request, _identify(ticket, standing), standing.grant.tenant, standing)
@@ -355,6 +358,11 @@ class Gate:
         """
         classes = self.queue.classes.items()
         return min(1 - each.waiting / each.capacity for name, each in classes if name not in UNPROVEN)
+
+    @property
+    def scarce(self) -> list[str]:
+        """Name the classes whose last places are kept for reads."""
+        return [name for name, each in self.queue.classes.items() if each.scarce]
 
     @property
     def shedding(self) -> bool:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from penstock.services.omnigate.gate import Gate
 
 SAMPLE_S: Final = 0.25
-_ENDS: Final = {"producers": "listener", "consumers": "gate"}
 
 
 class Housekeeping:
@@ -33,9 +32,10 @@ class Housekeeping:
         """List the class queues, and their sum as the one queue they stand for."""
         classes = self._gate.queue.classes
         capacity = sum(each.capacity for each in classes.values())
-        inventory.queue("work", Ticket, capacity=capacity, live=self._all, **_ENDS)
+        declare = partial(inventory.queue, producers="listener", consumers="gate")
+        declare("work", Ticket, capacity=capacity, live=self._all)
         for name, each in classes.items():
-            inventory.queue(f"work.{name}", Ticket, capacity=each.capacity, live=partial(_one, each), **_ENDS)
+            declare(f"work.{name}", Ticket, capacity=each.capacity, live=partial(_one, each))
         dropped = inventory.metrics.watched("queue_dropped_total", "Items refused or dropped.", queue="work")
         dropped.append(lambda: sum(each.dropped for each in classes.values()))
         queue = self._gate.queue

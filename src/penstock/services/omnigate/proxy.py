@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from penstock.kernel.backoff import RetryBudget, Rng
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import DownstreamUnavailable, Timeout
+from penstock.kernel.errors import Busy, DownstreamUnavailable, Timeout
 from penstock.kernel.resource import Resource
 from penstock.kernel.scope import Scope
 from penstock.net.client_call import ClientOptions
@@ -24,10 +24,13 @@ from penstock.services.omnigate.hedge import HedgeBudget, Tail
 from penstock.services.omnigate.proxy_call import ProxyCall
 from penstock.services.omnigate.proxy_fields import forwarded, named_via, request_fields, target_path
 from penstock.services.omnigate.proxy_relay import DateLine
+from penstock.services.omnigate.proxy_shares import Shares
+from penstock.services.omnigate.ticket import tenant_of
 from penstock.services.omnigate.upstream import Upstream, Upstreams
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
+    from penstock.kernel.limiter import ByteShare
     from penstock.net.message import Request
     from penstock.services.omnigate.proxy_config import ProxyRoute
     from penstock.wire.http1_head import Head
@@ -70,6 +73,8 @@ class Surroundings:
     # True while the gateway refuses or queues: no hedges then.
     shedding: Callable[[], bool] = lambda: False
     teller: Teller | None = None
+    # What bodies that are received first are taken from.
+    budget: ByteShare | None = None
     rng: Rng = field(default_factory=random.SystemRandom)
     dial: Dial | None = None
 
@@ -84,6 +89,7 @@ class Proxy:
         self.route = route
         lanes = [Upstream(url, client, self.counts.latency) for url in route.upstreams]
         self.upstreams = Upstreams(route.name, lanes)
+        self.shares = Shares(shared.options.calls_max * len(lanes))
         self.scope = shared.scope
         self.monotonic = shared.inventory.clock.monotonic
         self.date = shared.date
@@ -112,8 +118,11 @@ class Proxy:
         request.timeout_s = limit_s = _less_reserve(request.timeout_s)
         if now >= request.received_at + limit_s:
             raise Timeout(ProxyCall.op, budget_s=limit_s)
+        key = tenant_of(request)
+        if not self.shares.may_ask(key):
+            raise Busy("Too many of this caller's streams wait for it to read on.", limit="proxy.stalled")
         self.budget.record_call(now)
-        call = ProxyCall(self, request, known[0], fields)
+        call = ProxyCall(self, request, key, known[0], fields)
         call.start(now)
         return call.result if call.done else call
 
@@ -126,6 +135,21 @@ class Proxy:
             self._known.clear()
         self._known[head] = known
         return known
+
+    # --- bodies that are received before an upstream is asked
+
+    def spool(self, call: ProxyCall, count: int) -> None:
+        """Take bytes for a body from what the node may hold, or raise `Busy`."""
+        budget = self._shared.around.budget
+        if budget is not None and not budget.try_take(count):
+            raise Busy("The node holds as many bytes as it may.", limit="node_bytes")
+        call.spooled_bytes += count
+
+    def unspool(self, call: ProxyCall) -> None:
+        """Give a body's bytes back."""
+        budget, call.spooled_bytes, count = self._shared.around.budget, 0, call.spooled_bytes
+        if budget is not None:
+            budget.give(count)
 
     @property
     def healthy(self) -> bool:
@@ -230,6 +254,10 @@ class Proxies(Resource):
         inventory, options = self.inventory, self.options
         inventory.limit("proxy.connections", options.calls_max, "an upstream; none left: wait in line")
         inventory.limit("proxy.waiters", options.waiters_max, "an upstream; full: Busy")
+        each = Shares(options.calls_max)
+        inventory.limit("proxy.uploads", each.uploads_max, "an upstream, on their way in; more are received first")
+        inventory.limit("proxy.uploads_each", each.uploads_max_each, "a tenant's; more are received first")
+        inventory.limit("proxy.stalled", each.stalled_max, "a tenant's streams that wait for it to read; full: Busy")
         inventory.limit("proxy.tasks", options.tasks_max, "full: Busy", lambda: {"in_use": len(self.scope)})
         inventory.timeout("proxy.connect", options.connect_timeout_s, "Timeout, 504")
         inventory.timeout("proxy.read", options.read_timeout_s, "a piece of an answer; the client's answer is cut")

@@ -7,7 +7,7 @@ a request body that is still coming in, an answer that is streamed. The listener
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +17,14 @@ from penstock.net.client_connection import ClientConnection
 from penstock.net.client_retry import RetryPlan
 from penstock.net.promise import Promise
 from penstock.services.omnigate.proxy_relay import RelayStream, relay_stream, relay_whole
+from penstock.services.omnigate.ticket import Ticket
 from penstock.wire.http1_head import CHUNKED
 
 if TYPE_CHECKING:
     from penstock.net.client_downstream import Trial
     from penstock.net.message import Request
     from penstock.services.omnigate.proxy import Proxy
+    from penstock.services.omnigate.proxy_shares import Shares
     from penstock.services.omnigate.upstream import Upstream
     from penstock.wire.http1_answer import AnswerHead
 
@@ -34,18 +36,28 @@ _SLACK_S: Final = 0.001
 class ProxyCall(Promise):
     """The promise of an answer from one of a route's upstreams, with its retries and its hedge."""
 
-    __slots__ = ("_alive", "_due", "_fields", "_path", "_plan", "_timer", "method", "proxy", "request", "uploads")
+    __slots__ = (
+        "_alive", "_body", "_due", "_fields", "_path", "_plan", "_receiving", "_timer", "_upload_owed", "key", "method",
+        "proxy", "request", "spooled_bytes", "uploads",
+    )  # fmt: skip
 
     op = "rpc"
 
-    def __init__(self, proxy: Proxy, request: Request, path: bytes, fields: bytes) -> None:
-        """Take the path and the fields as the upstream gets them."""
+    def __init__(self, proxy: Proxy, request: Request, key: Hashable, path: bytes, fields: bytes) -> None:
+        """Take the path and the fields as the upstream gets them; `key` is whose share of the connections it takes from."""
         super().__init__()
         self.proxy = proxy
         self.request = request
         self.method = request.method
         # The body follows the head, piece by piece; otherwise it is here, or there is none.
         self.uploads = request.head.length != 0 and not request.body
+        self._body = request.body
+        self.key = key
+        # Set while an upload is counted that no task of its own has begun to send.
+        self._upload_owed = False
+        # Receives the body before anybody is asked, where the share of uploads is used up.
+        self._receiving: asyncio.Task[None] | None = None
+        self.spooled_bytes = 0
         self._path = path
         self._fields = fields
         self._due = request.received_at + request.timeout_s
@@ -58,10 +70,54 @@ class ProxyCall(Promise):
 
     def start(self, now: float) -> None:
         """Ask the first time; raises what is known at once."""
-        self._try(now, None)
+        if self.uploads and not self.proxy.shares.begin_upload(self.key):
+            self._receiving = self.proxy.scope.start(self._receive())
+            return
+        self._upload_owed = self.uploads
+        try:
+            self._try(now, None)
+        except PenstockError:
+            self._release()
+            raise
         wait_s = self.proxy.hedge_after_s(self.method)
         if wait_s is not None:
             self._later(wait_s, self._hedge)
+
+    async def _receive(self) -> None:
+        """Take the body in at its client's pace, which costs no connection, and ask when it is whole."""
+        pieces: list[bytes] = []
+        try:
+            async for piece in self.request.stream():
+                self.proxy.spool(self, len(piece))
+                pieces.append(piece)
+            self._receiving = None
+            self.uploads, self._body = False, b"".join(pieces)
+            self._try(self.proxy.monotonic(), None)
+        except PenstockError as error:
+            self.resolve(error)
+
+    def upload_begins(self, task: asyncio.Task[None]) -> None:
+        """Leave it to the task that sends the body to say when that is over."""
+        if self._upload_owed:
+            self._upload_owed = False
+            task.add_done_callback(self._upload_ended)
+
+    def _upload_ended(self, _task: asyncio.Task[None]) -> None:
+        self.proxy.shares.end_upload(self.key)
+
+    def resolve(self, result: object) -> None:
+        """Answer; what was received is not needed any more."""
+        self._release()
+        super().resolve(result)
+
+    def _release(self) -> None:
+        """Give back what is held of the route's shares and of the node's bytes; the second time does nothing."""
+        if self._upload_owed:
+            self._upload_owed = False
+            self.proxy.shares.end_upload(self.key)
+        if self.spooled_bytes:
+            self._body = b""
+            self.proxy.unspool(self)
 
     def _try(self, now: float, shunned: Upstream | None, *, hedge: bool = False) -> None:
         upstream, trial = self.proxy.upstreams.choose(now, other_than=shunned)
@@ -78,7 +134,7 @@ class ProxyCall(Promise):
             length = self.body_bytes
             framing = b"Transfer-Encoding: chunked" if length is None else b"Content-Length: %d" % length
             return b"%b%b\r\n\r\n" % (start, framing)
-        body = self.request.body
+        body = self._body
         if body or self.method not in _BODILESS:
             return b"%bContent-Length: %d\r\n\r\n%b" % (start, len(body), body)
         return start + b"\r\n"
@@ -118,7 +174,9 @@ class ProxyCall(Promise):
         if self.done:
             attempt.drop(Canceled())
             return
-        self.resolve(relay_stream(head, RelayStream(attempt, connection), self.proxy.date))
+        taker = self.request.ticket
+        stream = RelayStream(attempt, connection, self.key, taker if isinstance(taker, Ticket) else None)
+        self.resolve(relay_stream(head, stream, self.proxy.date))
 
     def lost(self, attempt: Attempt, error: PenstockError) -> None:
         """Take the failure of a try; it is the answer unless another runs or will."""
@@ -186,12 +244,15 @@ class ProxyCall(Promise):
         """Give up, because the deadline passed or the client went away: no connection that is under way is used again."""
         super().cancel()
         self._stop_timer()
+        if self._receiving is not None:
+            self._receiving.cancel()
         # A client that gave less time than it need have says nothing about the upstream.
         late = self.request.timeout_s >= self.proxy.patience_s and self.proxy.monotonic() >= self._due - _SLACK_S
         reason = Timeout("read", budget_s=self.request.timeout_s) if late else Canceled()
         for attempt in self._alive:
             attempt.drop(reason)
         self._alive.clear()
+        self._release()
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         # lint: allow PK006 one timer at a time, taken off the loop by _stop_timer
@@ -223,6 +284,11 @@ class Attempt:
         self._in_line = False
         # Dials or waits for a connection, then sends the body; None when neither is needed.
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def shares(self) -> Shares:
+        """Return what of the route's connections is held by slow clients."""
+        return self._call.proxy.shares
 
     def begin(self) -> None:
         """Ask at once on a kept connection, or start to get one."""
@@ -256,6 +322,8 @@ class Attempt:
         connection.ask(call.method, data, self, body_follows=call.uploads)
         if call.uploads:
             self._start(self._upload(connection))
+            if self._task is not None:
+                call.upload_begins(self._task)
 
     async def _upload(self, connection: ClientConnection) -> None:
         """Send the body as it comes in; what ends it early ends the call, or cuts the answer that has begun."""

@@ -10,6 +10,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from penstock.kernel.errors import Malformed
 from penstock.wire.http1_answer import AnswerHead, Framing
 from penstock.wire.http1_head import Head
 
@@ -31,7 +32,15 @@ _SAID_BY_US: Final = frozenset(
         b"via", b"authorization",
     )
 )  # fmt: skip
-_REQUEST_DROPPED: Final = HOP_BY_HOP | _SAID_BY_US
+# What would change who asks, or what is asked, after that was judged: frameworks believe these of a proxy.
+_BELIEVED: Final = frozenset(
+    (
+        b"client-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host", b"x-original-url",
+        b"x-rewrite-url", b"x-http-method", b"x-http-method-override", b"x-method-override",
+    )
+)  # fmt: skip
+_DOTS: Final = frozenset((".", ".."))
+_REQUEST_DROPPED: Final = HOP_BY_HOP | _SAID_BY_US | _BELIEVED
 _REQUEST_PREFIXES: Final = (b"x-forwarded-", b"x-penstock-")
 _ANSWER_DROPPED: Final = HOP_BY_HOP | {b"content-length", b"x-corr-id"}
 _OUR_COOKIE: Final = b"penstock_"
@@ -125,8 +134,13 @@ def named_via(head: Head, via: bytes) -> bool:
 
 
 def target_path(head: Head, strip: int) -> bytes:
-    """Return path and query as they were received, without the first `strip` segments."""
+    """Return path and query as they were received, without the first `strip` segments.
+
+    To some upstreams `..;x` is `..` with a parameter: that would be another path than the one that was judged.
+    """
     target = head.target
+    if any(segment.partition(";")[0] in _DOTS for segment in target.segments):
+        raise Malformed("A path holds no dot segments, with parameters or without.")
     path = target.path
     if strip:
         path = "/" + "/".join(path.split("/")[strip + 1 :])

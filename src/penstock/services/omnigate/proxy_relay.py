@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ from penstock.wire.http1_answer import Framing
 if TYPE_CHECKING:
     from penstock.net.client_connection import ClientConnection
     from penstock.services.omnigate.proxy_call import Attempt
+    from penstock.services.omnigate.proxy_shares import Stalling
     from penstock.wire.http1_answer import AnswerHead
 
 _CORR: Final = b"X-Corr-ID: "
@@ -74,12 +75,16 @@ def relay_stream(head: AnswerHead, chunks: RelayStream, date: DateLine) -> Strea
 class RelayStream(AsyncIterator[bytes]):
     """The body of an upstream's answer, in pieces of at most 64 KiB; nobody reads ahead of the client."""
 
-    __slots__ = ("_attempt", "_connection")
+    __slots__ = ("_attempt", "_connection", "_key", "_taker")
 
-    def __init__(self, attempt: Attempt, connection: ClientConnection) -> None:
-        """Hold the connection until the body is over, or nobody wants it."""
+    def __init__(self, attempt: Attempt, connection: ClientConnection, key: Hashable, taker: Stalling | None) -> None:
+        """Hold the connection until the body is over, or nobody wants it; who takes it is counted meanwhile."""
         self._attempt = attempt
         self._connection: ClientConnection | None = connection
+        self._key = key
+        self._taker = taker
+        if taker is not None:
+            attempt.shares.begin_stream(key, taker)
 
     async def __anext__(self) -> bytes:
         """Wait for the next piece; a body that was cut is an error, so that the client's is cut too."""
@@ -108,3 +113,5 @@ class RelayStream(AsyncIterator[bytes]):
         if self._connection is not None:
             self._connection = None
             self._attempt.let_go()
+            if self._taker is not None:
+                self._attempt.shares.end_stream(self._key, self._taker)

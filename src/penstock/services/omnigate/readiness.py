@@ -26,6 +26,10 @@ class Admitting(Protocol):
     def headroom(self) -> float:
         """Return the free part of the fullest class queue of verified callers."""
 
+    @property
+    def scarce(self) -> list[str]:
+        """Name the classes that take no writes because they are nearly full."""
+
 
 class Readiness:
     """Looks four times a second at the queue, the keys and what is behind, and moves the gates of `/readyz`.
@@ -49,6 +53,9 @@ class Readiness:
         self._upstreams = upstreams
         self.unreached: list[str] = []
         """Upstreams that could not be dialled when last tried; no call has to fail before that is told."""
+        self.ill: list[str] = []
+        """Services behind that do not answer, as of the last look."""
+        health.brownout = self.brownout
         self._headroom = health.gate("queue_headroom", is_open=True)
         self._downstreams = health.gate("downstreams", is_open=True)
         self._passport = health.gate("passport", is_open=True)
@@ -66,12 +73,19 @@ class Readiness:
     def look(self) -> None:
         """Judge once."""
         self._judge_headroom()
-        ill = sorted(name for name, is_well in self._behind.items() if not is_well())
+        ill = self.ill = sorted(name for name, is_well in self._behind.items() if not is_well())
         issuer_ill = "svc-passport" in ill
         self._passport.set(is_open=True, degraded=issuer_ill, why="last good keys" if issuer_ill else "")
         down = [*self.unreached, *sorted(name for name, is_well in self._upstreams().items() if not is_well)]
         self._downstreams.set(is_open=True, degraded=bool(ill or down), why=", ".join([*ill, *down]))
         self._admitting.degraded = bool(ill)
+
+    def brownout(self) -> str:
+        """Say what is shed and why; nothing while all is taken."""
+        said = [f"writes are shed: {', '.join(self.ill)} does not answer"] if self._admitting.degraded else []
+        full = self._admitting.scarce
+        said += [f"writes of {', '.join(full)} are shed: the class is nearly full"] if full else []
+        return "; ".join(said)
 
     def _judge_headroom(self) -> None:
         free = self._admitting.headroom

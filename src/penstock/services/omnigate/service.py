@@ -11,7 +11,7 @@ from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.client import ClientOptions, HttpClient
 from penstock.net.listener import Listener
 from penstock.net.listener_config import listener_options
-from penstock.services.omnigate.boot import check_all, service_probes, unanswered
+from penstock.services.omnigate.boot import check_all, service_probes
 from penstock.services.omnigate.config import Quotas
 from penstock.services.omnigate.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.gate import Gate, GateOptions
@@ -22,6 +22,7 @@ from penstock.services.omnigate.object_routes import ObjectRoutes
 from penstock.services.omnigate.passport_cache_refresher import PassportCacheRefresher
 from penstock.services.omnigate.passport_routes import PassportRoutes
 from penstock.services.omnigate.policy import DEFAULT, Bundle, BundleRefused, Policy, Sender, read_bundle
+from penstock.services.omnigate.prober import Prober
 from penstock.services.omnigate.proxy import Proxies, ProxyOptions, Surroundings
 from penstock.services.omnigate.readiness import Readiness
 from penstock.services.omnigate.rules import own_rules, proxy_rules
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from penstock.services.omnigate.ticket import Ticket
 
 SERVICE: Final = "omnigate"
-PROBE_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,8 @@ class Behind:
     mailbox: Mailbox | None = None
     passport: Passport | None = None
     storage: Storage | None = None
+    # Those that were set up in another process: dialled at the start, like upstreams.
+    distant: frozenset[str] = frozenset()
 
 
 class OmnigateService:
@@ -80,7 +82,9 @@ class OmnigateService:
             inventory,
             options.routes,
             ProxyOptions(calls_max=options.upstream_calls, default_deadline_s=options.default_deadline_s),
-            Surroundings(shedding=self._is_shedding, teller=self._teller),
+            Surroundings(
+                shedding=self._is_shedding, teller=self._teller, budget=None if budget is None else budget.share()
+            ),
         )
         self.downstreams = self._make_downstreams()
         self._booted = False
@@ -98,6 +102,9 @@ class OmnigateService:
             policy=self._decide,
         )
         self.readiness = Readiness(inventory, self.gate, self._wellness(), self.proxies.healthy)
+        asked = {name: (self.downstreams[name], probe) for name, probe in self._probes.items()}
+        self._prober = Prober(asked, self.readiness)
+        self._distant = {name: self._probes[name] for name in behind.distant}
         self._housekeeping = Housekeeping(inventory, self.gate)
         self._refresher = PassportCacheRefresher(inventory, (lambda: None) if verifier is None else verifier.forget)
         self._declare_watches()
@@ -117,7 +124,14 @@ class OmnigateService:
         return {
             name: Downstream(
                 self._inventory,
-                DownstreamOptions(service=name, calls_max=most, timeout_s=options.request_timeout_s),
+                DownstreamOptions(
+                    service=name,
+                    calls_max=most,
+                    # As many as may be let in at all: whoever has a slot is not refused a place.
+                    waiters_max=max(options.pool_size, options.fair.max_inflight),
+                    timeout_s=options.request_timeout_s,
+                    patience_s=options.default_deadline_s,
+                ),
                 shedding=self._is_shedding,
             )
             for name, most in calls.items()
@@ -170,7 +184,7 @@ class OmnigateService:
             ChildSpec("housekeeping", self._housekeeping.run),
             ChildSpec("passport_cache_refresher", self._refresher.run),
             ChildSpec("readiness", self.readiness.run),
-            ChildSpec("upstream_prober", self._probe_upstreams),
+            ChildSpec("upstream_prober", self._probe),
         ]
         if self.listener is not None:
             # Last: it starts when everything behind it runs, and stops taking work first.
@@ -183,16 +197,8 @@ class OmnigateService:
         """Say how long the drain may take."""
         return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s)
 
-    async def _probe_upstreams(self, child: Child) -> None:
-        """Dial the upstreams at the start, and those that were not there again until they are."""
-        probes = self.proxies.probes()
-        scope = child.scope("probe", max(1, len(probes)))
-        while probes:
-            self.readiness.unreached = await unanswered(probes, scope)
-            probes = {name: probes[name] for name in self.readiness.unreached}
-            if await child.shutdown.sleep(PROBE_S):
-                return
-        await child.shutdown.wait()
+    async def _probe(self, child: Child) -> None:
+        await self._prober.run(child, {**self.proxies.probes(), **self._distant})
 
     async def _run_listener(self, child: Child) -> None:
         if self._options.strict_boot and not self._booted:

@@ -24,8 +24,8 @@ from penstock.capability.cache import Bounded
 from penstock.capability.caveats import parse_all
 from penstock.capability.making import attenuate, seal
 from penstock.kernel.errors import PenstockError
+from penstock.net.bearer import bearer
 from penstock.net.route import Route
-from penstock.services.omnigate.calling import bearer
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Grant

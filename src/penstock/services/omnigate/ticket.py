@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import Busy
 from penstock.services.omnigate.fair.costs import LEAST_COST, spent
 from penstock.services.omnigate.fair.entry import Entry, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from penstock.contracts.capability import Grant
     from penstock.net.admission import Refusal
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from penstock.services.omnigate.gate import Gate
 
 
+PAYMENT_BYTES: Final = 1 << 20
+"""What a stream may pass on a turn: then it is charged, and waits if others do."""
+
+
 class Ticket(Entry):
     """One request at the gate. The listener ends it, once, whatever the end; handlers may park it meanwhile."""
 
     __slots__ = (
-        "_gate", "_polls", "_served_s", "_slot", "_worked_s", "bytes_seen", "grant", "lane", "length", "request", "started", "tenant", "token",
+        "_bytes_seen", "_gate", "_paid_bytes", "_polls", "_served_s", "_slot", "_turn_over", "_worked_s", "grant", "lane", "length", "request", "started", "tenant", "token",
         "waiter",
     )  # fmt: skip
 
@@ -45,7 +49,10 @@ class Ticket(Entry):
         self.tenant = ""
         # Only while it is to be verified.
         self.token = ""
-        self.bytes_seen = 0
+        self._bytes_seen = 0
+        # Where the next payment is due, and whether the last one used up its turn.
+        self._paid_bytes = PAYMENT_BYTES
+        self._turn_over = False
         self.started = request.received_at
         self.waiter: Callable[[Refusal | None], None] | None = None
         self._served_s = 0.0
@@ -63,6 +70,20 @@ class Ticket(Entry):
         """Tell whether it waits without a slot."""
         return self.state is State.PARKED or self.state is State.RETURNING
 
+    @property
+    def bytes_seen(self) -> int:
+        """Return the bytes that passed so far, both ways."""
+        return self._bytes_seen
+
+    @bytes_seen.setter
+    def bytes_seen(self, count: int) -> None:
+        """Count bytes of a stream; every so many are paid for at once, and then it is the others' turn."""
+        self._bytes_seen = count
+        if count >= self._paid_bytes:
+            self._paid_bytes = count + PAYMENT_BYTES
+            self._turn_over = True
+            self._gate.queue.pay(self, self.settle(), self._gate.monotonic())
+
     def worked(self, seconds: float) -> None:
         """Charge own work that its bytes do not show: hashing a body, rendering a view."""
         self._worked_s += seconds
@@ -79,10 +100,14 @@ class Ticket(Entry):
     def unpark(self) -> asyncio.Future[None] | None:
         """Ask for a slot again: None when it is there at once, else a future to wait for.
 
-        A cancelled wait loses nothing: the end of the request gives back the place, or the slot it became, and cancels
+        One that was never given back is there, unless a payment was made meanwhile and somebody waits: whoever streams on
+        and on takes turns like everybody. A cancelled wait loses nothing: the end of the request gives back the place, or the slot it became, and cancels
         whoever still waits.
         """
-        if self.step_back():
+        over, self._turn_over = self._turn_over, False
+        if over and self.state is State.RUNNING and self._gate.queue.waiting:
+            self._stand_back()
+        elif self.step_back():
             return None
         future = self._slot = asyncio.get_running_loop().create_future()
         self.waiter = lambda _refusal: None if future.done() else future.set_result(None)
@@ -104,6 +129,14 @@ class Ticket(Entry):
             return False
         self.started = self._gate.monotonic()
         return True
+
+    def _stand_back(self) -> None:
+        """Let whoever waits go first: the turn was used up, and paid for."""
+        gate = self._gate
+        self._served_s += gate.monotonic() - self.started
+        self.cost = LEAST_COST
+        gate.queue.rejoin(self)
+        gate.wake()
 
     def _set_aside(self) -> bool:
         if self.state is not State.RUNNING or not self._gate.queue.park(self):
@@ -127,7 +160,7 @@ class Ticket(Entry):
         gate = self._gate
         if answered and state is State.RUNNING:
             gate.sample(self, gate.monotonic())
-        self.bytes_seen += seen_bytes
+        self._bytes_seen += seen_bytes
         cost = self.settle()
         if answered:
             self.lane.cost.learn(self.length, cost)
@@ -144,7 +177,7 @@ class Ticket(Entry):
             now = self._gate.monotonic()
             self._served_s += now - self.started
             self.started = now
-        return spent(self.bytes_seen, self._served_s, self._worked_s)
+        return spent(self._bytes_seen, self._served_s, self._worked_s)
 
     def renew(self) -> None:
         """Start over in another class, owing nothing; what it cost so far was settled where it was."""
@@ -157,3 +190,9 @@ class Ticket(Entry):
     def steers(self) -> bool:
         """Tell whether its latency says something about a downstream: one that was parked waited for other things."""
         return self.lane.rule.downstream and not self._polls
+
+
+def tenant_of(request: Request) -> Hashable:
+    """Name for whom a request is worked on: its tenant at the gate, else its address."""
+    ticket = request.ticket
+    return ticket.owner.key if isinstance(ticket, Ticket) else request.peer.host

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.deadline import use_deadline
 from penstock.kernel.errors import NotReady, PenstockError, forget_where
+from penstock.services.omnigate.places import CALLER
+from penstock.services.omnigate.ticket import tenant_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,6 +72,7 @@ class WorkerPool:
 
 async def _under_deadline(request: Request, work: Coroutine[Any, Any, Any]) -> object:
     """Run a unit under its request's deadline; what it raises on purpose is its answer, no failure of the pool."""
+    CALLER.set(tenant_of(request))
     try:
         with use_deadline(request.deadline):
             return await work

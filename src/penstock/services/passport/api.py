@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.capability.relayed import Verify, judge_relayed, was_charged
 from penstock.capability.standing import CLASSICAL_ATTENUATION, Standing
 from penstock.capability.token import HYBRID
 from penstock.contracts import passport as p
@@ -78,8 +80,8 @@ class PassportApi:
 
     async def issue(self, request: p.Issue, call: Call = NOBODY) -> p.Issued:
         """Mint a token that the call's capability covers."""
-        work = IssueWork(request, call.capability, context_of(call, "issue"))
-        judged = self.may(work.capability, work.context, COVERED, charged=_was_charged(call))
+        work = IssueWork(request, call.capability, context_of(call, "issue"), was_charged(call))
+        judged = self.may(work.capability, work.context, COVERED, charged=was_charged(call))
         if judged is not None:
             await judged
         return await self.queue_issue(work, current_deadline(), call.corr_id)
@@ -97,7 +99,7 @@ class PassportApi:
         return changed
 
     async def _change(self, request: Change, call: Call) -> Changed:
-        judged = self.may(call.capability, context_of(call, "revoke"), charged=_was_charged(call))
+        judged = self.may(call.capability, context_of(call, "revoke"), charged=was_charged(call))
         if judged is not None:
             await judged
         return await self.queue_change(request, current_deadline(), call.corr_id)
@@ -107,7 +109,8 @@ class PassportApi:
     ) -> Awaitable[Grant] | None:
         """Judge a capability before it takes a place in a queue; None when that is already done and good."""
         self._intake.ingress.arrive()
-        judged = self._verifier.verify(capability, context, waived=waived, charged=charged)
+        verify: Verify = partial(self._verifier.verify, capability, waived=waived, charged=charged)
+        judged = judge_relayed(verify, context) if charged else verify(context)
         return None if isinstance(judged, Grant) else judged
 
     def queue_issue(self, work: IssueWork, deadline: Deadline | None, corr_id: str) -> asyncio.Future[p.Issued]:
@@ -207,10 +210,6 @@ class PassportApi:
 
 def _refused(error: PenstockError) -> p.Verified:
     return p.Verified(ok=False, reason=str(error.facts.get("reason", error.code)))
-
-
-def _was_charged(call: Call) -> bool:
-    return call.origin is not None and call.origin.charged
 
 
 def context_of(call: Call, op: str) -> RequestContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.kernel.channel import Full
@@ -21,6 +22,8 @@ WRITE_S: Final = 5.0
 AGAIN_S: Final = 1.0
 # So many records at most are walked at the next start: the disk is waited for, and the place marked, this often.
 MARK_RECORDS: Final = 65_536
+# So many are kept for the operator's page.
+RECENT: Final = 32
 
 
 class Line(NamedTuple):
@@ -31,6 +34,15 @@ class Line(NamedTuple):
     done: asyncio.Future[None] | None
 
 
+class Entry(NamedTuple):
+    """A record as an operator reads it."""
+
+    n: int
+    at_ms: int
+    action: str
+    facts: dict[str, Any]
+
+
 class AuditTrail:
     """Chains what happened. A full channel refuses the act itself: what cannot be recorded is not done."""
 
@@ -39,6 +51,8 @@ class AuditTrail:
         self._chain = Chain()
         self._epoch = 0
         self._store = store
+        # The last ones since the start, newest last.
+        self.recent: deque[Entry] = deque(maxlen=RECENT)
         # Lines taken from the channel and not known to be written; they stay here until they are.
         self._owed: list[Line] = []
         # Touched by the one thread of the pool alone: a call that was given up on may still write its lines.
@@ -63,6 +77,11 @@ class AuditTrail:
         self._failures = inventory.metrics.counter(
             "audit_failures_total", "Writes of the audit that failed or were late."
         )
+
+    @property
+    def records(self) -> int:
+        """Return how many lines the chain has."""
+        return self._chain.n
 
     @property
     def head(self) -> str:
@@ -93,7 +112,9 @@ class AuditTrail:
         if self.lines.depth >= self.lines.capacity:
             # Refused before the chain moves on: a line that is not written must not be named by the next.
             self.lines.try_send(Line(b"", Walked(0, ""), None))
-        data = self._chain.add(action, int(self._wall() * 1000), facts)
+        at_ms = int(self._wall() * 1000)
+        data = self._chain.add(action, at_ms, facts)
+        self.recent.append(Entry(self._chain.n, at_ms, action, facts))
         self._epoch = max(self._epoch, facts.get("epoch", 0))
         self.lines.try_send(Line(data, Walked(self._chain.n, self._chain.head, self._epoch), done))
 

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.capability.token import ALGORITHMS
-from penstock.config import Apply, Derived, Key, Kind, channel_key, listener_settings, service_drain, service_table
+from penstock.config import (
+    Apply,
+    Derived,
+    Key,
+    Kind,
+    channel_key,
+    listener_settings,
+    oap_key,
+    service_drain,
+    service_table,
+)
 from penstock.services.passport.kms import KmsLimits
 from penstock.services.passport.policy import Limits
 
@@ -71,6 +81,7 @@ TABLE = service_table(
     "passport",
     port_offset=7,
     keys=(
+        oap_key(),
         Key("workers", Kind.INT, Derived((), lambda: min(os.cpu_count() or 1, 8), "the number of cores, at most 8"), low=1, high=64, unit="tasks", apply=Apply.RESTART, help="Workers of the issuance pool."),
         Key("crypto_threads", Kind.INT, 2, low=1, high=64, unit="threads", apply=Apply.RESTART, help="Threads that check long chains and batches of signatures."),
         Key("limits.rps", Kind.INT, 20_000, low=1, high=10_000_000, unit="requests a second", zero_off=True, apply=Apply.RESTART, help="Requests to issue, revoke and rotate. More: 429 `rate_limited`."),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # What these restrict is not the request to issue but what is issued: `covers` holds the new token to them.
 COVERED: Final = frozenset({"topic", "route", "method", "region"})
+_AUDIENCE: Final = frozenset({"aud", "svc"})
 # Random bytes for ids are drawn in one go: a system call for each would show.
 _DRAW: Final = 256
 
@@ -34,6 +35,8 @@ class IssueWork(msgspec.Struct, frozen=True):
     request: p.Issue
     capability: str
     context: RequestContext
+    # It came through the gateway, and was taken in for a token that was meant for either.
+    relayed: bool = False
 
 
 IssueJob = Job[IssueWork, p.Issued]
@@ -96,5 +99,6 @@ class Issuance:
     async def _held(self, work: IssueWork) -> Standing:
         opened = self._verifier.open(work.capability)
         held = opened if isinstance(opened, Standing) else await opened
-        self._verifier.judge(held, work.context, COVERED)
+        # Judged once more on what may have changed while it waited; for whom a token is meant never does.
+        self._verifier.judge(held, work.context, COVERED | _AUDIENCE if work.relayed else COVERED)
         return held

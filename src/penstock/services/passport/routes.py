@@ -11,6 +11,7 @@ from blake3 import blake3
 from penstock.contracts import passport as p
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import Malformed, NotReady
+from penstock.net.bearer import bearer
 from penstock.net.hosts import is_loopback
 from penstock.net.message import Request, Response
 from penstock.net.route import Route
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from penstock.services.passport.book import Book
     from penstock.services.passport.revocation import Change
 
-_BEARER: Final = b"bearer "
 _ISSUE_ERRORS: Final = (
     "malformed", "unauthenticated", "expired", "forbidden", "over_limit", "busy", "rate_limited", "not_ready", "timeout",
     "downstream_unavailable", "canceled", "internal",
@@ -216,14 +216,6 @@ class PassportRoutes:
 
 async def _out_later(verdict: Awaitable[p.Verified]) -> VerifiedOut:
     return _out(await verdict)
-
-
-def bearer(request: Request) -> str:
-    """Return the capability that came with a request, or nothing."""
-    given = request.headers.get(b"authorization", b"")
-    if given[: len(_BEARER)].lower() != _BEARER:
-        return ""
-    return given[len(_BEARER) :].strip().decode("latin-1")
 
 
 def context_of(request: Request, op: str) -> RequestContext:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.capability.relayed import judge_relayed, was_charged
 from penstock.contracts.call import Call
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import Unauthenticated
@@ -30,7 +32,10 @@ class Authority:
         if not call.capability:
             raise Unauthenticated(reason="missing")
         context = RequestContext(aud=AUDIENCE, op=op, **_origin(call))
-        verdict = self._verifier.verify(call.capability, context, cost_bytes=cost_bytes)
+        if was_charged(call):
+            verdict = judge_relayed(partial(self._verifier.verify, call.capability, charged=True), context)
+        else:
+            verdict = self._verifier.verify(call.capability, context, cost_bytes=cost_bytes)
         return None if isinstance(verdict, Grant) else verdict
 
 

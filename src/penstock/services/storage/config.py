@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.config import Apply, Derived, Key, Kind, channel_key, listener_settings, service_drain, service_table
+from penstock.config import (
+    Apply,
+    Derived,
+    Key,
+    Kind,
+    channel_key,
+    listener_settings,
+    oap_key,
+    service_drain,
+    service_table,
+)
 
 if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
@@ -28,6 +38,7 @@ TABLE = service_table(
     "storage",
     port_offset=PORT_OFFSET,
     keys=(
+        oap_key(),
         Key(
             "engine",
             Kind.CHOICE,

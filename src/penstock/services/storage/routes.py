@@ -10,6 +10,7 @@ import msgspec
 from penstock.contracts.call import Call, Origin
 from penstock.contracts.storage import Stored
 from penstock.kernel.errors import Conflict, Malformed
+from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
 from penstock.net.route import Route
 from penstock.wire.conditions import has_it, range_holds, tag_of
@@ -135,11 +136,9 @@ async def _answer(reading: Reading, span: Span, status: int, headers: list[tuple
 
 
 def _call(request: Request) -> Call:
-    given = request.headers.get(b"authorization", b"")
-    token = given[7:].decode("ascii", "replace") if given[:7].lower() == b"bearer " else ""
     path = "/" + "/".join(request.segments)
     origin = Origin(request.method, path, request.peer.host)
-    return Call(token, request.corr_id, request.traceparent or "", origin=origin)
+    return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 
 def _length(request: Request) -> int | None:

@@ -46,6 +46,8 @@ R = TypeVar("R")
 READ_S: Final = 30.0
 _FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _VERIFIED_KEPT: Final = 8192
+# A file system stamps changes by the kernel's tick, which is 10 ms at the most.
+_TICK_NS_MAX: Final = 50_000_000
 
 
 class Store:
@@ -243,7 +245,14 @@ class Store:
         return found.data is not None or self._verified.get(found.address) == found.stamp
 
     def remember(self, found: Found) -> None:
-        """Note that an object was held against its address; the oldest note goes when there are too many."""
+        """Note that an object was held against its address; the oldest note goes when there are too many.
+
+        Not of a file that has only just changed: within one tick of the file system's clock the next change leaves the
+        same stamp, and the note would vouch for bytes that nobody has looked at.
+        """
+        now_s = self.inventory.clock.wall()  # lint: allow PK012 a file system stamps by wall time
+        if now_s * 1e9 < found.stamp.changed_ns + _TICK_NS_MAX:
+            return
         if len(self._verified) >= _VERIFIED_KEPT:
             del self._verified[next(iter(self._verified))]
         self._verified[found.address] = found.stamp

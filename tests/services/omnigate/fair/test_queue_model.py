@@ -10,7 +10,9 @@ from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue, Outco
 
 CLASSES = ("anon", "authed", "internal", "verify")
 WEIGHTS = {"anon": 1, "authed": 5, "internal": 10, "verify": 1}
-OPS = ("arrive", "arrive", "arrive", "next", "verify", "end", "park", "unpark", "tick", "limit", "wait")
+OPS = (
+    "arrive", "arrive", "arrive", "next", "verify", "end", "park", "unpark", "pay", "rejoin", "tick", "limit", "wait",
+)  # fmt: skip
 
 
 class Model:
@@ -97,14 +99,14 @@ def test_any_order_of_events_keeps_every_count_and_every_line(script: list[tuple
         elif op == "limit":
             queue.limit = 1 + number % 5
         else:
-            _touch(queue, model, (op, number, cost), order)
+            _touch(queue, model, (op, number, cost), order, now)
         check(queue, model)
 
 
-def _touch(queue: FairQueue, model: Model, step: tuple[str, int, int], order: float) -> None:
+def _touch(queue: FairQueue, model: Model, step: tuple[str, int, int], order: float, now: float) -> None:
     """Do something to an entry that is here."""
     op, number, cost = step
-    wanted = {"park": (State.RUNNING,), "unpark": (State.PARKED,)}.get(op, tuple(State))
+    wanted = {"park": (State.RUNNING,), "unpark": (State.PARKED,), "rejoin": (State.RUNNING,)}.get(op, tuple(State))
     found = [entry for entry in model.at(*wanted) if op == "end" or entry.class_.name != "verify"]
     if not found:
         return
@@ -114,6 +116,13 @@ def _touch(queue: FairQueue, model: Model, step: tuple[str, int, int], order: fl
     elif op == "unpark":
         entry.due = 1e6 + order
         queue.unpark(entry)
+    elif op == "rejoin":
+        entry.due = 1e6 + order
+        queue.rejoin(entry)
+    elif op == "pay":
+        charged, goes_on = entry.charged, entry.state in {State.RUNNING, State.PARKED}
+        queue.pay(entry, cost, now)
+        assert entry.charged == (max(charged, cost) if goes_on else charged)
     else:
         queue.end(entry, cost)
         assert entry.state is State.OVER

@@ -37,8 +37,8 @@ class RouteCost:
         return LEAST_COST if cost < LEAST_COST else min(cost, MOST_COST)
 
     def learn(self, length: int, cost: int) -> None:
-        """Take in what a request really cost."""
-        rest = cost - length if length > 0 else cost
+        """Take in what a request really cost; one that streamed for an hour says no more than the most expensive."""
+        rest = min(cost - length if length > 0 else cost, MOST_COST)
         self.average += _WEIGHT * ((max(0, rest)) - self.average)
         # Steps up weigh nine times those down: they balance where a tenth of the costs lies above.
         step = self.high * _WEIGHT

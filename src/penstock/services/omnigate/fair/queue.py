@@ -234,11 +234,28 @@ class FairQueue:
         self._line_up(entry)
         return False
 
+    def rejoin(self, entry: Entry) -> None:
+        """Put a running entry back into the line, however many its tenant has parked: its turn is over."""
+        self._give_slot(entry)
+        self.parked += 1
+        entry.owner.parked += 1
+        entry.generation = entry.owner.generation
+        entry.state = State.RETURNING
+        self._line_up(entry)
+
     def _unpark(self, entry: Entry) -> None:
         self.parked -= 1
         entry.owner.parked -= 1
 
     # --- the end ---------------------------------------------------------------------------------------
+
+    def pay(self, entry: Entry, cost: int, now: float) -> None:
+        """Charge what an entry that goes on has cost so far; a stream is a debt while it lasts, not only at its end."""
+        if entry.state is State.RUNNING or entry.state is State.PARKED:
+            # It is heard of now: what it owes is not forgotten while it goes on.
+            entry.owner.seen_at = now
+            entry.generation = entry.owner.generation
+            self._settle(entry, cost)
 
     def end(self, entry: Entry, cost: int = 0) -> None:
         """Give back whatever the entry holds, and charge what it cost beyond the estimate if it ever ran.
@@ -254,7 +271,10 @@ class FairQueue:
             self._unpark(entry)
             self._settle(entry, cost)
         else:
+            ran = entry.state is State.RETURNING
             self._depart(entry)
+            if ran:
+                self._settle(entry, cost)
         entry.state = State.OVER
         tenant = entry.owner
         tenant.live -= 1
@@ -268,9 +288,10 @@ class FairQueue:
 
     def _settle(self, entry: Entry, cost: int) -> None:
         class_, tenant = entry.class_, entry.owner
-        extra = min(cost, DEBT_ROUNDS * self.measures.quantum_bytes) - entry.charged
+        extra = min(cost - entry.charged, DEBT_ROUNDS * self.measures.quantum_bytes)
         if extra <= 0:
             return
+        entry.charged += extra
         class_.charge(extra)
         # Nobody's turn is cut short here: who stands in a round finds out when it comes.
         if tenant.generation == entry.generation:

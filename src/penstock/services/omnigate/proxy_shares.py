@@ -1,0 +1,72 @@
+"""How much of a route's connections clients may hold by being slow: so much each, and so much together. Pure.
+
+A connection is the upstream's time, and one client must not have all of it. An upload holds one from its first byte to its
+last, at its client's pace: beyond the share it is received first, and asked for when it is whole. A streamed answer holds
+one as long as its client reads: who lets half of all connections wait for him gets no further one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, Protocol
+
+_UPLOADS_EACH: Final = 8
+_UPLOADS_ALL: Final = 2
+_STALLED_EACH: Final = 2
+
+
+class Stalling(Protocol):
+    """Whoever takes a streamed answer."""
+
+    @property
+    def is_parked(self) -> bool:
+        """Tell whether it keeps its connection waiting."""
+
+
+class Shares:
+    """The uploads and streams of one route by tenant; a tenant without any is not remembered."""
+
+    __slots__ = ("_streams", "_uploads", "stalled_max", "uploading", "uploads_max", "uploads_max_each")
+
+    def __init__(self, connections_max: int) -> None:
+        """Cut the connections of all the route's upstreams into shares, at least one each."""
+        self.uploads_max = max(1, connections_max // _UPLOADS_ALL)
+        self.uploads_max_each = max(1, connections_max // _UPLOADS_EACH)
+        self.stalled_max = max(1, connections_max // _STALLED_EACH)
+        self.uploading = 0
+        self._uploads: dict[Hashable, int] = {}
+        self._streams: dict[Hashable, set[Stalling]] = {}
+
+    def begin_upload(self, key: Hashable) -> bool:
+        """Tell whether an upload may have a connection while it arrives; whoever hears yes says when it is over."""
+        own = self._uploads.get(key, 0)
+        if own >= self.uploads_max_each or self.uploading >= self.uploads_max:
+            return False
+        self._uploads[key] = own + 1
+        self.uploading += 1
+        return True
+
+    def end_upload(self, key: Hashable) -> None:
+        """Take an upload out that is whole, or will never be."""
+        self.uploading -= 1
+        self._uploads[key] -= 1
+        if not self._uploads[key]:
+            del self._uploads[key]
+
+    def begin_stream(self, key: Hashable, taker: Stalling) -> None:
+        """Count an answer that is streamed to its client."""
+        self._streams.setdefault(key, set()).add(taker)
+
+    def end_stream(self, key: Hashable, taker: Stalling) -> None:
+        """Take it out again."""
+        takers = self._streams[key]
+        takers.discard(taker)
+        if not takers:
+            del self._streams[key]
+
+    def may_ask(self, key: Hashable) -> bool:
+        """Tell whether a tenant leaves enough to the others: few of its streams wait for it to read on."""
+        takers = self._streams.get(key)
+        if takers is None or len(takers) < self.stalled_max:
+            return True
+        return sum(taker.is_parked for taker in takers) < self.stalled_max
