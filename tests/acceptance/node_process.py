@@ -5,15 +5,19 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-START_S = 20.0
-STOP_S = 15.0
+# Both end a test that hangs, and say nothing of how fast a node is: a busy machine may take many times as long as a quiet one.
+START_S = 60.0
+STOP_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,15 @@ class Answer:
     def json(self) -> Any:
         """Decode the body."""
         return json.loads(self.body)
+
+
+def free_port() -> int:
+    """Find a port nobody uses now; from below those the system hands out by itself, so that nobody has it a moment later."""
+    while True:
+        port = random.randrange(20_000, 32_768)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def penstock(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -51,17 +64,20 @@ class NodeProcess:
             sys.executable, "-m", "penstock.cli", *command, "--json", "--ephemeral-ports", *where, *arguments
         ]  # fmt: skip
         self._env = env
+        # A file: a pipe that no test reads would fill up.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when left
         self.ready: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         """Start and wait for the ready line."""
         self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._env
+            self._command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=self._env
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(f"the node did not start: {self.process.communicate(timeout=STOP_S)[1]}")
+            self.process.communicate(timeout=STOP_S)
+            raise AssertionError(f"the node did not start: {self.log()}")
         self.ready = json.loads(line)
         return self
 
@@ -70,6 +86,11 @@ class NodeProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate(timeout=STOP_S)
+        self._log.close()
+
+    def log(self) -> str:
+        """Return what it has written to standard error so far, and leave the place where it writes alone."""
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()
 
     def port(self, service: str) -> int:
         """Return where a service listens."""
@@ -108,8 +129,8 @@ class NodeProcess:
 
     def wait(self) -> tuple[int, str, str]:
         """Wait for the end; returns exit code, rest of standard output, standard error."""
-        out, err = self.process.communicate(timeout=STOP_S)
-        return self.process.returncode, out, err
+        out, _ = self.process.communicate(timeout=STOP_S)
+        return self.process.returncode, out, self.log()
 
 
 def ask(

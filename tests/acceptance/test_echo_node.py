@@ -13,7 +13,7 @@ from tests.acceptance.node_process import Answer, NodeProcess
 CHAOS = ("--set", "node.echo=true", "--set", "node.chaos=true")
 
 
-def until(question: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(question: Callable[[], bool], seconds: float = 60.0) -> None:
     """Ask again until the answer is yes; each round is one or more requests to a live node."""
     limit = time.monotonic() + seconds
     while not question():
@@ -27,7 +27,7 @@ def in_background(call: Callable[[], Answer]) -> Callable[[], Answer]:
     thread.start()
 
     def wait() -> Answer:
-        thread.join(20)
+        thread.join(60)
         return answers[0]
 
     return wait
@@ -106,7 +106,8 @@ def test_a_fatal_crash_loop_ends_a_process_that_asked_for_it() -> None:
 def test_a_full_work_channel_refuses_with_429_and_serves_what_it_has() -> None:
     small = ("--set", "echo.workers=1", "--set", "echo.channels.work=1")
     with NodeProcess(*CHAOS, *small) as node:
-        running = in_background(lambda: node.echo(text="running", delay_ms=1500))
+        # Long enough for everything that is asked while it runs, on a busy machine too.
+        running = in_background(lambda: node.echo(text="running", delay_ms=6000))
         until(lambda: node.metric('inflight_requests{service="svc-echo"}') == 1)
         queued = in_background(lambda: node.echo(text="queued"))
         until(lambda: node.metric('queue_depth{queue="work",service="svc-echo"}') == 1)

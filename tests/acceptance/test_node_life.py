@@ -35,7 +35,7 @@ class Load:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(60)
 
     def _ask_on(self) -> None:
         for _ in range(100_000):
@@ -118,7 +118,7 @@ def test_a_reader_that_left_does_not_disturb_the_drain() -> None:
         connection.close()
 
         assert (answer.status, json.loads(body)["text"]) == (200, "admitted")
-        assert node.process.wait(15) == 0
+        assert node.process.wait(60) == 0
 
 
 def test_a_second_stop_signal_changes_nothing() -> None:

@@ -105,3 +105,26 @@ def test_the_bodies_of_a_sign_in_are_strict(node: NodeProcess) -> None:
     bodies = [{"tokn": "x"}, ["x"], {"token": 1}, "x"]
 
     assert [send(node, "POST", "/login", body).status for body in bodies] == [400] * len(bodies)
+
+
+def press(node: NodeProcess, action: str, **fields: str) -> tuple[int, dict]:
+    """Press a button of the dead letters; returns status and answer."""
+    with closing(node.connect("admin")) as connection:
+        headers = {name.replace("_", "-"): value for name, value in fields.items()}
+        connection.request("POST", f"/panels/dead-letters/{action}", json.dumps({"row": "page/lost"}), headers)
+        with closing(connection.getresponse()) as answer:
+            return answer.status, json.loads(answer.read())
+
+
+def test_dead_letters_are_sent_back_by_the_operator_and_by_no_other_page(node: NodeProcess) -> None:
+    letter = {"topic": "page/lost", "payload_b64": "aGk=", "ttl_ms": 1}
+    sent = node.ask("mailbox", "POST", "/v1/send", letter, token=True).json()
+    cookie = sign_in(node)
+    refused = [press(node, "redrive")[0], press(node, "redrive", Cookie=cookie, Origin="http://evil.example")[0]]
+    while not (looked := press(node, "look", Cookie=cookie)[1]["rows"]):
+        continue  # it dies when the scanner comes by
+    status, done = press(node, "redrive", Cookie=cookie, Sec_Fetch_Site="same-origin")
+
+    assert all(code >= 400 for code in refused)
+    assert [(row["msg_id"], row["reason"]) for row in looked] == [(sent["msg_id"], "ttl")]
+    assert (status, done["said"]) == (200, "1 of page/lost go back.")

@@ -9,16 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.acceptance.node_process import NodeProcess, ask, penstock
+from tests.acceptance.node_process import NodeProcess, ask, free_port, penstock
 
 
-def free_port() -> int:
-    """Find a port nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def until(question: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(question: Callable[[], bool], seconds: float = 60.0) -> None:
     """Ask again until the answer is yes."""
     limit = time.monotonic() + seconds
     while not question():
@@ -68,14 +62,14 @@ def test_a_changed_address_is_moved_to_and_open_connections_go_on(tmp_path: Path
         port = free_port()
         reloading.change(f'[echo]\nbind_addr = "127.0.0.1:{port}"\n')
         until(lambda: reloading.ports()["echo"] == port)
-        moved = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        moved = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
         assert ask(moved, "POST", "/v1/echo", {"text": "new door"}).status == 200
         assert ask(kept, "POST", "/v1/echo", {"text": "old connection"}).status == 200
         moved.close()
         kept.close()
         try:
-            socket.create_connection(("127.0.0.1", node.port("echo")), timeout=5).close()
+            socket.create_connection(("127.0.0.1", node.port("echo")), timeout=60).close()
         except ConnectionRefusedError:
             return
         raise AssertionError("the old address still answers")
@@ -84,8 +78,8 @@ def test_a_changed_address_is_moved_to_and_open_connections_go_on(tmp_path: Path
 def test_an_address_that_cannot_be_bound_leaves_the_old_one_and_the_next_reload_tries_again(tmp_path: Path) -> None:
     reloading = Reloading(tmp_path, "")
     with reloading.node as node:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        port = free_port()
+        with socket.create_server(("127.0.0.1", port)):
             wanted = f'[echo]\nbind_addr = "127.0.0.1:{port}"\n'
             told = reloading.change(wanted, code=1)
             assert "the old stays: echo: cannot listen" in told
@@ -122,7 +116,7 @@ def test_a_key_that_needs_a_restart_is_told_and_keeps_its_value(tmp_path: Path) 
 def test_metrics_can_be_served_apart() -> None:
     port = free_port()
     with NodeProcess("--set", "node.echo=true", "--set", f"echo.metrics_addr=127.0.0.1:{port}") as node:
-        apart = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        apart = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         page = ask(apart, "GET", "/metrics")
         data = ask(apart, "POST", "/v1/echo", {"text": "x"})
         ready = ask(apart, "GET", "/readyz")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +31,17 @@ def options(data_dir: Path | None = None, *, sockets: bool = False, **fields) ->
     chosen = replace(PassportOptions.from_settings(settings), data_dir=data_dir)
     listener = listener_settings(settings, "passport")
     return replace(chosen, **{"listener": listener if sockets else replace(listener, host=None), **fields})
+
+
+@contextmanager
+def hanging_threads() -> Iterator[None]:
+    """Have virtual time go on soon without the threads that hang here, as a real clock would at once."""
+    loop = asyncio.get_running_loop()
+    patience_s, loop.thread_patience_s = loop.thread_patience_s, 0.5
+    try:
+        yield
+    finally:
+        loop.thread_patience_s = patience_s
 
 
 class FakeKms:

@@ -11,7 +11,7 @@ from penstock.contracts import passport as p
 from penstock.kernel.errors import Busy, DownstreamUnavailable, Integrity, PenstockError, Timeout
 from penstock.services.passport import audit, audit_writer, store
 from penstock.services.passport.store import FileStore
-from tests.services.passport.kit import options, running
+from tests.services.passport.kit import hanging_threads, options, running
 
 
 class FailingStore(FileStore):
@@ -22,7 +22,7 @@ class FailingStore(FileStore):
 
     def append_audit(self, lines: bytes, ends: audit.Walked, *, sync: bool) -> None:
         if FailingStore.hanging is not None:
-            FailingStore.hanging.wait(10)
+            FailingStore.hanging.wait(60)
         if FailingStore.failing:
             FailingStore.failing -= 1
             raise OSError("the disk is full")
@@ -42,13 +42,13 @@ async def until(found) -> None:
         if found():
             return
         await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
 
 
 def chain_of(folder) -> audit.Walked:
     return audit.walk((folder / "audit" / "passport.jsonl").read_bytes())
 
 
-@pytest.mark.real_loop
 async def test_a_disk_that_failed_is_written_to_again_and_the_chain_is_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_writer, "AGAIN_S", 0.01)
     async with running(options(tmp_path)) as world:
@@ -64,16 +64,16 @@ async def test_a_disk_that_failed_is_written_to_again_and_the_chain_is_whole(tmp
     assert chain_of(tmp_path).epoch == 2
 
 
-@pytest.mark.real_loop
 async def test_a_disk_that_hangs_writes_every_line_once_and_in_order(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_writer, "WRITE_S", 0.05)
     monkeypatch.setattr(audit_writer, "AGAIN_S", 0.01)
     async with running(options(tmp_path)) as world:
         FailingStore.hanging = threading.Event()
-        for tenant in "abc":
-            with pytest.raises((Timeout, DownstreamUnavailable)):
-                await world.api.revoke(p.Revoke(tenant=tenant), world.operator)
-            await world.issue()
+        with hanging_threads():
+            for tenant in "abc":
+                with pytest.raises((Timeout, DownstreamUnavailable)):
+                    await world.api.revoke(p.Revoke(tenant=tenant), world.operator)
+                await world.issue()
         FailingStore.hanging.set()
         FailingStore.hanging = None
         await until((tmp_path / "audit" / "passport.jsonl").exists)

@@ -21,7 +21,7 @@ from penstock.services.passport.config import KmsOptions
 from penstock.services.passport.core import root_of
 from penstock.services.passport.kms import KmsFailed, KmsGate, KmsLimits
 from penstock.services.passport.kms_local import LocalKms, Seal, sealing_secret
-from tests.services.passport.kit import FakeKms, options, running
+from tests.services.passport.kit import FakeKms, hanging_threads, options, running
 
 NOW = 1_800_000_000
 SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
@@ -32,7 +32,6 @@ def quick(timeout_s: float = 0.2):
     return replace(chosen, workers=8, kms=replace(chosen.kms, limits=KmsLimits(timeout_s=timeout_s)))
 
 
-@pytest.mark.real_loop
 async def test_a_hanging_engine_is_a_504_in_time_then_the_breaker_opens_and_few_threads_are_stuck():
     kms = FakeKms()
     async with running(quick(), kms=kms) as world:
@@ -40,13 +39,14 @@ async def test_a_hanging_engine_is_a_504_in_time_then_the_breaker_opens_and_few_
         kms.hanging = threading.Event()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(Timeout) as caught:
-            await world.issue()
-        assert (caught.value.status, caught.value.op) == (504, "kms")
-        assert loop.time() - began > 0.19
-        late = [world.api.issue(p.Issue("a", "svc-mailbox"), world.operator) for _ in range(4)]
-        results = [await settled(attempt) for attempt in late]
-        assert all(isinstance(result, Timeout) for result in results)
+        with hanging_threads():
+            with pytest.raises(Timeout) as caught:
+                await world.issue()
+            assert (caught.value.status, caught.value.op) == (504, "kms")
+            assert loop.time() - began == pytest.approx(0.2)
+            late = [world.api.issue(p.Issue("a", "svc-mailbox"), world.operator) for _ in range(4)]
+            results = [await settled(attempt) for attempt in late]
+            assert all(isinstance(result, Timeout) for result in results)
 
         # Open: refused at once, without asking the engine; verify does not notice.
         calls = kms.calls
@@ -54,7 +54,7 @@ async def test_a_hanging_engine_is_a_504_in_time_then_the_breaker_opens_and_few_
         with pytest.raises(DownstreamUnavailable) as refused:
             await world.issue()
         assert (refused.value.facts["reason"], kms.calls) == ("kms_breaker", calls)
-        assert loop.time() - began < 0.15
+        assert loop.time() == began
         assert world.inventory.metrics.value("pool_stuck", pool="kms") <= 4
         assert world.inventory.metrics.value("io_timeouts_total", op="kms") == 5
         world.service.sampler.sample()
@@ -70,25 +70,20 @@ async def settled(attempt):
         return error
 
 
-@pytest.mark.real_loop
 async def test_the_default_deadline_is_three_seconds_within_fifty_milliseconds():
     kms = FakeKms()
-    elapsed_s = []
     async with running(kms=kms) as world:
         kms.hanging = threading.Event()
         loop = asyncio.get_running_loop()
-        # A neighbour on the machine can only add: the least disturbed of three tries counts.
-        while len(elapsed_s) < 3 and (not elapsed_s or min(elapsed_s) > 3.05):
-            began = loop.time()
-            with pytest.raises(Timeout):
-                await world.issue()
-            elapsed_s.append(loop.time() - began)
+        began = loop.time()
+        with hanging_threads(), pytest.raises(Timeout):
+            await world.issue()
+        elapsed_s = loop.time() - began
         kms.hanging.set()
 
-    assert 2.95 < min(elapsed_s) < 3.05
+    assert 2.95 < elapsed_s < 3.05
 
 
-@pytest.mark.real_loop
 async def test_a_failing_engine_is_a_503_and_is_not_asked_again():
     kms = FakeKms()
     async with running(quick(), kms=kms) as world:

@@ -29,7 +29,7 @@ class Server:
 
     def end(self, number: signal.Signals) -> int:
         self._process.send_signal(number)
-        code = self._process.wait(20)
+        code = self._process.wait(60)
         self._process.stdout.close()
         return code
 

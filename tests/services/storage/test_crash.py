@@ -14,9 +14,10 @@ from penstock.wire.ids import address_of
 from tests.services.storage.process import Server
 from tests.services.storage.worlds import Http, temporary_files
 
-pytestmark = pytest.mark.real_loop
+pytestmark = pytest.mark.real_loop(watchdog_s=80)
 CYCLES = 4
 CLIENTS = 6
+STORED_MIN = 20
 
 
 async def put_on(port: int, dice: random.Random, stored: dict[str, int]) -> None:
@@ -46,9 +47,13 @@ async def test_killed_store_keeps_every_object_it_answered_for_and_shows_none_ha
             asyncio.create_task(put_on(server.port, random.Random(cycle * 100 + each), stored))
             for each in range(CLIENTS)
         ]
-        await asyncio.sleep(0.25)
-        server.end(signal.SIGKILL)
-        await asyncio.gather(*clients)
+        try:
+            while len(stored) < STORED_MIN * (cycle + 1):
+                assert not any(client.done() for client in clients), clients
+                await asyncio.sleep(0.01)
+        finally:
+            server.end(signal.SIGKILL)
+            await asyncio.gather(*clients)
     server = Server(tmp_path)
     server.start()
     http = Http(server.port)
@@ -58,7 +63,7 @@ async def test_killed_store_keeps_every_object_it_answered_for_and_shows_none_ha
         assert (answer.status, address_of(answer.body)) == (200, address)
     http.close()
 
-    assert len(stored) > 5 * CYCLES
+    assert len(stored) >= STORED_MIN * CYCLES
     assert set(stored) <= set(seen)
     assert temporary_files(tmp_path) == []
     assert server.end(signal.SIGTERM) == 0

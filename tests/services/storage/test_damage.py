@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from penstock.contracts.storage import Get
 from penstock.kernel.errors import Integrity
 from penstock.services.storage.config import StorageOptions
+from penstock.services.storage.engines.disk import Stamp
+from penstock.services.storage.engines.ram import RamDisk
 from penstock.services.storage.manifest import LEAF_BYTES
+from penstock.testing import VirtualClock
 from penstock.testing.simdisk import SimDisk
 from penstock.wire.ids import address_of
 from tests.services.storage.sim import SimFiles
@@ -170,6 +174,40 @@ async def test_bit_that_rots_after_the_check_cuts_the_body_before_the_wrong_leaf
         assert b"200 OK" in head
         assert len(sent) <= 3 * LEAF_BYTES
         assert LARGE.startswith(sent)
+
+
+class Coarse(RamDisk):
+    """A file system whose clock ticks every ten milliseconds: two changes within a tick leave one stamp."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        super().__init__()
+        self._wall = wall
+        self._changed_ns: dict[str, int] = {}
+
+    def write(self, path: str, offset: int, data: bytes | memoryview, *, new: bool = False, sync: bool = False) -> None:
+        super().write(path, offset, data, new=new, sync=sync)
+        self._changed_ns[path] = int(self._wall() * 100) * 10_000_000
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        self._changed_ns[new] = int(self._wall() * 100) * 10_000_000
+
+    def stamp(self, path: str) -> Stamp:
+        return super().stamp(path)._replace(inode=7, modified_ns=7, changed_ns=self._changed_ns[path])
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.02, 1.0])
+async def test_damage_within_one_tick_of_the_file_systems_clock_is_seen(pause_s: float) -> None:
+    clock = VirtualClock()
+    disk = Coarse(clock.wall)
+    async with running(StorageOptions(), disk=disk, clock=clock) as service:
+        await service.store.put(LARGE, None)
+        clock.advance(pause_s)
+        before = await service.store.has(ADDRESS)
+        disk.write(f"{ADDRESS[3:5]}/{ADDRESS[3:]}", LEAF_BYTES, bytes([LARGE[LEAF_BYTES] ^ 1]))
+        after = await service.store.has(ADDRESS)
+
+    assert (before, after) == (True, False)
 
 
 async def test_contract_refuses_damaged_bytes_too(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from penstock.wire.ids import address_of
 from tests.services.storage.process import Server
 from tests.services.storage.worlds import LISTENER, Http, running, served, temporary_files
 
-pytestmark = pytest.mark.real_loop
+pytestmark = pytest.mark.real_loop(watchdog_s=80)
 MIB = 1 << 20
 HEAD = b"PUT /o HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 DATA = random.Random(9).randbytes(5 * LEAF_BYTES)
@@ -92,7 +92,7 @@ async def test_client_that_leaves_in_the_middle_leaves_nothing(tmp_path: Path) -
 
 
 async def test_slow_uploader_is_cut_off_and_holds_up_nobody(tmp_path: Path) -> None:
-    async with served(tmp_path, listener=replace(LISTENER, read_timeout_s=0.3)) as (service, http):
+    async with served(tmp_path, listener=replace(LISTENER, read_timeout_s=2.0)) as (service, http):
         slow = Http(http.port)
         _, writer = await slow.open()
         writer.write(HEAD % len(DATA) + DATA[: 2 * LEAF_BYTES])
