@@ -1,15 +1,13 @@
 """The one writer: gathers what the shards persist into batches and commits them, one at a time, on one thread.
 
-While a batch is being committed the next one fills: the slower the disk, the larger the batches; when the CPU is
-short, a small batch waits a moment for company. Answers leave when their batch is durable. Leases ride: they start no
-commit of their own until they are 10 ms old, and those that are acked before a commit takes them along are never
-written.
+While a batch is being committed the next one fills: the slower the disk, the larger the batches. Answers leave
+when their batch is durable. Leases ride: they start no commit of their own until they are 10 ms old, and those that
+are acked before a commit takes them along are never written.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
@@ -20,7 +18,6 @@ from penstock.kernel.log import Log
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.books import Books, Now
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineFailed, Opened
-from penstock.services.mailbox.gathering import GATHER_S, Gathering
 
 if TYPE_CHECKING:
     from penstock.kernel.clock import Clock
@@ -44,7 +41,6 @@ class Thread:
     def __init__(self, pool: Pool | None) -> None:
         """Without a pool every call is made at once."""
         self._pool = pool
-        self.pooled = pool is not None
 
     async def run(self, op: str, seconds: float, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Make the call within so many seconds."""
@@ -65,8 +61,6 @@ class Writer:
         self, inventory: Inventory, books: Books, engine: Engine, thread: Thread, *, lease_flush_s: float
     ) -> None:
         """Wait for `run`; until then everything is refused."""
-        # An engine without a thread has no switch between threads to save.
-        self._gathering = Gathering(time.process_time) if thread.pooled else None
         self._books = books
         self._engine = engine
         self._thread = thread
@@ -221,8 +215,6 @@ class Writer:
             await self._run_tasks()
             # One turn for what has arrived already: fewer, larger commits, measured a tenth less CPU a message.
             await asyncio.sleep(0)
-            if self._gathering is not None:
-                await self._gather(self._gathering)
             batch = self._take()
             if batch:
                 self.busy = True
@@ -230,13 +222,6 @@ class Writer:
                 self.busy = False
             elif self._ending:
                 return
-
-    async def _gather(self, gathering: Gathering) -> None:
-        """Give a small batch a moment, when that pays."""
-        before = self.batch.waiting
-        if before and not self._ending and gathering.wants(before, self._clock.monotonic()):
-            await self.paused(GATHER_S)
-            gathering.gathered(before, self.batch.waiting)
 
     async def _idle(self) -> None:
         """Wait for work; a quiet moment is used to tidy up."""
