@@ -36,7 +36,7 @@ class Request:
     """One request whose head passed every check. `headers` may be shared with equal requests: read-only."""
 
     __slots__ = (
-        "_stream", "body", "corr", "head", "headers", "held_bytes", "method", "params", "peer", "received_at", "route", "ticket", "timeout_s",
+        "_stream", "body", "body_bytes_max", "corr", "head", "headers", "held_bytes", "method", "params", "peer", "received_at", "route", "ticket", "timeout_s",
     )  # fmt: skip
 
     def __init__(self, head: Head, found: Found, peer: Peer, corr: bytes, received_at: float) -> None:
@@ -49,6 +49,7 @@ class Request:
         self.peer = peer
         self.corr = corr
         self.body = b""
+        self.body_bytes_max = found.endpoint.body_bytes_max
         # What this request holds of the process's byte budget; the connection gives it back.
         self.held_bytes = 0
         self.received_at = received_at

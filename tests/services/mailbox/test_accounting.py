@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.contracts.mailbox import Ack, GetTopic, Nack, Purge, Recv, Send, SendBatch
-from penstock.kernel.errors import PenstockError
+from penstock.kernel.errors import Busy, PenstockError
 from penstock.services.mailbox.books import Books, Bounds, Now
 from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ids import read_msg_id
@@ -70,6 +70,48 @@ async def test_topics_that_were_only_asked_for_are_forgotten_at_once() -> None:
             await mailbox.api.recv(Recv(f"nothing{number}"))
 
         assert mailbox.room.books.topics == {}
+
+
+async def test_topics_of_receivers_that_were_refused_are_forgotten_at_once() -> None:
+    async with lagging(0, bounds={"waiters": 1}) as mailbox:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(mailbox.api.recv(Recv("waits", wait_ms=1000)))
+            await asyncio.sleep(0.1)
+            for number in range(10):
+                with pytest.raises(Busy, match="Too many receivers"):
+                    await mailbox.api.recv(Recv(f"asked/{number}", wait_ms=1000))
+            known = list(mailbox.room.books.topics)
+
+        assert known == ["waits"]
+
+
+async def test_topics_of_receivers_whose_worker_is_full_are_forgotten_at_once() -> None:
+    async with lagging(0, ready_shards=1, shard_capacity=8) as mailbox:
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(_refused(mailbox, f"asked/{number}")) for number in range(100)]
+            await asyncio.sleep(0)
+            known = len(mailbox.room.books.topics)
+
+        assert sum(task.result() for task in asked) > 80
+        assert known <= 8
+
+
+async def _refused(mailbox, topic: str) -> bool:
+    try:
+        await mailbox.api.recv(Recv(topic))
+    except Busy:
+        return True
+    return False
+
+
+async def test_topics_asked_for_while_nothing_more_may_be_leased_are_forgotten_at_once() -> None:
+    async with lagging(0, bounds={"global_inflight": 1}) as mailbox:
+        await mailbox.api.send(Send("orders", b"x"))
+        await mailbox.api.recv(Recv("orders"))
+        full = [(await mailbox.api.recv(Recv(f"asked/{number}"))).inflight_full for number in range(10)]
+
+        assert all(full)
+        assert list(mailbox.room.books.topics) == ["orders"]
 
 
 def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -> None:
@@ -147,8 +189,9 @@ async def test_lane_that_gave_up_some_of_its_messages_is_still_in_order() -> Non
             await mailbox.api.send(Send("orders", b"x"))
         first, *_ = (await mailbox.api.recv(Recv("orders", 3))).messages
         await mailbox.api.nack(Nack(first.msg_id, first.receipt, delay_ms=0))
+        await room.writer.flushed()
         for seq in (3, 2):
-            # Leases that were undone stay in RAM when others leave.
+            # Leases that were undone stay in RAM when others leave, until the disk has heard of it.
             message = room.shards[0].messages[seq]
             room.give_back([(message, message.gen)])
         make_room(room.shards, room.books.bounds.window_messages)

@@ -89,3 +89,16 @@ def test_dead_letter_is_moved_by_one_and_not_by_who_read_it_before_it_left() -> 
 
     assert departures.take([1, 2], mark) == set()
     assert departures.take([2, 4], departures.mark()) == {2, 4}
+
+
+async def test_many_small_redrives_together_keep_to_the_rate() -> None:
+    async with lagging(2, rules=Rules(max_attempts=1), reprocess_rps=100) as mailbox:
+        await bury(mailbox, "orders", 60)
+        began = asyncio.get_running_loop().time()
+        for _ in range(12):
+            await mailbox.api.reprocess(Reprocess("orders", 5, to="elsewhere"))
+        while mailbox.room.books.dead:  # noqa: ASYNC110 - nothing tells us
+            await asyncio.sleep(0.001)
+
+        # The last slice is moved at once; what it used up of the rate is waited for by the next.
+        assert asyncio.get_running_loop().time() - began >= 55 / 100

@@ -315,6 +315,46 @@ async def test_receive_that_waits_for_a_read_does_not_hold_up_a_drain() -> None:
         assert now() - before < 0.1
 
 
+async def test_places_that_come_free_go_round_among_the_topics_that_wait_for_one() -> None:
+    async with lagging(0, bounds={"global_inflight": 1}) as mailbox:
+        await mailbox.api.send(Send("first", b"x"))
+        (held,) = (await mailbox.api.recv(Recv("first"))).messages
+        jobs = []
+        for topic in ("a", "b", "c"):
+            for _ in range(2):
+                await mailbox.api.send(Send(topic, b"x"))
+                jobs.append(mailbox.desk.recv(Recv(topic, wait_ms=5000), Bearings(), owner=Credit(1)))
+        await asyncio.sleep(0.01)
+        order = []
+        for _ in range(6):
+            await mailbox.api.ack(Ack(held.msg_id, held.receipt))
+            await until(lambda: any(job.promise.done for job in jobs))
+            (done,) = [job for job in jobs if job.promise.done]
+            jobs.remove(done)
+            (held,) = (await kept(done.promise)).messages
+            order.append(held.topic)
+
+        assert order == ["a", "b", "c", "a", "b", "c"]
+
+
+async def test_place_that_comes_free_is_offered_to_nobody_who_waits_for_nothing() -> None:
+    async with lagging(0, bounds={"global_inflight": 1}) as mailbox:
+        topics = mailbox.room.books.topics
+        idle = [mailbox.desk.recv(Recv(f"idle/{n}", wait_ms=5000), Bearings(), owner=Credit(1)) for n in range(9)]
+        for _ in range(3):
+            await mailbox.api.send(Send("busy", b"x"))
+        busy = [mailbox.desk.recv(Recv("busy", wait_ms=5000), Bearings(), owner=Credit(1)) for _ in range(3)]
+        await asyncio.sleep(1)
+        asked = {name: [lane.used for lane in topics[name].lanes.values()] for name in topics if name != "busy"}
+        for job in busy:
+            (held,) = (await kept(job.promise)).messages
+            await mailbox.api.ack(Ack(held.msg_id, held.receipt))
+            await asyncio.sleep(0.01)
+
+        assert len(asked) == len(idle)
+        assert asked == {name: [lane.used for lane in topics[name].lanes.values()] for name in asked}
+
+
 @pytest.mark.real_loop
 async def test_nobody_is_misled_under_load_on_the_disk(tmp_path: Path) -> None:
     """Several shards, keyed and not, small windows, long polls that end: an empty answer is never wrong."""

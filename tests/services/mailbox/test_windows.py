@@ -10,6 +10,7 @@ import pytest
 from penstock.contracts.mailbox import Ack, GetTopic, Recv, Send, SendBatch
 from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.eviction import make_room
 from tests.services.mailbox.worlds import make_engine, running
 
 MANY = 6000
@@ -71,6 +72,37 @@ class TestWindows:
             after = (await mailbox.api.recv(Recv("orders", 10))).messages
 
             assert [(message.key, message.payload) for message in after] == [("a", b"1"), ("b", b"8")]
+
+    async def test_delays_that_end_while_nobody_receives_stay_on_the_disk(self, kind: str, tmp_path: Path) -> None:
+        async with running(make_engine(kind, tmp_path), OPTIONS) as mailbox:
+            for start in range(0, MANY, 250):
+                sends = tuple(Send("orders", b"%d" % (start + place), delay_ms=2000) for place in range(250))
+                await mailbox.api.send_batch(SendBatch(sends))
+            await asyncio.sleep(30)
+            resident, stats = mailbox.room.books.resident, await mailbox.api.topic(GetTopic("orders"))
+            seen = await take_all(mailbox, "orders")
+
+            assert (stats.ready, stats.delayed) == (MANY, 0)
+            assert resident <= 2000
+            assert sorted(seen) == list(range(MANY))
+            assert mailbox.room.books.resident == mailbox.room.books.messages == 0
+
+    @pytest.mark.parametrize("written", [False, True])
+    async def test_leases_that_were_undone_may_leave_ram(self, kind: str, written: bool, tmp_path: Path) -> None:
+        async with running(make_engine(kind, tmp_path), OPTIONS) as mailbox:
+            room = mailbox.room
+            await fill(mailbox, "orders", 250)
+            await mailbox.api.recv(Recv("orders", 200, visibility_ms=600_000))
+            if written:
+                await room.writer.flushed()
+            leased = [(message, message.gen) for shard in room.shards for message in shard.messages.values()]
+            room.give_back(leased)
+            await room.writer.flushed()
+            make_room(room.shards, 2000)
+            resident = room.books.resident
+
+            assert resident == 0
+            assert await take_all(mailbox, "orders") == list(range(250))
 
     async def test_one_key_keeps_its_order_through_a_backlog(self, kind: str, tmp_path: Path) -> None:
         async with running(make_engine(kind, tmp_path), OPTIONS) as mailbox:

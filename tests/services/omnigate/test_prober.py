@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
+
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import Call
 from penstock.kernel.breaker import BreakerPolicy
@@ -45,6 +47,22 @@ class Fickle:
         self.asked.append(name)
         if self.error is not None:
             raise self.error
+
+
+class Hung:
+    """Services that are reached and never answer."""
+
+    def __init__(self) -> None:
+        self.hung = True
+        self.asked = 0
+
+    async def _ask(self, *_: object) -> None:
+        self.asked += 1
+        if self.hung:
+            await asyncio.Event().wait()
+        raise NotFound("There is nothing.")
+
+    topic = keys = head = _ask
 
 
 class Running(Site):
@@ -151,3 +169,30 @@ async def test_one_that_was_never_set_up_is_no_illness() -> None:
         assert site.service.downstreams["svc-mailbox"].healthy
         assert not site.service.gate.degraded
         assert site.mailbox.asked == ["send"] * 100
+
+
+async def _fails() -> None:
+    raise DownstreamUnavailable("Gone.")
+
+
+async def test_services_that_all_hang_are_asked_one_question_at_a_time_and_found_again() -> None:
+    inventory, hung = Inventory("omnigate", LoopClock()), Hung()
+    behind = Behind(mailbox=cast("Any", hung), passport=cast("Any", hung), storage=cast("Any", hung))
+    service = OmnigateService(inventory, OmnigateOptions(quotas=OFF), behind=behind)
+    supervisor = Supervisor(inventory, service.children())
+    await supervisor.start()
+    for downstream in service.downstreams.values():
+        while downstream.healthy:
+            with pytest.raises(DownstreamUnavailable):
+                await downstream.call("fail", _fails, idempotent=False)
+    await asyncio.sleep(120)
+    missing = inventory.health.verdict().missing
+    asked_while_hung, hung.hung = hung.asked, False
+    await asyncio.sleep(OPEN_S + 10)
+    well = [downstream.healthy for downstream in service.downstreams.values()]
+    await supervisor.drain()
+    await service.close()
+
+    assert missing == ()
+    assert asked_while_hung >= 3 * 5
+    assert well == [True, True, True]

@@ -11,6 +11,9 @@ from penstock.services.mailbox.ids import BOOT_SHIFT, Receipts
 from penstock.services.mailbox.rows import KIND_LEASED, KIND_READY, Row, State
 from penstock.services.mailbox.topics import LEASED, READY, Message, Topic
 
+# A ready message, and what was over by then: where that has changed, it was leased again.
+Over = tuple[Message, float]
+
 
 class Now(NamedTuple):
     """One instant in milliseconds: deadlines run on the first clock, what is stored or shown on the second."""
@@ -86,8 +89,8 @@ class Books:
         self.seq = 0
         self.topic_number = 0
         self.messages = self.bytes = self.inflight = self.resident = 0
-        # A receiver went without because everything that may be leased is.
-        self.starved = False
+        # Topics whose receivers went without because everything that may be leased is; who waits longest comes first.
+        self.starved: dict[Topic, None] = {}
         self.dead = self.dead_bytes = 0
         # The last lease generation that was handed out.
         self.gen = 0
@@ -165,13 +168,15 @@ class Books:
         self.messages -= 1
         self.bytes -= size
 
-    def lease_states(self, now: Now, older_than: float) -> dict[int, State | None]:
-        """Return the states that shall ride with a commit: all but leases made after that instant (monotonic ms).
+    def lease_states(self, now: Now, older_than: float) -> tuple[dict[int, State | None], list[Over]]:
+        """Return the states that shall ride with a commit, and whose lease or delay is over by them.
 
-        Those may yet be acked before anybody has to write them down; what has ended meanwhile is dropped.
+        Leases made after that instant (monotonic ms) stay: they may yet be acked before anybody has to write them down.
+        What has ended meanwhile is dropped.
         """
         states: dict[int, State | None] = {}
         taken: list[int] = []
+        over: list[Over] = []
         for seq, message in self.riders.items():
             if message.state == LEASED:
                 if message.until - message.span > older_than:
@@ -179,11 +184,12 @@ class Books:
                 states[seq] = lease_state(message, now)
             elif message.state == READY:
                 states[seq] = ready_state(message)
+                over.append((message, message.until))
             message.bare = False
             taken.append(seq)
         for seq in taken:
             del self.riders[seq]
-        return states
+        return states, over
 
     def oldest_rider(self, now: Now) -> float:
         """Say when (monotonic ms) the oldest of what shall ride was leased; infinity when nothing shall."""

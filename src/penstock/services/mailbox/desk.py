@@ -135,7 +135,11 @@ class Desk:
         want = Want(recv.max_messages, recv.visibility_ms, bytes_max, owner)
         job = RecvJob(want, topic, recv.wait_ms, bearings)
         job.path = self._path(topic)
-        room.workers[job.path[-1] % len(room.workers)].offer(job)
+        try:
+            room.workers[job.path[-1] % len(room.workers)].offer(job)
+        except Busy:
+            room.idle(topic)
+            raise
         return job
 
     def _path(self, topic: Topic) -> list[int]:

@@ -75,7 +75,7 @@ def _idle(line: KeyLine) -> bool:
 
 def _as_stored(message: Message) -> bool:
     """Tell whether the disk has a waiting message as it is; one whose lease or delay was undone is still to be written."""
-    return message.state == READY and not message.until
+    return message.state == READY and message.until <= 0
 
 
 def _drop(window: Window, messages: Iterable[Message]) -> None:

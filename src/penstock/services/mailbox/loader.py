@@ -26,9 +26,8 @@ _RETRY_S: Final = 0.05
 async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
     """Read for one shard; whatever happens, the shard hears that the read is over."""
     # Removals in any shard matter: heads of keys and delays are read for all of them.
-    others = [other for other in room.shards if other is not shard] if wanted.kind in ("keys", "due") else []
-    for other in others:
-        other.begin_scan()
+    others = [each.readers for each in room.shards if each is not shard] if wanted.kind in ("keys", "due") else []
+    begun = [(readers, readers.begin()) for readers in others]
     try:
         await _LOADS[wanted.kind](room, shard, wanted)
     except PenstockError as error:
@@ -43,8 +42,8 @@ async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
         raise
     finally:
         shard.load_ended(wanted)
-        for other in others:
-            other.scan_ended()
+        for readers, generation in begun:
+            readers.end(generation)
         room.look_after_all()
 
 

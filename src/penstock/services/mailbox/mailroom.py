@@ -14,7 +14,7 @@ from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.audit import append_lines
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.books import Books, Now
+from penstock.services.mailbox.books import Books, Now, Over
 from penstock.services.mailbox.claims import Claims
 from penstock.services.mailbox.departures import Departures
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, Opened
@@ -75,6 +75,7 @@ class Mailroom:
         self.writer.on_damage = self._damaged
         self.writer.on_applied = self.look_after_all
         self.writer.on_rows_refused = self._rows_refused
+        self.writer.on_over_written = self._over_written
         self.writer.on_stopped = self._stopped
         self.waiters = Waiters(options.bounds.waiters, self.idle)
         self.events: Broadcast[MailboxEvent] = inventory.broadcast(
@@ -190,13 +191,12 @@ class Mailroom:
     def scanning(self) -> Iterator[list[Shard]]:
         """Let every shard remember what leaves while somebody reads for it and acts on what he read."""
         shards = self.shards
-        for shard in shards:
-            shard.begin_scan()
+        begun = [(shard.readers, shard.readers.begin()) for shard in shards]
         try:
             yield shards
         finally:
-            for shard in shards:
-                shard.scan_ended()
+            for readers, generation in begun:
+                readers.end(generation)
 
     # --- the engine came, committed, went
 
@@ -267,15 +267,20 @@ class Mailroom:
 
     def look_after_all(self) -> None:
         """Let every worker do what the last steps made possible."""
+        self._serve_starved()
         for shard in self.shards:
             if shard.woken or shard.wanted:
                 self.workers[shard.index % len(self.workers)].look_after()
         self.writer.see_to_it()
+
+    def _serve_starved(self) -> None:
+        """Offer what may be leased again to the topics that went without, in turn, and before it is taken by others."""
         books = self.books
-        if books.starved and not books.sated:
-            books.starved = False
-            for topic in [topic for topic in books.topics.values() if topic.waiters]:
-                self.wake(topic)
+        while books.starved and not books.sated:
+            topic = next(iter(books.starved))
+            del books.starved[topic]
+            for index in list(topic.lanes):
+                self.workers[index % len(self.workers)].serve(topic, self.shards[index])
 
     def stirs(self, topic: Topic) -> bool:
         """Tell whether a shard has yet to look what it has for those who wait for a topic."""
@@ -305,6 +310,10 @@ class Mailroom:
         for topic in list(self.books.topics.values()):
             self.waiters.refuse(topic, error)
 
+    def _over_written(self, over: list[Over]) -> None:
+        for each in over:
+            self.shard_of(each[0].slot).readers.over_written(each)
+
     def _rows_refused(self, batch: Batch) -> None:
         for row in batch.rows:
             self.books.give_room(len(row.payload))
@@ -322,7 +331,7 @@ class Mailroom:
     def quiet(self) -> bool:
         """Tell whether nothing is queued, being read or on its way to the disk."""
         queued = any(worker.work.depth or worker.requeue.depth for worker in self.workers)
-        reading = any(shard.reading for shard in self.shards)
+        reading = any(len(shard.readers) for shard in self.shards)
         return not (queued or reading or self.writer.batch or self.writer.busy or self.claims.pending)
 
     def dead_gone(self, gone: tuple[int, int]) -> None:

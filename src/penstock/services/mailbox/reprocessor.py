@@ -97,9 +97,9 @@ class Reprocessor:
             if not refused or attempt > _ATTEMPTS_MAX:
                 # Otherwise the same ones are read again: what was moved is gone from there, what was refused is not.
                 page = replace(page, after=found[-1][0].seq)
+            # The last slice pays as well: many small redrives are no faster than a large one.
             pause_s = _REFUSED.delay(attempt, room.rng) if attempt else len(found) / room.options.reprocess_rps
-            if len(found) == SLICE or attempt:
-                await child.shutdown.sleep(pause_s)
+            await child.shutdown.sleep(pause_s)
 
     async def _send_back(self, found: list[tuple[Row, Dead]], redrive: Redrive) -> tuple[int, int]:
         """Make new messages of dead letters, each in the place of its own in one commit; returns how many were, and were not."""

@@ -26,7 +26,7 @@ from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.books import Books, Now, lease_state
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY, Dead, Row, State
-from penstock.services.mailbox.topics import DELAYED, LEASED, READY, SETTLING, Lane, Message, Topic
+from penstock.services.mailbox.topics import DELAYED, LEASED, READY, SETTLING, WRITTEN, Lane, Message, Topic
 from penstock.services.mailbox.window import Window
 
 _FIRST_SEEN: Final = 64
@@ -92,14 +92,14 @@ class Shard(Window):
 
     def lease(self, lane: Lane, want: Want, now: Now, batch: Batch) -> list[Message]:
         """Lease what is deliverable, in order of seq."""
-        books, messages, ready = self.books, self.messages, lane.ready
+        books, messages, ready, size = self.books, self.messages, lane.ready, 0
         lane.used = now.mono
         if lane.stalled:
             self.retry_keys(lane)
         room = min(want.max_messages, books.bounds.global_inflight - books.inflight)
         got: list[Message] = []
-        size = 0
-        books.starved = books.starved or room <= 0
+        if room <= 0 and (ready or lane.more or lane.topic.keys_more):
+            books.starved[lane.topic] = None
         while ready and len(got) < room:
             message = messages.get(ready[0])
             if message is None or message.state != READY:
@@ -156,12 +156,12 @@ class Shard(Window):
         if not self._still(message, gen):
             return
         self._unlease(message)
-        message.attempts -= 1
-        message.receipt = ""
-        if not message.bare:
-            # The disk may have this lease, or the delay before it, and shall hear that both are over.
+        message.attempts, message.receipt = message.attempts - 1, ""
+        if message.bare:
+            message.until = WRITTEN
+        else:
+            # The disk may have this lease, or the delay before it, and shall hear that both are over: so long it stays.
             self.books.riders[message.seq] = message
-        # `until` stays: until that is written, the row on the disk is not plain and must not be evicted.
         self._make_ready(message)
 
     def spoiled(self, message: Message, gen: int, now: Now, batch: Batch) -> None:
@@ -350,7 +350,7 @@ class Shard(Window):
     def expire(self, row: Row, state: State | None, now: Now, batch: Batch) -> None:
         """Bury an expired message, in the window or not; a leased one waits for the end of its lease."""
         message = self.messages.get(row.seq)
-        if message is None and row.seq not in self.gone and (state is None or state.kind != KIND_LEASED):
+        if self._is_new(row.seq) and (state is None or state.kind != KIND_LEASED):
             message = self.adopt(row, state, now)
         if message is not None and message.state in (READY, DELAYED):
             self._expire(message, now, batch)
@@ -360,7 +360,7 @@ class Shard(Window):
     def purge(self, row: Row, state: State | None, now: Now, batch: Batch) -> bool:
         """Remove a message in any state but dead; the receipt of a leased one then finds nothing."""
         message = self.messages.get(row.seq)
-        if message is None and row.seq not in self.gone:
+        if self._is_new(row.seq):
             # Every lease is in RAM: if the disk still has one, it is over.
             waits = state is not None and state.kind == KIND_DELAYED
             message = self.adopt(row, state if waits else None, now)

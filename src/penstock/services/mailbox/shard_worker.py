@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,10 +102,20 @@ class ShardWorker:
                 index = await self.requeue.recv()
             except Closed:
                 return
-            room = self._room
-            if room.writer.ready and index < len(room.shards):
-                room.shards[index].due(room.now(), room.writer.batch)
-                self.look_after()
+            while self._end_some(index):
+                # A slice a turn: the loop belongs to others too.
+                await asyncio.sleep(0)
+                await self._room.writer.room()
+
+    def _end_some(self, index: int) -> bool:
+        """End some of what is over in a shard; tell whether there is more."""
+        room = self._room
+        if not room.writer.ready or index >= len(room.shards):
+            return False
+        shard, now = room.shards[index], room.now()
+        shard.due(now, room.writer.batch)
+        self.look_after()
+        return shard.next_due() <= now.mono
 
     def _bunch(self, jobs: list[Work]) -> None:
         room = self._room
@@ -128,9 +139,10 @@ class ShardWorker:
         self.look_after()
 
     def _abandon(self, job: Work) -> None:
-        """Give back what a receiver had got on its way, when it will not see it."""
-        if isinstance(job, RecvJob) and job.got:
+        """Give back what a receiver had got on its way, when it will not see it; forget what only it asked for."""
+        if isinstance(job, RecvJob):
             self._room.give_back(job.got)
+            self._room.idle(job.topic)
 
     def _failed(self, job: Work, error: Exception) -> None:
         job.fail(Internal())
@@ -148,7 +160,7 @@ class ShardWorker:
             while shard.woken:
                 woken, shard.woken = shard.woken, {}
                 for topic in woken:
-                    self._serve(topic, shard)
+                    self.serve(topic, shard)
             if shard.wanted:
                 self._read(shard)
         room.writer.see_to_it()
@@ -213,6 +225,7 @@ class ShardWorker:
             self._deliveries.deliver(job, now)
         elif room.books.sated and job.value.owner is None:
             empty(job, full=True)
+            room.idle(job.topic)
         else:
             self._park(job)
 
@@ -231,7 +244,7 @@ class ShardWorker:
         if stirring:
             room.look_after_all()
 
-    def _serve(self, topic: Topic, shard: Shard) -> None:
+    def serve(self, topic: Topic, shard: Shard) -> None:
         """Give what is ready to those who wait, the longest waiting first."""
         room = self._room
         lane = topic.lanes.get(shard.index)

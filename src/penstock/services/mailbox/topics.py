@@ -16,6 +16,8 @@ LEASED: Final = 1
 DELAYED: Final = 2
 SETTLING: Final = 3
 """Its end of lease is on its way to the disk; nobody may have or settle it meanwhile."""
+WRITTEN: Final = -1.0
+"""The `until` of a ready message that was leased or delayed once: that it is over, the disk knows."""
 
 
 class Topic:

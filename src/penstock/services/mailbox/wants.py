@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.services.mailbox.readers import Readers
 from penstock.services.mailbox.topics import KeyLine, Lane, Topic
 
 
@@ -14,13 +15,15 @@ class Load:
     """What shall be read: more of a lane, the next of a key, heads of unknown keys, or delays that are over."""
 
     kind: Literal["window", "key", "keys", "due"]
+    # When it began, in its shard's words.
+    generation: int
     topic: Topic | None = None
     lane: Lane | None = None
     key: str = ""
 
 
 class Wants:
-    """The reads of a shard: what it asks for, what is under way, and what left meanwhile."""
+    """The reads of a shard: what it asks for, what is under way, and what happens meanwhile."""
 
     def __init__(self) -> None:
         """Start with nothing to read."""
@@ -29,20 +32,13 @@ class Wants:
         self.wanted: list[Load] = []
         # Topics in which something became deliverable, or stopped being under way.
         self.woken: dict[Topic, None] = {}
-        # Messages that left while something was being read: the reader may have seen them still.
-        self.gone: set[int] = set()
-        self._loads = 0
-
-    @property
-    def reading(self) -> bool:
-        """Tell whether something is being read for this shard."""
-        return self._loads > 0
+        self.readers = Readers()
 
     def want_window(self, lane: Lane) -> None:
         """Ask for more of a lane."""
         if not lane.loading:
             lane.loading, lane.missed = True, False
-            self._want(Load("window", lane.topic, lane))
+            self._want(Load("window", self.readers.begin(), lane.topic, lane))
 
     def want_keys(self, topic: Topic) -> None:
         """Ask for the heads of keys that have no line yet."""
@@ -50,17 +46,17 @@ class Wants:
             topic.keys_loading = True
             if not topic.keys_cursor:
                 topic.keys_missed = False
-            self._want(Load("keys", topic))
+            self._want(Load("keys", self.readers.begin(), topic))
 
     def want_due(self) -> None:
         """Ask for delays that are over and lie on the disk."""
         self.disk_due = math.inf
-        self._want(Load("due"))
+        self._want(Load("due", self.readers.begin()))
 
     def _want_key(self, lane: Lane, key: str, line: KeyLine) -> None:
         if not line.loading:
             line.loading, line.missed = True, False
-            self._want(Load("key", lane.topic, lane, key))
+            self._want(Load("key", self.readers.begin(), lane.topic, lane, key))
 
     def retry_keys(self, lane: Lane) -> None:
         """Ask again for keys whose read failed."""
@@ -71,24 +67,13 @@ class Wants:
                 self._want_key(lane, key, line)
 
     def _want(self, load: Load) -> None:
-        self._loads += 1
         if load.topic is not None:
             load.topic.pending += 1
         self.wanted.append(load)
 
     def load_ended(self, load: Load) -> None:
         """Note that a read came back, well or not."""
-        self.scan_ended()
+        self.readers.end(load.generation)
         if load.topic is not None:
             load.topic.pending -= 1
             self.woken[load.topic] = None
-
-    def begin_scan(self) -> None:
-        """Note a read that others make for this shard: what leaves meanwhile is remembered."""
-        self._loads += 1
-
-    def scan_ended(self) -> None:
-        """Note the end of such a read."""
-        self._loads -= 1
-        if not self._loads:
-            self.gone.clear()

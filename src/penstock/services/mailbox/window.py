@@ -176,8 +176,7 @@ class Window(Wants):
         books.give_room(message.size)
         lane.topic.living -= 1
         lane.topic.bytes -= message.size
-        if self._loads:
-            self.gone.add(message.seq)
+        self.readers.left(message.seq)
         if message.key is not None:
             self._release(message, message.key, lane)
         if lane.topic.waiters:
@@ -207,7 +206,7 @@ class Window(Wants):
     def window_loaded(self, lane: Lane, rows: list[Loaded], *, exhausted: bool, now: Now) -> None:
         """Add un-keyed messages beyond the tail to the window."""
         for row, state in rows:
-            if row.seq not in self.messages and row.seq not in self.gone:
+            if self._is_new(row.seq):
                 self._take_in(self._restored(row, state, lane, now))
                 self.books.cache.put(row)
             lane.tail = max(lane.tail, row.seq)
@@ -258,7 +257,7 @@ class Window(Wants):
             self._make_ready(message)
 
     def _is_new(self, seq: int) -> bool:
-        return seq not in self.messages and seq not in self.gone
+        return seq not in self.messages and not self.readers.saw_gone(seq)
 
     def due_loaded(self, rows: list[Loaded], next_due: float, now: Now) -> None:
         """Take delayed messages whose time has come."""
@@ -308,7 +307,7 @@ class Window(Wants):
         """Take a message from another cut of the shards; what the disk has as it is, is read again instead."""
         lane = self.lane(message.lane.topic)
         message.lane = lane
-        if message.state == READY and not message.attempts and not message.until:
+        if message.state == READY and not message.attempts and message.until <= 0:
             return
         self._keep(message)
         if message.key is not None:

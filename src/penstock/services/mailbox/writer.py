@@ -16,7 +16,7 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.books import Books, Now
+from penstock.services.mailbox.books import Books, Now, Over
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineFailed, Opened
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class Writer:
         self.damage = ""
         self.on_applied: Callable[[], None] | None = None
         self.on_rows_refused: Callable[[Batch], None] | None = None
+        # Told which leases and delays the disk knows to be over.
+        self.on_over_written: Callable[[list[Over]], None] | None = None
         self.on_stopped: Callable[[PenstockError], None] | None = None
         self._some = asyncio.Event()
         self._ending = False
@@ -263,8 +265,11 @@ class Writer:
         now = self.now()
         held_ms = 0.0 if self._all_ride or self._ending else self._lease_flush_s * 1000 * _HELD_SHARE
         self._all_ride = False
-        for seq, state in self._books.lease_states(now, now.mono - held_ms).items():
+        states, over = self._books.lease_states(now, now.mono - held_ms)
+        for seq, state in states.items():
             batch.states.setdefault(seq, state)
+        if over and self.on_over_written is not None:
+            batch.after.append((self.on_over_written, over))
         if self._books.riders:
             self.ride()
 

@@ -9,6 +9,7 @@ from penstock.capability.standing import Standing
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden, Unauthenticated
 from penstock.net.bearer import token_in
+from penstock.wire.http1_head import CHUNKED
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
@@ -60,8 +61,7 @@ class Asking:
 
     def allow(self, standing: Standing, request: Request, lane: Lane) -> None:
         """Judge the request on every caveat and charge its budgets, or raise."""
-        rule, length = lane.rule, request.head.length
-        cost_bytes = max(0, length)
+        rule, cost_bytes = lane.rule, _cost_bytes(request)
         for audience in rule.audiences:
             context = self._contexts.get((request.head.start, request.peer.host, audience))
             if context is None:
@@ -94,3 +94,12 @@ class Asking:
             tenant=rule.tenant,
             region=self._region,
         )
+
+
+def _cost_bytes(request: Request) -> int:
+    """Say what a byte budget is charged, here for the services behind too: the length, or the most it can be."""
+    head = request.head
+    packed = head.encoded and request.headers[b"content-encoding"] != b"identity"
+    if head.length == CHUNKED or (packed and head.length):
+        return request.body_bytes_max
+    return head.length

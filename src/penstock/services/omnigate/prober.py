@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import PenstockError
 from penstock.services.omnigate.boot import Probe, unanswered
 
 if TYPE_CHECKING:
+    from asyncio import Task
+
     from penstock.kernel.child import Child
     from penstock.kernel.scope import Scope
     from penstock.services.omnigate.downstream import Downstream
@@ -27,6 +30,8 @@ class Prober:
         """Take a question for each service, to be asked under its own discipline."""
         self._services = services
         self._readiness = readiness
+        # Those whose answer is still waited for: who hangs is not asked again meanwhile.
+        self._asked: set[str] = set()
 
     async def run(self, child: Child, distant: Mapping[str, Probe]) -> None:
         """Dial what is in other processes until it was there once, and ask the ill until they are well."""
@@ -42,9 +47,14 @@ class Prober:
 
     def ask_the_ill(self, scope: Scope) -> None:
         """Ask each service whose breaker is not closed; while it is open the breaker itself says no at once."""
-        for downstream, probe in self._services.values():
-            if not downstream.healthy:
-                scope.start(_ask(downstream, probe))
+        for name, (downstream, probe) in self._services.items():
+            if not downstream.healthy and name not in self._asked:
+                asking = scope.start(_ask(downstream, probe))
+                self._asked.add(name)
+                asking.add_done_callback(partial(self._answered, name))
+
+    def _answered(self, name: str, _asking: Task[None]) -> None:
+        self._asked.discard(name)
 
 
 async def _ask(downstream: Downstream, probe: Probe) -> None:
