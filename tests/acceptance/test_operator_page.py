@@ -107,11 +107,11 @@ def test_the_bodies_of_a_sign_in_are_strict(node: NodeProcess) -> None:
     assert [send(node, "POST", "/login", body).status for body in bodies] == [400] * len(bodies)
 
 
-def press(node: NodeProcess, action: str, **fields: str) -> tuple[int, dict]:
+def press(node: NodeProcess, action: str, row: str = "page/lost", **fields: str) -> tuple[int, dict]:
     """Press a button of the dead letters; returns status and answer."""
     with closing(node.connect("admin")) as connection:
         headers = {name.replace("_", "-"): value for name, value in fields.items()}
-        connection.request("POST", f"/panels/dead-letters/{action}", json.dumps({"row": "page/lost"}), headers)
+        connection.request("POST", f"/panels/dead-letters/{action}", json.dumps({"row": row}), headers)
         with closing(connection.getresponse()) as answer:
             return answer.status, json.loads(answer.read())
 
@@ -128,3 +128,10 @@ def test_dead_letters_are_sent_back_by_the_operator_and_by_no_other_page(node: N
     assert all(code >= 400 for code in refused)
     assert [(row["msg_id"], row["reason"]) for row in looked] == [(sent["msg_id"], "ttl")]
     assert (status, done["said"]) == (200, "1 of page/lost go back.")
+
+
+def test_a_button_for_a_row_that_never_was_is_not_found(node: NodeProcess) -> None:
+    cookie = sign_in(node)
+    pressed = [press(node, action, row, Cookie=cookie) for action in ("look", "redrive") for row in ("", "no topic\0")]
+
+    assert [(status, said["code"]) for status, said in pressed] == [(404, "not_found")] * 4

@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 WAIT_S = 60.0
@@ -24,8 +25,8 @@ class Terminal:
         command = [sys.executable, "-m", "penstock.cli", "up", "--amnesia", "--ephemeral-ports", *arguments]
         environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
         self.process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
+        self._terminal, self._name = ours, os.ttyname(theirs)
         os.close(theirs)
-        self._terminal = ours
         self.shown = ""
 
     def read_until(self, pattern: str) -> re.Match[str]:
@@ -41,6 +42,12 @@ class Terminal:
             assert piece, f"ended before {pattern}\n{self.shown}"
             self.shown += piece.decode()
         return found
+
+    def stop_output(self) -> None:
+        """Do what Ctrl-S does: from now on whoever writes waits."""
+        terminal = os.open(self._name, os.O_RDWR | os.O_NOCTTY)
+        termios.tcflow(terminal, termios.TCOOFF)
+        os.close(terminal)
 
     def close(self) -> None:
         self.process.kill()
@@ -118,3 +125,26 @@ def test_addresses_are_whole_on_a_narrow_terminal() -> None:
         terminal.close()
 
     assert "…" not in terminal.shown
+
+
+def test_a_terminal_that_was_stopped_stops_neither_the_node_nor_its_end() -> None:
+    terminal = Terminal("--set", "node.echo=true")
+    try:
+        terminal.read_until("operator token")
+        port = re.search(r"echo\s.*?http://127\.0\.0\.1:(\d+)", terminal.shown)
+        assert port is not None
+        terminal.stop_output()
+        echo = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=WAIT_S)
+        statuses = []
+        for path in ("/v1/echo", "/nowhere"):
+            echo.request("POST", path, json.dumps({"text": "x"}))
+            answer = echo.getresponse()
+            answer.read()
+            statuses.append(answer.status)
+        echo.close()
+        terminal.process.send_signal(signal.SIGTERM)
+        code = terminal.process.wait(WAIT_S)
+    finally:
+        terminal.close()
+
+    assert (statuses, code) == ([200, 404], 0)

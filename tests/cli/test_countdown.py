@@ -8,34 +8,55 @@ import io
 from penstock.cli.countdown import Countdown
 
 
+class Screen(io.StringIO):
+    """A terminal behind one writer: whatever goes there is dressed by the countdown."""
+
+    def __init__(self, waiting: list[str]) -> None:
+        super().__init__()
+        self.countdown = Countdown(self.say, lambda: 10.0, lambda: waiting)
+
+    def say(self, text: str) -> None:
+        self.write(self.countdown.around(text.encode()).decode())
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.rpartition("\r\x1b[K")[2] for line in self.getvalue().split("\n")]
+
+
 async def test_the_line_is_below_what_is_logged_and_gone_at_the_end() -> None:
-    screen, waiting = io.StringIO(), ["svc-a", "svc-b"]
-    countdown = Countdown(screen.write, lambda: 10.0, lambda: waiting)
+    waiting = ["svc-a", "svc-b"]
+    screen = Screen(waiting)
 
-    def log(line: bytes) -> None:
-        screen.write(countdown.around(line).decode())
-
-    log(b"before\n")
-    countdown.draw()
-    log(b"logged\n")
+    screen.say("before\n")
+    screen.countdown.draw()
+    screen.say("logged\n")
     waiting.remove("svc-b")
     await asyncio.sleep(2.0)
-    countdown.end()
-    log(b"after\n")
+    screen.countdown.end()
+    screen.say("after\n")
 
-    shown = [line.rpartition("\r\x1b[K")[2] for line in screen.getvalue().split("\n")]
-    assert shown == ["before", "logged", "after", ""]
+    assert screen.lines == ["before", "logged", "after", ""]
     assert screen.getvalue().count("draining, 10 s left: svc-a, svc-b\r") == 2, "drawn again below the log's line"
     assert "draining, 10 s left: svc-a\r" in screen.getvalue()
     assert "draining, 8 s left: svc-a\r" in screen.getvalue()
 
 
 async def test_a_log_line_takes_the_place_of_the_countdown_in_one_write() -> None:
-    countdown = Countdown(io.StringIO().write, lambda: 10.0, list)
-    before = countdown.around(b"quiet\n")
+    screen = Screen([])
+    screen.countdown.draw()
+    during = screen.countdown.around(b"from the log's thread\n")
+    screen.countdown.end()
+
+    assert during == b"\r\x1b[Kfrom the log's thread\ndraining, 10 s left"
+
+
+async def test_a_log_line_that_was_waiting_when_the_line_ended_is_not_written_behind_it() -> None:
+    said: list[str] = []
+    countdown = Countdown(said.append, lambda: 10.0, list)
     countdown.draw()
-    during = countdown.around(b"from the log's thread\n")
+    drawn = countdown.around(said.pop().encode())
     countdown.end()
 
-    assert before == b"quiet\n"
-    assert during == b"\r\x1b[Kfrom the log's thread\n\r\x1b[Kdraining, 10 s left"
+    assert drawn.endswith(b"draining, 10 s left")
+    assert countdown.around(b"logged before the end\n") == b"\r\x1b[Klogged before the end\n"
+    assert countdown.around(b"stopped\n") == b"stopped\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
 from penstock.kernel.errors import (
     Busy,
+    Canceled,
     Conflict,
     DownstreamUnavailable,
     Internal,
@@ -318,3 +320,33 @@ async def test_a_conflict_keeps_its_facts() -> None:
             await HttpMailbox(calls).ack(m.Ack("1", "r"))
 
     assert stale.value.facts == {"reason": "stale_receipt", "corr_id": "corr-1"}
+
+
+async def test_a_streamed_answer_under_way_at_the_close_hears_of_it_too() -> None:
+    calls = caller(Peer(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")))
+    read: list[bytes] = []
+
+    async def reading() -> None:
+        async with calls.stream(Ask(method="GET", path="/o/1")) as streamed:
+            async for piece in streamed:
+                read.append(piece)  # noqa: PERF401 - what came before the cut is looked at
+
+    task = asyncio.get_running_loop().create_task(reading())
+    await asyncio.sleep(1)
+    await calls.close()
+    await asyncio.wait({task})
+
+    assert read == [b"half"]
+    assert isinstance(task.exception(), ClientClosed)
+
+
+async def test_a_body_whose_own_source_was_cut_is_no_closed_client() -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise Canceled("The uploader left.")
+
+    async with caller(Peer(silent)) as calls:
+        with pytest.raises(Canceled, match="The uploader left") as cut:
+            await calls.ask(Ask(method="PUT", path="/o", body=body()))
+
+    assert not isinstance(cut.value, ClientClosed)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernel import log_writer
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.log import REDACTED, JsonFormatter, Log, TextFormatter, redact
-from penstock.kernel.log_writer import BYTES_MAX, LINES_MAX, WRITER, declare_log
+from penstock.kernel.log_writer import BYTES_MAX, LINES_MAX, WRITER, LogWriter, declare_log
 
 SECRET = [
     "token", "access_token", "Authorization", "payload", "payload_b64", "secret", "webhook_secret", "signature", "x-signature",
@@ -125,3 +127,25 @@ def test_the_queue_is_declared_with_its_bounds_and_its_losses() -> None:
     }  # fmt: skip
     assert (rows["limits"][0]["name"], rows["limits"][0]["capacity"]) == ("log_bytes", BYTES_MAX)
     assert inventory.metrics.value("log_dropped_total") == WRITER.dropped
+
+
+def test_a_line_written_in_the_middle_of_another_is_counted_and_so_is_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, finalizers = LogWriter(), ["from a finalizer\n"]
+
+    def collecting(sized: bytes) -> int:
+        # The collector may run wherever something is called.
+        if finalizers:
+            writer.write(finalizers.pop())
+        return sized.__len__()
+
+    with (tmp_path / "log").open("wb", buffering=0) as file:
+        writer.point_to(file)
+        monkeypatch.setattr(log_writer, "len", collecting, raising=False)
+        writer.write("outer\n")
+        monkeypatch.undo()
+        settled = writer.close(20.0)
+
+    assert (settled, writer.waiting_bytes) == (True, 0)
+    assert (tmp_path / "log").read_text("ascii") == "from a finalizer\nouter\n"

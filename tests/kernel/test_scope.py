@@ -53,6 +53,26 @@ async def test_a_task_that_is_over_takes_no_place_while_it_leaves() -> None:
     assert await scope.start(asyncio.sleep(1, "next")) == "next"
 
 
+async def test_a_refusal_by_a_large_scope_looks_at_none_of_its_tasks() -> None:
+    looked_at = []
+
+    class Watched(asyncio.Task[None]):
+        def done(self) -> bool:
+            looked_at.append(self)
+            return super().done()
+
+    scope = Scope("part", 1024, Metrics("svc-test"))
+    asyncio.get_running_loop().set_task_factory(lambda loop, work, **kind: Watched(work, loop=loop, **kind))  # type: ignore[arg-type]
+    for _ in range(scope.limit):
+        scope.start(asyncio.sleep(1))
+    asyncio.get_running_loop().set_task_factory(None)
+    with pytest.raises(Busy):
+        scope.start(asyncio.sleep(1))
+
+    assert looked_at == []
+    await scope.close()
+
+
 async def test_a_closed_scope_refuses_and_leaves_no_coroutine_behind() -> None:
     scope = Scope("part", 4, Metrics("svc-test"))
     await scope.close()

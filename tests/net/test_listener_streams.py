@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from penstock.kernel.errors import Forbidden
 from penstock.net.body import HELD_BYTES_MAX
@@ -254,6 +255,28 @@ async def test_a_stream_that_finds_no_task_is_refused_in_its_place_and_its_itera
     assert held.closed, "the refused one"
     assert waits.closed, "the one whose turn never came"
     assert inflight == 1, "the one that still waits"
+
+
+async def test_every_unsent_stream_is_closed_also_those_of_connections_that_a_reload_made_room_for() -> None:
+    held: list[Held] = []
+
+    def streams(_request: Request) -> StreamResponse:
+        held.append(Held())
+        return StreamResponse(200, held[-1])
+
+    reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    routes = [route(lambda _r: reply, path="/first"), route(streams, path="/behind")]
+    async with serving(routes, options={"max_conns": 1, "max_conns_per_ip": 9}) as site:
+        await site.listener.reconfigure(replace(site.listener.options, max_conns=3))
+        clients = [site.connect() for _ in range(3)]
+        for client in clients:
+            client.send(get("/first") + 7 * get("/behind"))
+        await settle(100)
+        for client in clients:
+            client.transport.abort()
+        await settle(100)
+
+    assert [each.closed for each in held] == [True] * 21
 
 
 async def test_a_stream_that_does_not_close_is_given_up_after_a_second() -> None:

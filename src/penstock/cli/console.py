@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from typing import TextIO
 
 import rich.console
 
@@ -14,3 +16,21 @@ class Console(rich.console.Console):
         """Raise it, as any other write does; rich would leave the process with exit code 1."""
         self.quiet = True
         raise sys.exception() or BrokenPipeError
+
+
+class Page(io.StringIO):
+    """A page in memory, which to a console looks like the stream it is for; that stream is not touched meanwhile."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Begin an empty page for a stream, which may be closed."""
+        super().__init__()
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # a plain attribute there, which nobody sets
+        """Return the stream's: it decides which lines a table can be drawn with."""
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        """Tell whether there will be colours."""
+        return not self._stream.closed and self._stream.isatty()

@@ -18,14 +18,18 @@ class Countdown:
     def __init__(
         self, say: Callable[[str], None], limit_s: Callable[[], float], waiting: Callable[[], list[str]]
     ) -> None:
-        """Write by `say`; the node is given up after `limit_s`; `waiting` names the services that are not done."""
+        """Stir by `say` what is dressed by `around`.
+
+        The node is given up after `limit_s`; `waiting` names the services that are not done.
+        """
         self._say = say
         self._limit_s = limit_s
         self._waiting = waiting
         self._until: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # What is on the terminal's last line now.
+        # What is to stand on the terminal's last line, and whether something does.
         self._line = ""
+        self._drawn = False
 
     def draw(self) -> None:
         """Draw now, because something changed, and again until the end; the clock starts with the first time."""
@@ -38,15 +42,19 @@ class Countdown:
         self._stop()
         left_s = max(0, round(until - loop.time()))
         waiting = ", ".join(self._waiting())
-        self._line = f"{_CLEAR_LINE}draining, {left_s} s left{f': {waiting}' if waiting else ''}"
-        self._say(self._line)
+        self._line = f"draining, {left_s} s left{f': {waiting}' if waiting else ''}"
+        self._say(_CLEAR_LINE)
         # lint: allow PK006 cancelled by end, or gone with the loop
         self._timer = loop.call_later(again_s, self._draw, loop, until, _STEP_S)
 
     def around(self, lines: bytes) -> bytes:
-        """Return log lines as the same terminal has to get them: in the line's place, with the line drawn again below."""
-        line = self._line
-        return _CLEAR_LINE.encode() + lines + line.encode() if line else lines
+        """Return what the terminal has to get for what is written to it: that, in the line's place, and the line below.
+
+        Nobody else draws the line, and one thread writes: it is never left behind, nor written into.
+        """
+        line, cleared = self._line, _CLEAR_LINE if self._drawn else ""
+        self._drawn = bool(line)
+        return cleared.encode() + lines + line.encode()
 
     def _stop(self) -> None:
         if self._timer is not None:

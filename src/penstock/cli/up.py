@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import settings as options
 from penstock.cli.countdown import Countdown
+from penstock.cli.voice import Voice
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import configure, settle
-from penstock.kernel.log_writer import WRITER
 from penstock.net.listener import CannotBind
 from penstock.net.tls import CertificateRefused
 from penstock.node import process
@@ -28,6 +26,7 @@ from penstock.node.services import KEEPERS, schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.cli.console import Console
     from penstock.config import Settings, Sources
     from penstock.kernel.drain import DrainReport
     from penstock.kernel.health import Gate
@@ -61,11 +60,12 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     keeps = not settings.flag("node.amnesia") and (only is None or only in KEEPERS)
     data_dir = DataDir(_path(settings), only=only) if keeps else None
     caps = fit_connections(settings)
+    voice = Voice(sys.stdout)
     try:
         if data_dir is not None:
             data_dir.open()
         token = _own_token(settings, data_dir, only)
-        talk = _Talk(data_dir, as_json=as_json)
+        talk = _Talk(data_dir, voice, as_json=as_json)
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
         return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
     except DataDirRefused as refused:
@@ -87,6 +87,7 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
         if data_dir is not None:
             data_dir.close()
         # A crash is told after what led to it.
+        voice.settle()
         settle()
 
 
@@ -134,24 +135,13 @@ def _shut(node: Node) -> list[tuple[str, Gate]]:
     return [(service, gate) for service, health in healths for gate in health.gates() if not gate.open]
 
 
-def _say(text: str) -> None:
-    """Write for whoever reads; a reader that has left must not disturb the node, least of all its drain."""
-    with suppress(OSError, ValueError):
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
-def _share_terminal(countdown: Countdown) -> None:
-    """Have the log, where it goes to the same terminal, written above the countdown."""
-    if sys.stderr.isatty():
-        WRITER.dress = countdown.around
-
-
 class _Talk:
     """What the node says of itself on standard output."""
 
-    def __init__(self, data_dir: DataDir | None, *, as_json: bool) -> None:
+    def __init__(self, data_dir: DataDir | None, voice: Voice, *, as_json: bool) -> None:
         self._data_dir = data_dir
+        self._voice = voice
+        self._say = voice.say
         self._json = as_json
         self._countdown: Countdown | None = None
 
@@ -159,8 +149,8 @@ class _Talk:
         node.on_moved = self._write_ports
         if not self._json and not sys.stdout.closed and sys.stdout.isatty():
             limit_s: Callable[[], float] = lambda: node.settings.value.seconds("node.drain_deadline")  # noqa: E731
-            self._countdown = Countdown(_say, limit_s, lambda: _draining(node))
-            _share_terminal(self._countdown)
+            self._countdown = Countdown(self._say, limit_s, lambda: _draining(node))
+            self._voice.dress(self._countdown.around)
         self._show(node)
         notify("READY=1")
 
@@ -175,9 +165,7 @@ class _Talk:
             missing = {"missing": [f"{service}/{gate.name}" for service, gate in shut]} if shut else {}
             self._line({"event": "ready", **ready, **page, **missing})
         else:
-            # Nobody reads it, or the disk it goes to is full: the node runs all the same.
-            with suppress(OSError):
-                self._table(node)
+            self._say(self._table(node))
 
     def _write_ports(self, node: Node) -> None:
         if self._data_dir is not None and not node.serves_alone:
@@ -190,7 +178,7 @@ class _Talk:
         elif self._json:
             self._line({"event": "phase", "service": service, "phase": phase})
         else:
-            _say(f"{service}: {phase}\n")
+            self._say(f"{service}: {phase}\n")
 
     def stopped(self, reports: list[DrainReport]) -> None:
         aborted = [f"{report.service}/{name}" for report in reports for name in report.aborted]
@@ -200,15 +188,15 @@ class _Talk:
         if self._json:
             self._line({"event": "stopped", "aborted": aborted})
         else:
-            _say(f"stopped; cut off: {', '.join(aborted)}\n" if aborted else "stopped, drained cleanly\n")
+            self._say(f"stopped; cut off: {', '.join(aborted)}\n" if aborted else "stopped, drained cleanly\n")
 
     def _line(self, fields: dict[str, object]) -> None:
-        _say(json.dumps(fields) + "\n")
+        self._say(json.dumps(fields) + "\n")
 
-    def _table(self, node: Node) -> None:
+    def _table(self, node: Node) -> str:
         from rich.table import Table
 
-        from penstock.cli.console import Console
+        from penstock.cli.console import Console, Page
 
         shut = _shut(node)
         table = Table(title="penstock is up, but not ready" if shut else "penstock is ready", title_justify="left")
@@ -218,8 +206,13 @@ class _Talk:
         for part in node.parts:
             if part.listener is not None:
                 table.add_row(part.name, ", ".join(part.urls()))
-        console = Console(file=io.StringIO() if sys.stdout.closed else None)
+        page = Page(sys.stdout)
+        console = Console(file=page)
         console.print(table)
+        self._print_facts(console, node, shut)
+        return page.getvalue()
+
+    def _print_facts(self, console: Console, node: Node, shut: list[tuple[str, Gate]]) -> None:
         for line in dict.fromkeys(f"not ready: {service}: {gate.why or gate.name}" for service, gate in shut):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
         if node.serves_alone:

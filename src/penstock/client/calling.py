@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -122,21 +122,30 @@ class Caller(Resource):
     async def stream(self, ask: Ask) -> AsyncIterator[StreamAnswer]:
         """Call and hand the answer out as it comes; each piece has `read_timeout_s`."""
         url, said = self._said(ask)
-        async with self._client().stream(ask.method, url, **said) as answer:
-            if answer.status >= 400:
-                async with timeout("problem", self.options.timeout_s):
-                    raise raised(answer.status, await answer.read(_PROBLEM_BYTES_MAX), answer.headers)
-            yield answer
+        with self._closing_told():
+            async with self._client().stream(ask.method, url, **said) as answer:
+                if answer.status >= 400:
+                    async with timeout("problem", self.options.timeout_s):
+                        raise raised(answer.status, await answer.read(_PROBLEM_BYTES_MAX), answer.headers)
+                yield answer
 
     async def _once(self, ask: Ask) -> Answer:
         url, said = self._said(ask)
-        try:
+        with self._closing_told():
             answer = await self._client().request(ask.method, url, **said)
-        except Canceled as cut:
-            raise ClientClosed from cut
         if answer.status >= 400:
             raise raised(answer.status, answer.body, answer.headers)
         return answer
+
+    @contextmanager
+    def _closing_told(self) -> Iterator[None]:
+        """Say that it was our closing that cut a call; a body that its own source gave up on says so itself."""
+        try:
+            yield
+        except Canceled as cut:
+            if self._over:
+                raise ClientClosed from cut
+            raise
 
     def _said(self, ask: Ask) -> tuple[str, CallOptions]:
         token = ask.call.capability or self._place.token()

@@ -6,7 +6,6 @@ data. A host application that configures logging itself gets ordinary records wi
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import re
@@ -14,9 +13,12 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-from penstock.kernel.log_writer import WRITER
+from penstock.kernel.log_writer import WRITER, file_under
+
+if TYPE_CHECKING:
+    import io
 
 ROOT: Final = "penstock"
 REDACTED: Final = "[redacted]"
@@ -136,11 +138,10 @@ def configure(style: str = "auto", level: str = "info") -> None:
 
 def _handler_to(stream: TextIO) -> logging.Handler:
     """Write through the thread what goes to a file; a stream that is no file never stands still."""
-    binary = getattr(stream, "buffer", None)
-    raw = getattr(binary, "raw", binary)
-    if not isinstance(raw, io.FileIO):
+    file = file_under(stream)
+    if file is None:
         return logging.StreamHandler(stream)
-    WRITER.point_to(raw, stream.encoding)
+    WRITER.point_to(file, stream.encoding)
     return _through_the_thread
 
 
@@ -151,6 +152,20 @@ _through_the_thread: Final = logging.StreamHandler(WRITER)
 def _lost(lines: int) -> logging.LogRecord:
     fields = {"service": "kernel", "event": "log.lost", "lines": lines}
     return logging.makeLogRecord({"levelname": "WARNING", "fields": fields})
+
+
+def goes_to(file: io.RawIOBase) -> bool:
+    """Tell whether the log is written to this file too, by its thread."""
+    return _through_the_thread in logging.getLogger(ROOT).handlers and WRITER.goes_to(file)
+
+
+def say_beside(text: str) -> None:
+    """Write text that is no event to where the log goes, in order with it."""
+    _through_the_thread.acquire()
+    try:
+        WRITER.write(text)
+    finally:
+        _through_the_thread.release()
 
 
 def settle() -> bool:

@@ -17,7 +17,7 @@ import queue
 import select
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from penstock.kernel.channel import Full
 
@@ -74,6 +74,13 @@ class LogWriter:
         self._target = target
         self.encoding = encoding
 
+    def goes_to(self, file: io.RawIOBase) -> bool:
+        """Tell whether this file, by whatever descriptor, is the one that lines are written to."""
+        try:
+            return self._target is not None and os.path.sameopenfile(self._target.fileno(), file.fileno())
+        except (OSError, ValueError):
+            return False
+
     @property
     def depth(self) -> int:
         """Return how many lines wait."""
@@ -94,7 +101,9 @@ class LogWriter:
     def write(self, text: str) -> None:
         """Take one whole line; the oldest make room for it."""
         line = text.encode(self.encoding, "backslashreplace")
-        self._put_bytes += len(line)
+        size = len(line)
+        # In one step, with no call inside: the collector may run at a call, and a `__del__` write a line in between.
+        self._put_bytes += size
         if self._lines.qsize() >= self.lines_max or self._put_bytes - self._taken_bytes > self.bytes_max:
             self._make_room()
         self._lines.put(line)
@@ -107,7 +116,8 @@ class LogWriter:
                 oldest = self._lines.get_nowait()
             except queue.Empty:
                 return
-            self._put_bytes -= len(oldest)
+            size = len(oldest)
+            self._put_bytes -= size
             self._pushed_out += oldest != _WAKE
 
     def _start(self) -> None:
@@ -200,6 +210,13 @@ class LogWriter:
             return False
         self._torn = False
         return target is not None
+
+
+def file_under(stream: TextIO) -> io.FileIO | None:
+    """Return the file a stream writes to, which may stand still; none where it only looks like one."""
+    binary = getattr(stream, "buffer", None)
+    raw = getattr(binary, "raw", binary)
+    return raw if isinstance(raw, io.FileIO) else None
 
 
 def _wait_for_room(target: io.RawIOBase) -> None:

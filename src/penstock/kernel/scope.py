@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 # Abort is: cancel, wait this long, give up and count.
 ABORT_GRACE_S: Final = 0.25
+# In a scope larger than this nobody is looked at one by one: a refusal has to stay cheap while everybody is refused.
+_LOOKED_AT_MAX: Final = 64
 
 
 class Scope:
@@ -48,7 +50,7 @@ class Scope:
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """Run a coroutine as a task of this scope, or raise `Busy` when the scope is full or closed."""
-        if self._closed or (len(self._tasks) >= self.limit and self._alive() >= self.limit):
+        if self._closed or (len(self._tasks) >= self.limit and self._is_full()):
             work.close()
             self.refused += 1
             raise Busy(f"no place left for another {self.kind}", limit=self.kind)
@@ -58,9 +60,9 @@ class Scope:
         task.add_done_callback(self._ended)
         return task
 
-    def _alive(self) -> int:
-        """Count what still runs: a task that is over leaves the set one turn of the loop later."""
-        return sum(not task.done() for task in self._tasks)
+    def _is_full(self) -> bool:
+        """Count what still runs: a task that is over leaves the set one turn of the loop later, which few places feel."""
+        return self.limit > _LOOKED_AT_MAX or sum(not task.done() for task in self._tasks) >= self.limit
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

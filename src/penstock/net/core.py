@@ -142,6 +142,7 @@ class Core:
         self.known_heads.clear()
         self.caps.resize(options.max_conns, options.per_ip)
         self.accepting.limit = 2 * options.max_conns
+        self.closings.limit = UNANSWERED_MAX * options.max_conns
         for endpoint in (self.unmatched, *self.endpoints.values()):
             endpoint.limit(body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.admin.panel import Action, Column, Outcome, Panel, Rows
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import Call
+from penstock.kernel.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -137,11 +138,18 @@ def dead_letters(service: MailboxService, capability: Callable[[], str]) -> Pane
         topics = [topic for topic in service.room.books.topics.values() if topic.dead]
         return [{"topic": topic.name, "dead": topic.dead} for topic in sorted(topics, key=lambda topic: -topic.dead)]
 
+    def check(topic: str) -> None:
+        # What a page sends back was never checked as a request of the mailbox is.
+        if topic not in service.room.books.topics:
+            raise NotFound("There is no such topic.")
+
     async def look(topic: str) -> Outcome:
+        check(topic)
         page = await service.api.dlq(m.GetDlq(topic, limit=_LOOKED_AT), Call(capability()))
         return Outcome(f"The oldest of {topic}:", [_letter(each) for each in page.entries], _LETTER_COLUMNS)
 
     async def redrive(topic: str) -> Outcome:
+        check(topic)
         going = await service.api.reprocess(m.Reprocess(topic, _SENT_BACK), Call(capability()))
         return Outcome(f"{going.accepted} of {topic} go back.")
 

@@ -1,0 +1,48 @@
+"""What a node says on standard output. Like the log it leaves the loop: a terminal stopped by Ctrl-S must not stop a drain."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from penstock.kernel import log
+from penstock.kernel.log_writer import END_S, WRITER, LogWriter, file_under
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+
+class Voice:
+    """Says things in order and waits for nobody who reads, or does not; on the log's terminal, by the log's thread."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Speak to a stream; one that is no file never stands still, and is written to at once."""
+        self._stream = stream
+        file = file_under(stream)
+        self._beside_log = file is not None and log.goes_to(file)
+        self._writer = WRITER if self._beside_log else LogWriter()
+        if file is not None and not self._beside_log:
+            self._writer.point_to(file, stream.encoding)
+            # Where nobody looked for so long, the newest is enough.
+            self._writer.say_lost = lambda _lost: ""
+        self._at_once = file is None
+
+    def dress(self, around: Callable[[bytes], bytes]) -> None:
+        """Put something around whatever goes to the same place from now on."""
+        self._writer.dress = around
+
+    def say(self, text: str) -> None:
+        """Write for whoever reads; a reader that has left must not disturb the node, least of all its drain."""
+        if self._beside_log:
+            log.say_beside(text)
+        elif not self._at_once:
+            self._writer.write(text)
+        else:
+            with suppress(OSError, ValueError):
+                self._stream.write(text)
+                self._stream.flush()
+
+    def settle(self, seconds: float = END_S) -> bool:
+        """Have what was said written, before the process ends; tell whether it was in time."""
+        return self._writer.close(seconds)
