@@ -1,10 +1,11 @@
 """The mailbox: messages a second, server CPU microseconds a message, latency, memory, and its peers in the same run.
 
-    python -m benchmarks.mailbox [--json] [--seconds N] [--against beanstalkd,nats,redis,pgmq,postgres,moto] [--backlog [N]]
+    python -m benchmarks.mailbox [--json] [--seconds N] [--rounds N] [--against beanstalkd,nats,redis,pgmq,postgres,moto] [--backlog [N]]
 
 Server and load are processes of their own on the same machine, and every peer gets the same client: one thread, one
 epoll, on one core, as many connections, the same round. CPU is user and system time of the server and its children over the run. A
-peer that is not installed is skipped with a line. `--backlog` measures nothing else: a curve over 1k, 10k, ... N waiting
+peer that is not installed is skipped with a line. All cases are run in rounds, one after the other, and the best round
+of each counts, for the peers as for us. `--backlog` measures nothing else: a curve over 1k, 10k, ... N waiting
 messages (1M without a number) of memory, throughput, CPU and restart, written as JSON and drawn as SVG.
 """
 
@@ -295,6 +296,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--seconds", type=int, default=3, help="counted seconds per case")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each case is run; the best round counts")
     parser.add_argument("--against", default=PEERS, help="comma-separated peers")
     parser.add_argument("--only-peers", action="store_true", help="leave our own cases out, and the results file alone")
     parser.add_argument("--backlog", type=int, nargs="?", const=1_000_000, default=0, help="the growth curve alone")
@@ -313,6 +315,15 @@ def own_cases(seconds: int) -> list[dict[str, Any]]:
     return rows
 
 
+def best(rounds: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Keep each case's best round, ours and the peers' alike: a neighbour on the machine only ever takes away."""
+    rows = [max(each, key=lambda row: row["per_s"]) for each in zip(*rounds, strict=True)]
+    half = [each for each in zip(*rounds, strict=True) if "p99_in_fsyncs" in each[0]]
+    # There the rate is given: what varies is how long it takes.
+    least = [min(each, key=lambda row: row["p99_ms"]) for each in half]
+    return [next((row for row in least if row["name"] == other["name"]), other) for other in rows]
+
+
 def main() -> None:
     """Measure, print, write down."""
     args = options()
@@ -322,8 +333,12 @@ def main() -> None:
         tell(rows, GROWTH, args, "mailbox-backlog.json")
         console.print("\n".join(verdicts(rows)))
         return
-    rows = [] if args.only_peers else own_cases(args.seconds)
-    rows += against([name for name in args.against.split(",") if name], args.seconds)
+    names = [name for name in args.against.split(",") if name]
+    rounds = []
+    for number in range(1, args.rounds + 1):
+        console.print(f"round {number}/{args.rounds}")
+        rounds.append([*([] if args.only_peers else own_cases(args.seconds)), *against(names, args.seconds)])
+    rows = best(rounds)
     tell(rows, COLUMNS, args, "" if args.only_peers else "mailbox.json")
 
 
