@@ -30,7 +30,9 @@ def test_every_example_works(node: NodeProcess, example: str) -> None:
         [sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=False, env=env
     )
 
-    assert (done.returncode, done.stderr) == (0, "")
+    # A machine that stands still for a moment makes a renewal late, which is told and tried again.
+    said = [line for line in done.stderr.splitlines() if line != "lease.not_renewed"]
+    assert (done.returncode, said) == (0, [])
 
 
 def test_there_are_examples_of_every_client() -> None:
