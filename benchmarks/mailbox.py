@@ -317,11 +317,7 @@ def own_cases(seconds: int) -> list[dict[str, Any]]:
 
 def best(rounds: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Keep each case's best round, ours and the peers' alike: a neighbour on the machine only ever takes away."""
-    rows = [max(each, key=lambda row: row["per_s"]) for each in zip(*rounds, strict=True)]
-    half = [each for each in zip(*rounds, strict=True) if "p99_in_fsyncs" in each[0]]
-    # There the rate is given: what varies is how long it takes.
-    least = [min(each, key=lambda row: row["p99_ms"]) for each in half]
-    return [next((row for row in least if row["name"] == other["name"]), other) for other in rows]
+    return [max(each, key=lambda row: row["per_s"]) for each in zip(*rounds, strict=True)]
 
 
 def main() -> None:
