@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from hypothesis import given
@@ -117,23 +118,53 @@ async def remember_directly(self, version: int) -> None:
     await self.book.remember_policy(version)
 
 
+class HeldStore:
+    """A disk that takes its time: saves wait until they are let go, so that two changes surely meet."""
+
+    def __init__(self, store) -> None:
+        self._save = store.save
+        self._loop = asyncio.get_running_loop()
+        self._free = threading.Event()
+        self.reached = asyncio.Event()
+        store.save = self.save
+
+    def save(self, state) -> None:
+        self._loop.call_soon_threadsafe(self.reached.set)
+        self._free.wait(timeout=60)
+        self._save(state)
+
+    def let_go(self) -> None:
+        self._free.set()
+
+
 @pytest.mark.parametrize("writers", [1, 2])
 async def test_a_new_policy_and_a_revocation_at_the_same_moment_are_both_kept(writers, tmp_path, monkeypatch):
-    if writers == 2:
-        monkeypatch.setattr(PassportService, "_remember_policy", remember_directly)
+    remember = remember_directly if writers == 2 else PassportService._remember_policy
+    asked = asyncio.Event()
+
+    async def asks(self, version: int) -> None:
+        # Whoever waits for this runs after the call below has gone as far as it can.
+        asked.set()
+        await remember(self, version)
+
+    monkeypatch.setattr(PassportService, "_remember_policy", asks)
     file = tmp_path / "policy.json"
     registry = RegistryOptions(endpoint=str(file), public_key=ANCHOR.hex())
     file.write_bytes(sign(Descriptor(version=1), SEED))
     async with running(options(tmp_path, registry=registry)) as world:
         token = await world.issue(tenant="a")
         file.write_bytes(sign(Descriptor(version=2), SEED))
+        asked.clear()
+        disk = HeldStore(world.service.book._store)
         loop = asyncio.get_running_loop()
-        both = [
-            loop.create_task(world.service.registry.step()),
-            loop.create_task(world.api.revoke(p.Revoke(tenant="a"), world.operator)),
-        ]
-        await asyncio.wait(both)
-        assert all(task.exception() is None for task in both)
+        revoking = loop.create_task(world.api.revoke(p.Revoke(tenant="a"), world.operator))
+        await disk.reached.wait()
+        adopting = loop.create_task(world.service.registry.step())
+        await asked.wait()
+        disk.let_go()
+        await asyncio.wait([revoking, adopting])
+        assert revoking.exception() is None
+        assert adopting.result()
         kept = (world.service.book.state.policy_version, world.service.book.state.current)
         verdict = (await world.verdict(token)).reason
 
