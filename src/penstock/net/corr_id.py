@@ -57,7 +57,8 @@ class CorrIds:
         self._ms = ms
         digits = f"{ms:012x}"
         self._prefix = f"{digits[:8]}-{digits[8:]}-7".encode("ascii")
-        self._counter = int.from_bytes(os.urandom(2)) & _COUNTER_START_MAX
+        tails = self._tails or self._refill()
+        self._counter = int(tails.pop()[:3], 16) & _COUNTER_START_MAX
 
     def _refill(self) -> list[bytes]:
         """Draw random digits for the next ids from the system, many at once."""
