@@ -6,11 +6,13 @@ import http.client
 import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +20,8 @@ from typing import Any, Self
 # Both end a test that hangs, and say nothing of how fast a node is: a busy machine may take many times as long as a quiet one.
 START_S = 60.0
 STOP_S = 60.0
+# Nobody here asks how soon a key is opened: a machine that stands still for a moment must not keep a node from starting.
+PATIENCE = {"PENSTOCK_PASSPORT__KMS__TIMEOUT": "30s"}
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,24 @@ class Answer:
         return json.loads(self.body)
 
 
+# Ports given out here are held by a socket of another kind until the process ends, so that no test beside this one gets them.
+_HELD: list[socket.socket] = []
+
+
 def free_port() -> int:
     """Find a port nobody uses now; from below those the system hands out by itself, so that nobody has it a moment later."""
     while True:
         port = random.randrange(20_000, 32_768)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
+        with ExitStack() as undo:
+            claim = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            try:
+                claim.bind(("127.0.0.1", port))
+                socket.create_server(("127.0.0.1", port)).close()
+            except OSError:
+                continue
+            undo.pop_all()
+            _HELD.append(claim)
+            return port
 
 
 def penstock(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -63,7 +78,7 @@ class NodeProcess:
         self._command = [
             sys.executable, "-m", "penstock.cli", *command, "--json", "--ephemeral-ports", *where, *arguments
         ]  # fmt: skip
-        self._env = env
+        self._env = {**PATIENCE, **(os.environ if env is None else env)}
         # A file: a pipe that no test reads would fill up.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when left
         self.ready: dict[str, Any] = {}
@@ -75,9 +90,10 @@ class NodeProcess:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        if not line:
-            self.process.communicate(timeout=STOP_S)
-            raise AssertionError(f"the node did not start: {self.log()}")
+        if not line or '"error"' in line:
+            said = self.wait()[2]
+            self._log.close()
+            raise AssertionError(f"the node did not start: {said}")
         self.ready = json.loads(line)
         return self
 
@@ -111,6 +127,16 @@ class NodeProcess:
     def echo(self, **fields: Any) -> Answer:
         """Ask svc-echo."""
         return self.ask("echo", "POST", "/v1/echo", fields)
+
+    def begin_echo(self, text: str, delay_ms: int) -> http.client.HTTPConnection:
+        """Have svc-echo work on a job, and return its connection once it is seen to; one that ended unseen is asked again."""
+        connection = self.connect("echo")
+        while True:
+            connection.request("POST", "/v1/echo", json.dumps({"text": text, "delay_ms": delay_ms}))
+            while not select.select([connection.sock], [], [], 0)[0]:
+                if self.metric('inflight_requests{service="svc-echo"}') == 1:
+                    return connection
+            connection.getresponse().read()
 
     def kill_task(self, name: str) -> Answer:
         """Crash a task through the admin listener."""

@@ -200,7 +200,6 @@ async def test_the_gate_is_open_while_the_lease_holds_and_shuts_before_it_ends()
     assert world.issuer.clock.monotonic() < world.trust.lease_until
 
 
-@pytest.mark.real_loop
 async def test_published_file_is_read_and_a_broken_one_is_a_failed_step(tmp_path):
     issuer = Issuer()
     path = tmp_path / "public.json"

@@ -358,7 +358,6 @@ def test_losing_the_feed_drops_judgements_and_keeps_proven_signatures(issuer):
 # --- off the loop ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.real_loop
 async def test_more_than_two_unknown_signatures_leave_the_loop_and_fewer_do_not():
     async with Pool("crypto", threads=1, capacity=8) as pool:
         issuer = Issuer(pool=pool)
@@ -371,7 +370,6 @@ async def test_more_than_two_unknown_signatures_leave_the_loop_and_fewer_do_not(
         assert isinstance(issuer.verifier.verify(long, SEND), Grant)
 
 
-@pytest.mark.real_loop
 async def test_what_is_revoked_while_its_signatures_are_checked_is_refused():
     async with Pool("crypto", threads=1, capacity=8) as pool:
         issuer = Issuer(pool=pool)
@@ -383,7 +381,6 @@ async def test_what_is_revoked_while_its_signatures_are_checked_is_refused():
         assert caught.value.facts["reason"] == "revoked"
 
 
-@pytest.mark.real_loop
 async def test_a_batch_is_opened_in_slices_and_one_bad_token_fails_alone():
     async with Pool("crypto", threads=1, capacity=8) as pool:
         issuer = Issuer(pool=pool)

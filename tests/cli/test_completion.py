@@ -31,12 +31,14 @@ def completed(tmp_path_factory: pytest.TempPathFactory):
     """Ask bash what it would offer for the last word."""
     script = tmp_path_factory.mktemp("completion") / "penstock.bash"
     with script.open("w") as out:
-        subprocess.run([sys.executable, "-m", "penstock.cli", "completion", "bash"], stdout=out, timeout=60, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "penstock.cli", "completion", "bash"], stdout=out, timeout=120, check=True
+        )
 
     def ask(*words: str) -> list[str]:
         quoted = " ".join(f"'{word}'" for word in ("penstock", *words))
         asked = ASK.format(script=script, words=quoted)
-        done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=120, check=True)
         assert done.stderr == ""
         return done.stdout.split()
 
@@ -87,7 +89,7 @@ def test_other_shells_get_the_same_words(shell: str, capsys: pytest.CaptureFixtu
         for word, _ in (*place.commands, *place.options):
             assert word.lstrip("-") in script
     if shutil.which(shell):
-        subprocess.run([shell, "-n", "/dev/stdin"], input=script, text=True, timeout=60, check=True)
+        subprocess.run([shell, "-n", "/dev/stdin"], input=script, text=True, timeout=120, check=True)
 
 
 # --- the other shells, run
@@ -100,7 +102,7 @@ def needs(shell: str) -> pytest.MarkDecorator:
 def written(shell: str, file: Path) -> Path:
     file.parent.mkdir(exist_ok=True)
     with file.open("w") as out:
-        subprocess.run([sys.executable, "-m", "penstock.cli", "completion", shell], stdout=out, timeout=60, check=True)
+        subprocess.run([sys.executable, "-m", "penstock.cli", "completion", shell], stdout=out, timeout=120, check=True)
     return file
 
 
@@ -113,7 +115,7 @@ def fish(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, st
     def ask(*words: str) -> dict[str, str]:
         asked = ["fish", "--no-config", "-c", f"source {script}; complete -C 'penstock {' '.join(words)}'"]
         env = {**os.environ, "HOME": str(home), "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True, env=env, cwd=home)
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True, env=env, cwd=home)
         assert done.stderr == ""
         return dict(line.partition("\t")[::2] for line in done.stdout.splitlines())
 
@@ -161,13 +163,13 @@ class Zsh:
         os.write(self.terminal, text.encode())
         shown = b""
         while until.encode() not in shown:
-            assert select.select([self.terminal], [], [], 20)[0], f"zsh is silent after {shown!r}"
+            assert select.select([self.terminal], [], [], 80)[0], f"zsh is silent after {shown!r}"
             shown += os.read(self.terminal, 1 << 16)
         return shown.decode()
 
     def close(self) -> None:
         self._zsh.kill()
-        self._zsh.wait(20)
+        self._zsh.wait(80)
         os.close(self.terminal)
 
 

@@ -240,15 +240,17 @@ def test_following_outlives_a_restart_of_the_node(tmp_path: Path) -> None:
                 assert process.stderr.readline().startswith("penstock: waiting for the node: ")
                 with NodeProcess(data_dir=tmp_path):
                     client.mailbox.send("cli/again", "after")
-                    while "YWZ0ZXI=" not in seen:  # the first may come again: the node died while it was acked
-                        seen.append(json.loads(process.stdout.readline())["payload_b64"])
+                    # The first may come again, or its ack be told to have come too late: the node died while it was acked.
+                    while "YWZ0ZXI=" not in seen:
+                        seen.append(json.loads(process.stdout.readline()).get("payload_b64", "too late"))
                     process.send_signal(signal.SIGINT)
                     out, err = process.communicate(timeout=TIMEOUT_S)
             finally:
                 process.kill()
 
-    assert set(seen) == {"YmVmb3Jl", "YWZ0ZXI="}
-    assert (process.returncode, out, err) == (0, "", "")
+    assert set(seen) - {"too late"} == {"YmVmb3Jl", "YWZ0ZXI="}
+    assert (process.returncode, out) == (0, "")
+    assert len(err.splitlines()) == seen.count("too late")
 
 
 def test_following_where_no_node_runs_ends_at_once(cli, tmp_path: Path) -> None:
@@ -257,18 +259,26 @@ def test_following_where_no_node_runs_ends_at_once(cli, tmp_path: Path) -> None:
     assert (code, err.startswith("penstock: no node is running here")) == (1, True)
 
 
-def test_an_interrupted_command_is_quiet_and_tidies_up(node: NodeProcess, cli) -> None:
-    words = command(node, "tour", "--json")
+def interrupted(words: list[str], lines: int) -> tuple[int, str]:
+    """Interrupt a command after so many lines; returns its exit code and what it complained of."""
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            for _ in range(8):
+            for _ in range(lines):
                 process.stdout.readline()
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
+    return process.returncode, err
 
-    assert (process.returncode, err) == (130, "")
+
+def test_an_interrupted_command_is_quiet_and_tidies_up(node: NodeProcess, cli) -> None:
+    for _ in range(5):
+        code, err = interrupted(command(node, "tour", "--json"), lines=8)
+        if code == 130:  # else we stood still, and it was done before
+            break
+
+    assert (code, err) == (130, "")
     assert "tour-" not in cli("topics", "--json")[1]
 
 

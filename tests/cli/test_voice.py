@@ -42,7 +42,7 @@ def test_what_was_said_is_written_when_it_is_settled(pipe: tuple[int, io.TextIOW
     voice.say("first\n")
     voice.say("sécond\n")
 
-    assert voice.settle()
+    assert voice.settle(60)
     assert os.read(reading, 100).decode() == "first\nsécond\n"
 
 
@@ -68,9 +68,10 @@ voice.dress(lambda lines: lines)
 for number in range(200):
     Log("test").info(f"event.{number}")
     voice.say(f"said.{number}\\n")
+voice.settle(60)
 """
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=20, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=True)
     found = [line if line.startswith("said") else json.loads(line)["event"] for line in done.stdout.splitlines()]
 
     assert found == [f"{what}.{number}" for number in range(200) for what in ("event", "said")]

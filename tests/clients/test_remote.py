@@ -22,7 +22,7 @@ from penstock.net.oap_server import BIND_S, OapServer
 from penstock.net.oap_service import OapServerOptions
 from penstock.wire.oap_hello import MAX_INFLIGHT
 
-OPTIONS = RemoteOptions(calls_max=MAX_INFLIGHT, call_timeout_s=5.0, polls_max=2 * MAX_INFLIGHT)
+OPTIONS = RemoteOptions(calls_max=MAX_INFLIGHT, call_timeout_s=60.0, polls_max=2 * MAX_INFLIGHT)
 SEND = m.Send("orders", b"x")
 
 
@@ -76,13 +76,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.real_loop
-async def test_the_callers_deadline_is_the_peers_less_the_way(path: Path) -> None:
-    mailbox = Recording()
+async def test_what_is_left_of_the_callers_deadline_is_the_peers(path: Path) -> None:
+    mailbox, left_s = Recording(), 20.0
     async with peer(path, mailbox), reaching(path) as remote:
-        with use_deadline(Deadline.after(0.8, asyncio.get_running_loop().time())):
+        with use_deadline(Deadline(asyncio.get_running_loop().time() + left_s, budget_s=25.0)):
             await remote.send(SEND)
 
-    assert 0 < mailbox.given_s[0] <= 0.8
+    assert 0 < mailbox.given_s[0] <= left_s + 1e-6  # an instant is a float, and what is left is a difference
 
 
 @pytest.mark.real_loop
@@ -99,7 +99,7 @@ async def test_those_who_wait_have_places_of_their_own_and_no_more_than_that(pat
     mailbox = Recording()
     async with peer(path, mailbox), reaching(path) as remote:
         polls = [asyncio.ensure_future(remote.recv(m.Recv("orders", wait_ms=20_000))) for _ in range(2 * MAX_INFLIGHT)]
-        async with timeout("wait", 5):
+        async with timeout("wait", 25):
             while mailbox.waiting < len(polls):
                 await remote.recv(m.Recv("orders"))
         await remote.send(SEND)

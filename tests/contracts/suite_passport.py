@@ -18,7 +18,7 @@ from penstock.contracts.passport import (
     Verify,
     VerifyBatch,
 )
-from penstock.kernel.errors import Conflict, Forbidden, Malformed, OverLimit, Unauthenticated
+from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotFound, OverLimit, Unauthenticated
 from tests.contracts.worlds import World
 
 
@@ -156,6 +156,17 @@ class PassportSuite:
 
             # The operator is not locked out, and what is issued now is good.
             assert (await self.verdict(world, await self.issue(world, tenant="acme"))).ok
+
+    async def test_a_key_that_is_not_there_is_not_revoked_and_one_that_was_may_be_again(self) -> None:
+        async with self.world() as world:
+            kid = (await self.verdict(world, await self.issue(world))).claims.kid
+            with pytest.raises(NotFound) as caught:
+                await world.api.revoke(Revoke(kid=kid[:-1]), self.operator(world))
+            assert caught.value.facts["reason"] == "no_such_key"
+            assert (await world.api.revocations(GetRevocations())).entries == ()
+
+            for _ in range(2):
+                await world.api.revoke(Revoke(kid=kid), self.operator(world))
 
     async def test_revoking_one_spares_the_others(self) -> None:
         async with self.world() as world:

@@ -70,7 +70,7 @@ async def over_socket(make: Callable[[Clock], T], methods: Methods) -> AsyncIter
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run" / "svc.sock"
         server = OapServer(Inventory("svc"), OapServerOptions(uds_path=path), [serve(methods, fake)])
-        client = OapClient(Inventory("caller"), OapClientOptions(uds_path=path))
+        client = OapClient(Inventory("caller"), OapClientOptions(uds_path=path, call_timeout_s=60.0))
         await server.start()
         try:
             yield World(Stub(client, methods), fake, advance)

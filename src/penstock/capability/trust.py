@@ -13,6 +13,7 @@ from penstock.capability.token import ED25519, HYBRID
 from penstock.contracts.passport import Key, KeySet
 from penstock.kernel.errors import Malformed
 
+USE: Final = "sig"
 LEASE_S: Final = 5.0
 STALE_GRACE_S: Final = 30.0
 FOREVER_S: Final = float("inf")
@@ -43,8 +44,9 @@ class KeyRecord:
     def jwk(self) -> Key:
         """Write it as a JWK; the halves of a hybrid key are one value and never published alone."""
         if self.alg == HYBRID:
-            return Key("AKP", self.kid, HYBRID, self.nbf, self.exp, pub=_text(self.public + self.ml_public))
-        return Key("OKP", self.kid, ED25519, self.nbf, self.exp, crv="Ed25519", x=_text(self.public))
+            both = _text(self.public + self.ml_public)
+            return Key("AKP", self.kid, HYBRID, self.nbf, self.exp, pub=both, use=USE)
+        return Key("OKP", self.kid, ED25519, self.nbf, self.exp, crv="Ed25519", x=_text(self.public), use=USE)
 
 
 def record_of(key: Key) -> KeyRecord:

@@ -20,7 +20,7 @@ from penstock.capability.judging import judge_given, make_ready_texts, not_cover
 from penstock.capability.metering import ACCOUNTS_MAX, Meter
 from penstock.capability.proving import Pending
 from penstock.capability.standing import Policy, Standing, stands
-from penstock.capability.token import TEXT_CHARS_MAX, decode
+from penstock.capability.token import TEXT_CHARS_MAX, Token, decode
 from penstock.capability.trust import STALE_GRACE_S, Trust
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.clock import Clock
@@ -70,12 +70,21 @@ class CapabilityVerifier:
     """Judges tokens against the keys and floors of a `Trust`; the Verifier of the capability contract."""
 
     def __init__(
-        self, trust: Trust, clock: Clock, options: VerifierOptions | None = None, *, pool: Pool | None = None
+        self,
+        trust: Trust,
+        clock: Clock,
+        options: VerifierOptions | None = None,
+        *,
+        pool: Pool | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        """Believe `trust`; with a pool, what needs more than two signatures leaves the loop."""
+        """Believe `trust`; with a pool, what needs more than two signatures leaves the loop.
+
+        `meter` counts budgets and rates together with the other verifiers that have it.
+        """
         self.trust = trust
         self.options = options or VerifierOptions()
-        self.meter = Meter(self.options.accounts_max)
+        self.meter = Meter(self.options.accounts_max) if meter is None else meter
         self.hits = self.misses = self.refusals = 0
         self._wall = clock.wall
         self._monotonic = clock.monotonic
@@ -199,6 +208,17 @@ class CapabilityVerifier:
         """Drop the judgements, keep the proofs: what a lost feed vouched for is gone, the signatures still hold."""
         self._tokens.clear()
 
+    def lapsing(self, within_s: float) -> list[bytes]:
+        """Name the known tokens that would have to be proven anew so soon, though they themselves last longer."""
+        soon = self._wall() + within_s
+        known = self._tokens.items.items()
+        return [digest for digest, each in known if each.proven_until < min(soon, each.exp)]
+
+    def renew(self, digest: bytes) -> Standing | Awaitable[Standing] | None:
+        """Prove a known token once more before it has to be; None when it is not known any more."""
+        known, now = self._tokens.get(digest), self._wall()
+        return None if known is None else self._settle(self._pending(known.token, digest, now), now)
+
     # --- caches --------------------------------------------------------------------------------------------------------
 
     def _digest(self, token: str) -> bytes:
@@ -247,6 +267,9 @@ class CapabilityVerifier:
             read = decode(token)
         except Malformed as exc:
             raise _refusal("malformed") from exc
+        return self._pending(read, digest, now)
+
+    def _pending(self, read: Token, digest: bytes, now: float) -> Pending:
         standing = stands(read, self._policy(), now)
         chain, key = standing.chain, standing.record.identity
         known = next((i for i in range(len(chain) - 1, -1, -1) if self._prefixes.get(chain[i]) == key), -1)
@@ -258,6 +281,9 @@ class CapabilityVerifier:
         except PenstockError:
             self.refusals += 1
             raise
+        return self._settle(pending, now)
+
+    def _settle(self, pending: Pending, now: float) -> Standing | Awaitable[Standing]:
         if self._pool is None or pending.signatures <= INLINE_SIGNATURES_MAX:
             return self._accept(pending, pending.run(), now)
         return Later(partial(self._prove_on, self._pool, pending))

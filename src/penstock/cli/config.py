@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from penstock.node.services import schema
 
-    settings = options.load_or_explain(schema(), options.sources(args))
+    settings = options.load_or_explain(schema(), options.sources(args), as_json=args.json)
     if settings is None:
         return options.BAD_CONFIG
     rows = settings.show(defaults=args.defaults)

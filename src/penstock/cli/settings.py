@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -53,10 +54,14 @@ def sources(args: argparse.Namespace) -> Sources:
     return Sources(file=args.config, environ=environ, flags=flags, sets=tuple(args.set))
 
 
-def load_or_explain(schema: Schema, given: Sources) -> Settings | None:
+def load_or_explain(schema: Schema, given: Sources, *, as_json: bool = False) -> Settings | None:
     """Load the settings, or say everything that is wrong with them and return None."""
     try:
         return load(schema, given)
     except ConfigFaults as faults:
+        if as_json:
+            told = {"code": "malformed", "detail": str(faults), "faults": [fault.plain() for fault in faults.faults]}
+            sys.stdout.write(json.dumps({"error": told}) + "\n")
+            sys.stdout.flush()
         sys.stderr.write(f"{faults}\n")
         return None

@@ -56,6 +56,8 @@ class OwnNode:
             why = self._complaints.read(2000).decode("utf-8", "replace").strip() or f"not ready within {_START_S:g} s"
             raise NodeFailed(f"the tour's own node did not start: {why}")
         found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise NodeFailed(f"the tour's own node did not start: {found['error']['detail']}")
         return found
 
     def drain(self) -> None:

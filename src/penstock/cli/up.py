@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli import running
 from penstock.cli import settings as options
 from penstock.cli.countdown import Countdown
 from penstock.cli.voice import Voice
@@ -46,11 +47,12 @@ def run(args: argparse.Namespace) -> int:
 def start(args: argparse.Namespace, *, only: str | None) -> int:
     """Check the settings, then run the node, or `only` one service of it, until told to stop."""
     given = options.sources(args)
-    settings = options.load_or_explain(schema(), given)
+    settings = options.load_or_explain(schema(), given, as_json=args.json)
     if settings is None:
         return process.BAD_CONFIG
     if settings.text("node.profile") == "macro":
-        return _fail("this build runs the micro profile only; use --profile micro", process.BAD_CONFIG)
+        said = "this build runs the micro profile only; use --profile micro"
+        return running.refuse(args, said, code="malformed", exit_code=process.BAD_CONFIG)
     configure(settings.text("node.log.format"), settings.text("node.log.level"))
     return launch(settings, given, only=only, as_json=args.json)
 
@@ -61,6 +63,7 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     data_dir = DataDir(_path(settings), only=only) if keeps else None
     caps = fit_connections(settings)
     voice = Voice(sys.stdout)
+    fail = _Failure(voice if as_json else None)
     try:
         if data_dir is not None:
             data_dir.open()
@@ -69,20 +72,18 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
         return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
     except DataDirRefused as refused:
-        return _fail(str(refused), process.FAILED)
-    except NeedsPassport as refused:
-        return _fail(str(refused), process.BAD_CONFIG)
-    except CertificateRefused as refused:
-        return _fail(str(refused), process.BAD_CONFIG)
+        return fail.say(str(refused), "conflict", process.FAILED)
+    except (NeedsPassport, CertificateRefused) as refused:
+        return fail.say(str(refused), "malformed", process.BAD_CONFIG)
     except CannotBind as failed:
-        return _fail(str(failed), process.CANNOT_BIND)
+        return fail.say(str(failed), "conflict", process.CANNOT_BIND)
     except Timeout as late:
-        return _fail(f"not ready in time: {late.detail}", process.NOT_READY)
+        return fail.say(f"not ready in time: {late.detail}", late.code, process.NOT_READY)
     except PenstockError as error:
-        return _fail(f"{error.detail}{_because(error)}", process.FAILED)
+        return fail.say(f"{error.detail}{_because(error)}", error.code, process.FAILED)
     except OSError as error:
         # The machine's no, wherever it was met: a full disk, a directory that may not be written.
-        return _fail(f"the node failed: {_words(error)}", process.FAILED)
+        return fail.say(f"the node failed: {_words(error)}", "internal", process.FAILED)
     finally:
         if data_dir is not None:
             data_dir.close()
@@ -104,10 +105,18 @@ def _path(settings: Settings) -> Path:
     return path.absolute()
 
 
-def _fail(sentence: str, code: int) -> int:
-    settle()
-    sys.stderr.write(f"penstock: {sentence}\n")
-    return code
+class _Failure:
+    """Says why there is no node: a sentence for people, and for programs an object whose `code` they know."""
+
+    def __init__(self, voice: Voice | None) -> None:
+        self._voice = voice
+
+    def say(self, sentence: str, code: str, exit_code: int) -> int:
+        if self._voice is not None:
+            self._voice.say(json.dumps({"error": {"code": code, "detail": sentence}}) + "\n")
+        settle()
+        sys.stderr.write(f"penstock: {sentence}\n")
+        return exit_code
 
 
 def _because(error: PenstockError) -> str:
@@ -168,7 +177,12 @@ class _Talk:
             self._say(self._table(node))
 
     def _write_ports(self, node: Node) -> None:
-        if self._data_dir is not None and not node.serves_alone:
+        if self._data_dir is None:
+            return
+        if node.serves_alone:
+            for door in node.doors().values():
+                self._data_dir.write_door(door)
+        else:
             self._data_dir.write_ports(node.ports(), node.admin_door())
 
     def phase(self, service: str, phase: str) -> None:

@@ -8,7 +8,7 @@ from penstock.clients.memory_tokens import TokenBook, check_caveat
 from penstock.contracts import passport as p
 from penstock.contracts.call import NOBODY, Call
 from penstock.kernel.clock import Clock
-from penstock.kernel.errors import Conflict, Forbidden, Malformed, OverLimit, PenstockError
+from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotFound, OverLimit, PenstockError
 
 ISSUER: Final = "penstock"
 OPERATOR: Final = "operator"
@@ -114,6 +114,8 @@ class MemoryPassport:
         operator = self.book.standing(self.operator_token).claims
         if value in (operator.sub, operator.tid) and kind in ("subject_ref", "tid") and not force:
             raise Conflict("This would lock the operator out.", reason="needs_force")
+        if kind == "kid" and value not in self.book.kids:
+            raise NotFound("No key of this name verifies here.", reason="no_such_key")
         floors.current += 1
         if kind in ("tid", "rid"):
             floors.ids.add(value)
@@ -145,7 +147,9 @@ class MemoryPassport:
         now_s, mono_s = self.book.now_s(), self._clock.monotonic()
         good = [(kid, until) for kid, until in self.book.kids.items() if until is None or until > mono_s]
         ends = {kid: now_s + (OPERATOR_TTL_S if until is None else int(until - mono_s)) for kid, until in good}
-        keys = [p.Key("OKP", kid, "ed25519", now_s, ends[kid], crv="Ed25519", x=kid) for kid, _ in reversed(good)]
+        keys = [
+            p.Key("OKP", kid, "ed25519", now_s, ends[kid], crv="Ed25519", x=kid, use="sig") for kid, _ in reversed(good)
+        ]
         return p.KeySet(tuple(keys))
 
     async def revocations(self, request: p.GetRevocations, call: Call = NOBODY) -> p.Revocations:

@@ -150,10 +150,18 @@ class TokenBook:
 
     # --- judging
 
-    def verify(self, token: str, context: RequestContext, *, cost_bytes: int = 0, charged: bool = False) -> Grant:
-        """Judge a token for a request, strictly, and charge its budgets unless that was done."""
+    def verify(
+        self,
+        token: str,
+        context: RequestContext,
+        *,
+        cost_bytes: int = 0,
+        charged: bool = False,
+        waived: frozenset[str] = frozenset(),
+    ) -> Grant:
+        """Judge a token for a request, strictly but for what is waived, and charge its budgets unless that was done."""
         entry = self.standing(token)
-        self._judge(entry, context)
+        self._judge(entry, context, waived)
         if not charged:
             self._charge(entry, cost_bytes)
         return _grant(entry)
@@ -189,12 +197,13 @@ class TokenBook:
         silent = ["aud"] if context.aud is None and "*" not in entry.claims.aud else []
         return [*silent, *(caveat.partition("=")[0] for caveat in unknown)]
 
-    def _judge(self, entry: _Entry, context: RequestContext) -> None:
+    def _judge(self, entry: _Entry, context: RequestContext, waived: frozenset[str]) -> None:
         if context.aud is None:
             raise Forbidden("The request names no audience.", reason="caveat:aud")
         _judge_audience(entry.claims, context)
         for caveat in _caveats(entry):
-            _judge_caveat(caveat, context, strict=True)
+            if caveat.partition("=")[0] not in waived:
+                _judge_caveat(caveat, context, strict=True)
 
     def _charge(self, entry: _Entry, cost_bytes: int) -> None:
         """Count budgets per block that carries them; nothing is charged when any is used up."""

@@ -134,12 +134,20 @@ class _Resolver:
         wrong = bad | {name for name, key in self._schema.keys.items() if key.inherits in bad}
         told: set[tuple[str, str]] = set()
         for rule in rules:
-            holds = not wrong.isdisjoint(rule.keys) or rule.holds(*(self._done[name].value for name in rule.keys))
+            held = not wrong.isdisjoint(rule.keys) or rule.holds(*(self._done[name].value for name in rule.keys))
             # What every table inherits from one place is told once, there.
             place = (self._root(rule.keys[0]), rule.text)
-            if not holds and place not in told:
+            if held is not True and place not in told:
                 told.add(place)
-                self._fault(rule.keys[0], self._done[rule.keys[0]], rule.text)
+                self._break(rule, held)
+
+    def _break(self, rule: Rule, why: str | bool) -> None:  # noqa: FBT001 - what the rule returned
+        """Note a broken rule; one that says itself what is wrong needs no value shown, which may be long."""
+        name, picked = rule.keys[0], self._done[rule.keys[0]]
+        if isinstance(why, str):
+            self._faults.append(Fault(name, "", picked.origin, why))
+        else:
+            self._fault(name, picked, rule.text)
 
     def _root(self, name: str) -> str:
         inherits = self._schema.keys[name].inherits

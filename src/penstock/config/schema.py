@@ -131,10 +131,13 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What must hold between keys (full names): `holds` gets their values; the first key is blamed."""
+    """What must hold between keys (full names): `holds` gets their values; the first key is blamed.
+
+    Where it can say more exactly than `text` what is wrong, it returns that instead of False.
+    """
 
     keys: tuple[str, ...]
-    holds: Callable[..., bool]
+    holds: Callable[..., bool | str]
     text: str
 
 

@@ -52,9 +52,18 @@ class Verifier(Protocol):
     """
 
     def verify(
-        self, token: str, context: RequestContext, *, cost_bytes: int = 0, charged: bool = False
+        self,
+        token: str,
+        context: RequestContext,
+        *,
+        cost_bytes: int = 0,
+        charged: bool = False,
+        waived: frozenset[str] = frozenset(),
     ) -> Grant | Awaitable[Grant]:
-        """Check signatures, times, revocation and every caveat; charge budgets and rates, unless that was done."""
+        """Check signatures, times, revocation and every caveat; charge budgets and rates, unless that was done.
+
+        `waived` names families of caveats that the caller judges in another way.
+        """
 
     def check(self, grant: Grant, context: RequestContext) -> None:
         """Judge a further attribute of a request already verified, such as the topic of an acked message."""

@@ -11,6 +11,8 @@ from penstock.contracts.call import NOBODY, Call
 
 BATCH_MAX: Final = 256
 HOURS_12_MS: Final = 12 * 60 * 60 * 1000
+# Every JSON reader knows whole numbers up to here, and so far in the future still is a time.
+_WHOLE_MAX: Final = (1 << 53) - 1
 
 # The lookahead is the end of the text in every dialect; `$` would let a trailing newline through.
 Topic = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._:/-]+(?![\s\S])")]
@@ -20,6 +22,7 @@ MsgId = Annotated[str, Meta(min_length=1, max_length=64)]
 Receipt = Annotated[str, Meta(min_length=1, max_length=256)]
 DelayMs = Annotated[int, Meta(ge=0, le=HOURS_12_MS)]
 VisibilityMs = Annotated[int, Meta(ge=250, le=HOURS_12_MS)]
+TtlMs = Annotated[int, Meta(ge=1, le=_WHOLE_MAX)]
 Positive = Annotated[int, Meta(ge=1)]
 State = Literal["ready", "inflight", "delayed", "dlq"]
 
@@ -37,7 +40,7 @@ class Send(
     attrs: dict[str, str] = {}
     key: Key | None = None
     delay_ms: DelayMs = 0
-    ttl_ms: Positive | None = None
+    ttl_ms: TtlMs | None = None
 
     def __post_init__(self) -> None:
         """Refuse a delay on a keyed message: it would hold back its key. msgspec makes this a validation error."""
@@ -263,7 +266,7 @@ class PeekedList(msgspec.Struct, frozen=True):
 
 
 class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Remove everything of a topic."""
+    """Remove what waits or is leased of a topic; its dead letters stay."""
 
     topic: Topic
 
@@ -370,7 +373,7 @@ class Mailbox(Protocol):
         """Look without taking."""
 
     async def purge(self, request: Purge, call: Call = NOBODY) -> Purged:
-        """Remove everything of a topic."""
+        """Remove what waits or is leased of a topic."""
 
     async def dlq(self, request: GetDlq, call: Call = NOBODY) -> DlqPage:
         """Page through dead letters."""

@@ -150,7 +150,8 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True):
     crv: str = ""
     x: str = ""
     pub: str = ""
-    use: str = "sig"
+    # Always `sig`, and said by whoever makes one: what equals its default is left out.
+    use: str = ""
 
 
 class KeySet(msgspec.Struct, frozen=True):

@@ -12,6 +12,9 @@ from penstock.kernel.errors import Integrity, Malformed
 from penstock.wire.ids import address_of
 
 CHUNK_BYTES: Final = 64 << 10
+VOUCHED_BYTES: Final = 3 * CHUNK_BYTES
+"""A read of so many bytes is answered only after the whole object was held against its address; a shorter one vouches
+for its own bytes alone."""
 
 Address = Annotated[str, msgspec.Meta(pattern="^b3:[0-9a-f]{64}$", min_length=67, max_length=67)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
@@ -108,7 +111,10 @@ class Storage(Protocol):
         """Store bytes; the same bytes twice are one object. Conflict when `expect` does not match."""
 
     async def get(self, request: Get, call: Call = NOBODY) -> Chunk:
-        """Read bytes, verified; NotFound, Malformed (416) beyond the end, Integrity when they are damaged."""
+        """Read bytes, verified; NotFound, Malformed (416) beyond the end, Integrity when they are damaged.
+
+        `VOUCHED_BYTES` or more are answered only when the whole object is what its address says.
+        """
 
     async def head(self, request: Head, call: Call = NOBODY) -> ObjectInfo:
         """Tell the size; NotFound."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penstock.kernel.errors import Unauthenticated
+
 if TYPE_CHECKING:
     from penstock.net.message import Request
 
@@ -21,3 +23,9 @@ def token_in(field: bytes) -> str:
 def bearer(request: Request) -> str:
     """Return the token that came with a request, or nothing."""
     return token_in(request.headers.get(b"authorization", b""))
+
+
+def admit_bearers(request: Request) -> None:
+    """Refuse at the end of the headers who shows no token where one is needed: as an admission, before any body is read."""
+    if not request.route.open and not bearer(request):
+        raise Unauthenticated("No capability was given.", reason="missing")

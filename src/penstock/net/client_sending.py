@@ -16,9 +16,9 @@ from penstock.wire.http1_answer import AnswerEnd, AnswerHead
 WRITE_SLICE_BYTES: Final = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Waits:
-    """What the connections of a client share: how long each wait may last, and who counts the breaches."""
+    """What the connections of a client share: how long each wait may last, which a reload may change, and who counts the breaches."""
 
     write_s: float
     read_s: float

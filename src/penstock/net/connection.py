@@ -304,10 +304,9 @@ class Connection(Holding, asyncio.BufferedProtocol):
 
     def _expire_answers(self, now: float) -> None:
         for exchange in [exchange for exchange in self._waiting if exchange.due <= now]:
-            op = exchange.op
-            exchange.abandon()
-            self._core.timeouts[op].value += 1
-            self._place(exchange, Timeout(op, budget_s=exchange.request.timeout_s))
+            late = exchange.give_up()
+            self._core.timeouts[late.op].value += 1
+            self._place(exchange, late)
 
     def _expire_reading(self, now: float) -> None:
         if self._read_due > now:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from penstock.kernel.errors import Canceled, PenstockError, forget_where
+from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_where
 from penstock.net.promise import Promise
 from penstock.net.wheel import NEVER
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from penstock.net.answers import Answers
     from penstock.net.endpoint import Endpoint
     from penstock.net.message import Request, StreamResponse
+
+_LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Exchange:
@@ -78,6 +80,14 @@ class Exchange:
         self.due = NEVER
         if source is not None:
             source.cancel()
+
+    def give_up(self) -> Timeout:
+        """Stop following because the deadline passed; returns what to answer: what changes something may yet be done."""
+        op, budget_s = self.op, self.request.timeout_s
+        self.abandon()
+        if self.request.method in _LOOKING:
+            return Timeout(op, budget_s=budget_s)
+        return Timeout(op, budget_s=budget_s, outcome="unknown")
 
     def leave(self) -> None:
         """Drop everything, because the connection is gone."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.capability import config as capability_config
 from penstock.capability.following import Follower
+from penstock.capability.metering import Meter
 from penstock.capability.trust import Trust
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.clients.issuer import Issuer, issuer_at
@@ -28,7 +29,7 @@ class NeedsPassport(Exception):
 
 
 class Belief:
-    """One trust for all verifiers of the process; fed by svc-passport itself, else by one follower."""
+    """One trust for all verifiers of the process; fed by svc-passport itself, else by one follower. And one meter."""
 
     def __init__(self) -> None:
         """Believe nobody yet."""
@@ -38,16 +39,21 @@ class Belief:
         self._issuer: Issuer | None = None
         self._pool: Pool | None = None
         self._verifiers: list[CapabilityVerifier] = []
+        # A budget is spent in this process once, at whichever of its services that is.
+        self._meter: Meter | None = None
 
-    def adopt(self, trust: Trust) -> None:
-        """Believe the svc-passport of this process, which needs no lease."""
+    def adopt(self, trust: Trust, meter: Meter | None = None) -> None:
+        """Believe the svc-passport of this process, which needs no lease, and count with it."""
         self.trust = trust
+        self._meter = meter
         self._fed = True
 
     def verifier(self, settings: Settings, clock: Clock, pool: Pool) -> CapabilityVerifier:
         """Make a service's verifier over the one trust."""
         options = capability_config.verifier_options(settings)
-        made = CapabilityVerifier(self.trust, clock, options, pool=pool)
+        if self._meter is None:
+            self._meter = Meter(options.accounts_max)
+        made = CapabilityVerifier(self.trust, clock, options, pool=pool, meter=self._meter)
         self._verifiers.append(made)
         return made
 

@@ -219,9 +219,13 @@ class Node:
         """Return where each part listens, once started."""
         return {part.name: part.listener.port for part in self.parts if part.listener is not None}
 
+    def doors(self) -> dict[str, dict[str, str | None]]:
+        """Return each service's URL and certificate, once started."""
+        return {part.name: part.door() for part in self.parts if part.listener is not None}
+
     def admin_door(self) -> dict[str, object]:
         """Return how the command line and the SDK get in: the admin listener's door, and one a service."""
-        doors = {part.name: part.door() for part in self.parts if part.listener is not None}
+        doors = self.doors()
         return {**doors["admin"], "services": doors}
 
     def page_link(self) -> str | None:

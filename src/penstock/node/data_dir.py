@@ -126,6 +126,10 @@ class DataDir:
         self._replace("ports.json", ports)
         self._replace("admin.json", admin)
 
+    def write_door(self, door: dict[str, str | None]) -> None:
+        """Say where the one service listens that runs here alone."""
+        self._replace(f"{self._only}.json", door)
+
     def _replace(self, name: str, content: object) -> None:
         """Write a file so that readers see the old one or the new one, never half."""
         temporary = self.run / f"{name}.new"
@@ -133,10 +137,10 @@ class DataDir:
         temporary.replace(self.run / name)
 
     def close(self) -> None:
-        """Remove what names a running node and give the lock back."""
-        if self._locks and self._only is None:
-            for name in ("ports.json", "admin.json"):
-                (self.run / name).unlink(missing_ok=True)
+        """Remove what names a running node, or the service that runs alone, and give the lock back."""
+        if self._locks:
+            for name in ("ports", "admin") if self._only is None else (self._only,):
+                (self.run / f"{name}.json").unlink(missing_ok=True)
         # The pid files stay: whoever is waiting for a lock must wait for this very file.
         self._let_go()
 

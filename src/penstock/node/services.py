@@ -51,10 +51,15 @@ def _build_passport(node: Node) -> Part:
     inventory = Inventory(PASSPORT)
     settings = node.settings.value
     options = passport_config.PassportOptions.from_settings(settings, node.listener_settings("passport"))
-    around = Around(budget=node.budget, bus=node.bus, limits=lambda: passport_config.limits_of(node.settings.value))
+    around = Around(
+        budget=node.budget,
+        bus=node.bus,
+        limits=lambda: passport_config.limits_of(node.settings.value),
+        verifying=capability_config.verifier_options(settings),
+    )
     service = PassportService(inventory, options, around)
     node.operator_token = lambda: service.book.operator_token
-    node.belief.adopt(service.book.trust)
+    node.belief.adopt(service.book.trust, service.verifier.meter)
     node.passport = service.api
     supervisor = node.supervise("passport", inventory, service, framed=framed_passport(service.api))
     panels = (issuer(service), audit(service))
@@ -80,7 +85,7 @@ def _build_mailbox(node: Node) -> Part:
         node.supervise("mailbox", inventory, service, framed=framed_mailbox(service.api)),
         service.listener,
         service.routes,
-        apply=lambda changed: service.shards.set(changed.integer("mailbox.ready_shards")),
+        apply=lambda changed: service.apply(mailbox_config.MailboxOptions.from_settings(changed, options.listener)),
         close=close,
         panels=(mailbox_topics(service), dead_letters(service, node.operator_token)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from penstock.services.passport.config import TABLE, PassportOptions
 from penstock.services.passport.kms import KmsFailed
 from penstock.services.passport.kms_local import LocalKms
 from penstock.services.passport.service import SERVICE, PassportService
+from penstock.testing.loop import VirtualLoop
 
 START_S = 1_800_000_000.0
 
@@ -33,11 +34,31 @@ def options(data_dir: Path | None = None, *, sockets: bool = False, **fields) ->
     return replace(chosen, **{"listener": listener if sockets else replace(listener, host=None), **fields})
 
 
-@contextmanager
-def hanging_threads() -> Iterator[None]:
-    """Have virtual time go on soon without the threads that hang here, as a real clock would at once."""
-    loop = asyncio.get_running_loop()
+async def until(found) -> None:
+    """Look again for half a minute."""
+    for _ in range(3000):
+        if found():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+def leave_behind(loop: VirtualLoop) -> None:
+    """Let virtual time go on without the thread that hangs now; those that come later are waited for as ever."""
     patience_s, loop.thread_patience_s = loop.thread_patience_s, 0.5
+    loop.call_later(1e-9, setattr, loop, "thread_patience_s", patience_s)
+
+
+@contextmanager
+def hanging(kms: FakeKms) -> Iterator[None]:
+    """Have the key store hang, and virtual time go on soon after it does, as a real clock would at once.
+
+    Not before: other threads, a disk's for one, are waited for as long as they need.
+    """
+    loop = asyncio.get_running_loop()
+    patience_s = loop.thread_patience_s
+    kms.on_hang = lambda: loop.call_soon_threadsafe(setattr, loop, "thread_patience_s", 0.5)
+    kms.hanging = threading.Event()
     try:
         yield
     finally:
@@ -55,14 +76,17 @@ class FakeKms:
         self.failing = False
         # While set, calls wait for it: a module that does not answer.
         self.hanging: threading.Event | None = None
+        self.on_hang: Callable[[], object] = lambda: None
 
     def open(self, algs: tuple[str, ...], now_s: int) -> None:
         self.real.open(algs, now_s)
 
     def sign(self, kid: str, message: bytes) -> bytes:
         self.calls += 1
-        if self.hanging is not None:
-            self.hanging.wait(timeout=60)
+        # Taken once: the test may put it away while we look.
+        if (hanging := self.hanging) is not None:
+            self.on_hang()
+            hanging.wait(timeout=60)
         if self.failing:
             raise KmsFailed("told to")
         return self.real.sign(kid, message)

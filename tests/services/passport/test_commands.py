@@ -147,4 +147,4 @@ async def test_an_audit_whose_end_is_gone_is_found_by_its_mark(left, tmp_path, c
         file.write_bytes(b"".join(lines[:left]))
 
     assert call(audit, "verify", "--data-dir", str(tmp_path)) == 1
-    assert f"Records {(left or 0) + 1} to 3 are missing" in capsys.readouterr().err
+    assert f"Records {(left or 0) + 1} to 3 of the audit are missing" in capsys.readouterr().err

@@ -239,13 +239,12 @@ async def test_while_draining_issue_is_refused_and_verify_goes_on():
 
 async def test_the_answer_to_a_full_queue_names_it_and_says_when_to_come_back():
     async with connected(options(sockets=True, rps=1)) as client:
-        first = await client.operator("/v1/passport/issue", ISSUE)
-        second = await client.operator("/v1/passport/issue", ISSUE)
+        answers = [await client.operator("/v1/passport/issue", ISSUE)]
+        # The second one, unless the machine slept for a second in between.
+        while answers[-1].status == 200:
+            answers.append(await client.operator("/v1/passport/issue", ISSUE))
+        refused = answers[-1]
 
-        assert (first.status, second.status, second.body["code"], second.body["scope"]) == (
-            200,
-            429,
-            "rate_limited",
-            "rps",
-        )
-        assert int(second.headers["retry-after"]) >= 1
+        assert len(answers) > 1
+        assert (refused.status, refused.body["code"], refused.body["scope"]) == (429, "rate_limited", "rps")
+        assert int(refused.headers["retry-after"]) >= 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from penstock.services.passport.config import KmsOptions
 from penstock.services.passport.core import root_of
 from penstock.services.passport.kms import KmsFailed, KmsGate, KmsLimits
 from penstock.services.passport.kms_local import LocalKms, Seal, sealing_secret
-from tests.services.passport.kit import FakeKms, hanging_threads, options, running
+from tests.services.passport.kit import FakeKms, hanging, options, running
 
 NOW = 1_800_000_000
 SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
@@ -36,10 +35,9 @@ async def test_a_hanging_engine_is_a_504_in_time_then_the_breaker_opens_and_few_
     kms = FakeKms()
     async with running(quick(), kms=kms) as world:
         token = await world.issue()
-        kms.hanging = threading.Event()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with hanging_threads():
+        with hanging(kms):
             with pytest.raises(Timeout) as caught:
                 await world.issue()
             assert (caught.value.status, caught.value.op) == (504, "kms")
@@ -73,10 +71,9 @@ async def settled(attempt):
 async def test_the_default_deadline_is_three_seconds_within_fifty_milliseconds():
     kms = FakeKms()
     async with running(kms=kms) as world:
-        kms.hanging = threading.Event()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with hanging_threads(), pytest.raises(Timeout):
+        with hanging(kms), pytest.raises(Timeout):
             await world.issue()
         elapsed_s = loop.time() - began
         kms.hanging.set()
@@ -211,7 +208,7 @@ def test_only_classical_keys_sign_on_the_loop():
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory):
-    """A software module with one empty token; its library reads its settings once a process."""
+    """A software module with an empty token for each test; its library reads its settings once a process."""
     pytest.importorskip("pkcs11", reason="python-pkcs11 is not installed")
     if not SOFTHSM.exists():
         pytest.skip("SoftHSM2 is not installed")
@@ -219,8 +216,9 @@ def module(tmp_path_factory):
     (folder / "tokens").mkdir()
     (folder / "softhsm2.conf").write_text(f"directories.tokendir = {folder}/tokens\nobjectstore.backend = file\n")
     os.environ["SOFTHSM2_CONF"] = str(folder / "softhsm2.conf")
-    command = ["softhsm2-util", "--init-token", "--free", "--label", "penstock", "--pin", "1234", "--so-pin", "1234"]
-    subprocess.run(command, check=True, capture_output=True)
+    for label in ("alone", "ended", "served"):
+        command = ["softhsm2-util", "--init-token", "--free", "--label", label, "--pin", "1234", "--so-pin", "1234"]
+        subprocess.run(command, check=True, capture_output=True)
     yield SOFTHSM
     del os.environ["SOFTHSM2_CONF"]
 
@@ -228,7 +226,7 @@ def module(tmp_path_factory):
 def test_a_hardware_module_makes_signs_rotates_and_remembers(module):
     from penstock.services.passport.kms_pkcs11 import Pkcs11Kms
 
-    kms = Pkcs11Kms(module, "penstock", "1234")
+    kms = Pkcs11Kms(module, "alone", "1234")
     kms.open((ED25519,), NOW)
     (first,) = kms.public_keys()
     assert ed25519.holds(first.public, b"message", kms.sign(first.kid, b"message"))
@@ -246,9 +244,31 @@ def test_a_hardware_module_makes_signs_rotates_and_remembers(module):
     kms.close()
 
 
-@pytest.mark.real_loop
+def test_a_module_that_ended_our_session_is_asked_again_by_the_next_signature(module):
+    from pkcs11.exceptions import SessionHandleInvalid
+
+    from penstock.services.passport.kms_pkcs11 import Pkcs11Kms
+
+    class Ended:
+        """What a restart of the module leaves of a session."""
+
+        def get_key(self, **_which):
+            raise SessionHandleInvalid
+
+    kms = Pkcs11Kms(module, "ended", "1234")
+    kms.open((ED25519,), NOW)
+    key = kms.public_keys()[0]
+    kms._session.close()
+    kms._session = Ended()
+    with pytest.raises(KmsFailed, match="SessionHandleInvalid"):
+        kms.sign(key.kid, b"message")
+
+    assert ed25519.holds(key.public, b"message", kms.sign(key.kid, b"message"))
+    kms.close()
+
+
 async def test_the_service_issues_and_rotates_by_a_hardware_module(module):
-    kms = KmsOptions(engine="pkcs11", module=module, token_label="penstock", pin="1234")
+    kms = KmsOptions(engine="pkcs11", module=module, token_label="served", pin="1234")
     async with running(options(kms=kms)) as world:
         before = await world.issue()
         rotated = await world.api.rotate(p.Rotate(), world.operator)

@@ -18,22 +18,13 @@ from penstock.services.passport.audit import walk
 from penstock.services.passport.config import KmsOptions
 from penstock.services.passport.kms import KmsLimits
 from penstock.services.passport.policy import Limits
-from tests.services.passport.kit import FakeKms, Running, hanging_threads, options, running
+from tests.services.passport.kit import FakeKms, Running, hanging, options, running, until
 
 
 async def refusal(attempt) -> str:
     with pytest.raises(PenstockError) as caught:
         await attempt
     return f"{caught.value.code}:{caught.value.facts.get('reason')}"
-
-
-async def until(found) -> None:
-    """Look again for a few seconds."""
-    for _ in range(500):
-        if found():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")
 
 
 async def star(world: Running, **fields) -> Call:
@@ -130,8 +121,7 @@ async def test_a_revocation_holds_and_is_recorded_although_the_key_store_hangs_a
     kms, limits = FakeKms(), KmsOptions(limits=KmsLimits(timeout_s=0.05))
     async with running(options(tmp_path, kms=limits), kms=kms) as world:
         token = await world.issue()
-        kms.hanging = threading.Event()
-        with hanging_threads(), pytest.raises(Timeout):
+        with hanging(kms), pytest.raises(Timeout):
             await world.api.revoke(p.Revoke(epoch=1), world.operator)
         assert (await world.verdict(token)).reason == "revoked"
         assert walk((tmp_path / "audit" / "passport.jsonl").read_bytes()).epoch == 1

@@ -15,7 +15,7 @@ from penstock.kernel.errors import Malformed, PenstockError
 from penstock.services.passport.config import RegistryOptions
 from penstock.services.passport.policy import Descriptor, Limits, in_force, read, sign
 from penstock.services.passport.service import PassportService
-from tests.services.passport.kit import options, running
+from tests.services.passport.kit import options, running, until
 
 SEED, OTHER = bytes(32), bytes([1]) * 32
 ANCHOR = ed25519.public_of(SEED)
@@ -185,6 +185,9 @@ async def test_a_policy_is_fetched_from_a_url():
     registry = RegistryOptions(endpoint=f"http://127.0.0.1:{port}/policy", public_key=ANCHOR.hex())
     try:
         async with running(options(registry=registry)) as world:
+            # Fetched by now, unless the machine was busy: then it is tried again.
+            await until(lambda: world.service.book.view.value.policy is not None)
+
             assert world.service.book.view.value.policy.limits.max_ttl_s == 77
     finally:
         server.close()

@@ -124,7 +124,6 @@ async def test_a_store_that_fails_revokes_nothing_and_says_that_the_outcome_is_u
         assert (await world.verdict(token)).reason == "revoked"
 
 
-@pytest.mark.real_loop
 async def test_every_verifier_that_reads_the_published_file_refuses_after_the_next_read(tmp_path):
     context = RequestContext(aud="svc-mailbox", op="send")
     clock = LoopClock(START_S)

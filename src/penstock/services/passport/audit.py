@@ -86,7 +86,9 @@ def walk_lines(lines: Iterable[bytes], start: Walked) -> Walked:
             break
         record = _read(line, chain.n + 1)
         if chain.add(record.action, record.at_ms, record.facts) != line:
-            raise Integrity(f"Record {chain.n} does not follow from the one before.", reason="broken_chain", n=chain.n)
+            raise Integrity(
+                f"Record {chain.n} of the audit does not follow from the one before.", reason="broken_chain", n=chain.n
+            )
         epoch = max(epoch, _epoch(record))
     return Walked(chain.n, chain.head, epoch)
 
@@ -119,7 +121,7 @@ def walk_file(path: Path, mark: Mark) -> Walked:
             file.seek(max(0, mark.size - len(line_end)))
             if file.read(len(line_end)) != line_end:
                 n = mark.ends.records
-                raise Integrity(f"Record {n} is not where it was written.", reason="broken_chain", n=n)
+                raise Integrity(f"Record {n} of the audit is not where it was written.", reason="broken_chain", n=n)
         return walk_lines(file, mark.ends)
 
 
@@ -132,7 +134,7 @@ def verify(path: Path) -> Walked:
         walked = START
     if walked.records < marked:
         n = walked.records + 1
-        raise Integrity(f"Records {n} to {marked} are missing.", reason="broken_chain", n=n)
+        raise Integrity(f"Records {n} to {marked} of the audit are missing.", reason="broken_chain", n=n)
     return walked
 
 
@@ -140,7 +142,7 @@ def _read(line: bytes, n: int) -> Record:
     try:
         return msgspec.json.decode(line, type=Record)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-        raise Integrity(f"Record {n} cannot be read.", reason="broken_chain", n=n) from exc
+        raise Integrity(f"Record {n} of the audit cannot be read.", reason="broken_chain", n=n) from exc
 
 
 def append(path: Path, lines: bytes, *, sync: bool) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.contracts import passport as p
 from penstock.kernel.bus import ConfigUpdated, KernelEvent
-from penstock.kernel.errors import Closed, Lagging, PenstockError
+from penstock.kernel.errors import Busy, Closed, Lagging, PenstockError
 from penstock.kernel.log import Log
 from penstock.kernel.worker import Job
 from penstock.services.passport.revocation import OperatorOwed
@@ -117,7 +118,9 @@ class ConfigWatcher:
         if self._limits() != self._book.limits:
             self._book.adopt(limits=self._limits())
         if self._book.lacks_keys:
-            self._revoke.try_send(Job(p.Rotate()))
+            # Where the line is full now, the sampler asks again.
+            with suppress(Busy, Closed):
+                self._revoke.try_send(Job(p.Rotate()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,9 @@ class ReadySampler:
         self._gates["kms"].set(
             is_open=self._book.is_open and self._seen.kms.usable, why="" if self._seen.kms.usable else "breaker"
         )
-        self._gates["registry"].set(is_open=policy is not None, degraded=failing)
-        self._gates["policy"].set(is_open=policy is not None)
+        why = "" if policy is not None else f"no policy: {self._seen.registry.refused_as or 'none was fetched yet'}"
+        self._gates["registry"].set(is_open=policy is not None, degraded=failing, why=why)
+        self._gates["policy"].set(is_open=policy is not None, why=why)
         for name, queue in self._queues.items():
             self._gates[name].set(is_open=queue.depth < FULL_AT * queue.capacity)
 

@@ -201,7 +201,7 @@ class Book:
     def _with_keys(self, state: State, *, retire_at: int) -> State:
         """Return a state whose ring has the engine's keys but no revoked one; what no longer signs is given an end."""
         revoked = {kept.entry.value for kept in state.kept if kept.entry.kind == "kid"}
-        records = [record for record in self._kms.engine.public_keys() if record.kid not in revoked]
+        records = [record for record in self._kms.public_keys if record.kid not in revoked]
         signing: dict[str, str] = {}
         for record in records:
             signing.setdefault(record.alg, record.kid)

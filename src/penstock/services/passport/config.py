@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,17 @@ from penstock.config import (
     Derived,
     Key,
     Kind,
+    Rule,
     channel_key,
     listener_settings,
     oap_key,
     service_drain,
     service_table,
 )
+from penstock.kernel.errors import Malformed
 from penstock.services.passport.kms import KmsLimits
-from penstock.services.passport.policy import Limits
+from penstock.services.passport.policy import OFFERED, Limits
+from penstock.services.passport.registry import anchor_of
 
 if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
@@ -59,7 +62,7 @@ def _policy_keys() -> tuple[Key, ...]:
         Key("issuer_policy.max_ttl", Kind.DURATION, "1h", low="1s", high="24h", help="The longest life of a token; the operator's own is exempt."),
         Key("issuer_policy.grace", Kind.DURATION, "10m", low="0s", high="24h", help="How long a rotated key still verifies."),
         Key("issuer_policy.rotation_days", Kind.INT, 30, low=1, high=365, unit="days", apply=Apply.RESTART, help="Signing keys older than this are rotated."),
-        Key("issuer_policy.alg_set", Kind.LIST, ALGORITHMS, help="Algorithms a token may be signed with."),
+        Key("issuer_policy.alg_set", Kind.LIST, ALGORITHMS, choices=ALGORITHMS, help="Algorithms a token may be signed with."),
         Key("pq.mode", Kind.CHOICE, "off", choices=("off", "mirror", "require", "enforce"), help="How far post-quantum signatures are offered and demanded."),
         Key("caveats.max_budget_bytes", Kind.SIZE, "1MiB", low="1B", high="1GiB", help="The largest `budget.bytes`."),
         Key("caveats.max_budget_reqs", Kind.INT, 100, low=1, high=1_000_000, unit="requests", help="The largest `budget.reqs`."),
@@ -77,7 +80,40 @@ def _registry_keys() -> tuple[Key, ...]:
     )  # fmt: skip
 
 
-TABLE = service_table(
+def _is_anchor(public_key: str | None, endpoint: str | None) -> bool:
+    """Tell whether a registry's signatures can be checked; without an endpoint the registry is our own."""
+    if not endpoint:
+        return True
+    try:
+        return bool(anchor_of(public_key or ""))
+    except Malformed:
+        return False
+
+
+_RULES = (
+    Rule(
+        ("passport.registry.public_key", "passport.registry.endpoint"),
+        _is_anchor,
+        "must be the Ed25519 key that signs what passport.registry.endpoint holds, as 64 hex digits",
+    ),
+    Rule(
+        ("passport.kms.pkcs11.module", "passport.kms.engine"),
+        lambda module, engine: engine != "pkcs11" or module is not None,
+        "must be set where passport.kms.engine is pkcs11",
+    ),
+    Rule(
+        ("passport.pq.mode", "passport.kms.engine"),
+        lambda mode, engine: engine != "pkcs11" or mode == "off",
+        "must be off where passport.kms.engine is pkcs11, which has no ML-DSA-65",
+    ),
+    Rule(
+        ("passport.issuer_policy.alg_set", "passport.pq.mode"),
+        lambda algs, mode: not set(OFFERED[mode]).isdisjoint(algs),
+        "must have an algorithm that passport.pq.mode offers",
+    ),
+)
+
+_TABLE = service_table(
     "passport",
     port_offset=7,
     keys=(
@@ -95,6 +131,7 @@ TABLE = service_table(
     ),
     help="Capability tokens: issue, verify, revoke.",
 )  # fmt: skip
+TABLE = replace(_TABLE, rules=(*_TABLE.rules, *_RULES))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

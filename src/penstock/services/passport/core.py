@@ -20,8 +20,8 @@ from penstock.capability.token import (
     read_tenant,
 )
 from penstock.contracts import passport as p
-from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotReady
-from penstock.services.passport.policy import Policy
+from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotFound, NotReady
+from penstock.services.passport.policy import OFFERED, Policy
 from penstock.services.passport.state import State
 
 ISSUER: Final = "penstock"
@@ -30,12 +30,6 @@ OPERATOR_TTL_S: Final = 365 * 24 * 3600
 # The highest `issuer_policy.max_ttl` there can be: a token may have been minted before the setting was lowered.
 TTL_S_EVER: Final = 24 * 3600
 DAY_MS: Final = 24 * 3600 * 1000
-_OFFERED: Final = {
-    "off": (ED25519,),
-    "mirror": (HYBRID, ED25519),
-    "require": (HYBRID, ED25519),
-    "enforce": (HYBRID,),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,7 @@ def root_of(request: p.Issue, held: Standing, view: IssuerView, now_s: int, tid:
     asked = Asked(
         aud=audience(request),
         caveats=caveats,
-        tenant=None if tenant is None else read_tenant(read_name(tenant)),
+        tenant=None if tenant is None else read_tenant(_named("tenant", tenant)),
         class_=request.class_,
         nbf=now_s,
         exp=exp,
@@ -75,7 +69,7 @@ def root_of(request: p.Issue, held: Standing, view: IssuerView, now_s: int, tid:
         epoch=view.epoch,
         iss=ISSUER,
         aud=asked.aud,
-        sub=read_name(request.subject_ref),
+        sub=_named("subject_ref", request.subject_ref),
         tenant=asked.tenant,
         class_=request.class_,
         via=lineage(held),
@@ -88,11 +82,19 @@ def root_of(request: p.Issue, held: Standing, view: IssuerView, now_s: int, tid:
     )
 
 
+def _named(field: str, value: str) -> str:
+    """Take a name, or say which one cannot be taken: whoever asks holds no token yet that could be none."""
+    try:
+        return read_name(value)
+    except Malformed as exc:
+        raise Malformed(f"{field} is 1 to 256 printable characters.", reason="bad_name") from exc
+
+
 # The same few requests come over and over; a refusal is never kept.
 @lru_cache(maxsize=1024)
 def chosen(asked: tuple[str, ...], accepted: tuple[str, ...], policy: Policy) -> tuple[str, tuple[Caveat, ...]]:
     """Choose the algorithm and read the caveats; a classical token where a hybrid was offered is marked as such."""
-    offered = [alg for alg in _OFFERED[policy.limits.pq_mode] if alg in policy.limits.algs]
+    offered = [alg for alg in OFFERED[policy.limits.pq_mode] if alg in policy.limits.algs]
     acceptable = [alg for alg in accepted or offered if alg in offered]
     if not acceptable:
         raise Malformed("No acceptable algorithm.", reason="no_acceptable_alg")
@@ -164,14 +166,17 @@ def revoked(state: State, request: p.Revoke, now_ms: int) -> State | None:
     if kind == "epoch":
         epoch = int(value or 0)
         if epoch > state.current + 1:
-            raise Malformed(f"The current epoch is {state.current}.", reason="epoch_too_high")
+            most = state.current + 1
+            raise Malformed(f"An epoch is at most {most}, which revokes everything up to now.", reason="epoch_too_high")
         if epoch <= state.issuer:
             return None
         entry = p.Revocation(state.seq + 1, "epoch", str(epoch), epoch, now_ms)
     else:
-        name = _target(kind, str(value))
+        name = _target(state, kind, str(value))
         if hits_operator(state, kind, name) and kind != "kid" and not request.force:
-            raise Conflict("This would lock the operator out.", reason="needs_force")
+            raise Conflict(
+                "This would lock the operator out until the next start: only by `force`.", reason="needs_force"
+            )
         entry = p.Revocation(state.seq + 1, kind, name, state.current + 1, now_ms)
     # A block may be a narrowing of the operator's token, which nobody can tell from its id.
     long = kind in ("kid", "epoch", "rid") or hits_operator(state, kind, entry.value)
@@ -179,13 +184,21 @@ def revoked(state: State, request: p.Revoke, now_ms: int) -> State | None:
     return state.with_revocation(entry, until_ms, now_ms)
 
 
-def _target(kind: p.RevocationKind, value: str) -> str:
+def _target(state: State, kind: p.RevocationKind, value: str) -> str:
     """Check the name of what is revoked: an id that cannot exist would be a revocation that does nothing."""
     if not 1 <= len(value) <= 256:
         raise Malformed("A name has 1 to 256 characters.", reason="bad_target")
     if kind in ("tid", "rid") and not (len(value) == 2 * ID_BYTES and set(value) <= set("0123456789abcdef")):
         raise Malformed(f"A {kind} is {2 * ID_BYTES} lower-case hex digits.", reason="bad_target")
+    if kind == "kid" and not _knows_key(state, value):
+        raise NotFound("No key of this name verifies here; GET /v1/keys lists those that do.", reason="no_such_key")
     return value
+
+
+def _knows_key(state: State, kid: str) -> bool:
+    """Tell whether a key is in the ring, or was revoked before: who asks twice, because an answer got lost, is told the same."""
+    revoked = (kept.entry for kept in state.kept if kept.entry.kind == "kid")
+    return kid in {key.kid for key in state.keys} or kid in {entry.value for entry in revoked}
 
 
 def hits_operator(state: State, kind: p.RevocationKind, value: str) -> bool:

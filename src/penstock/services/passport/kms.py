@@ -10,7 +10,8 @@ from blake3 import blake3
 
 from penstock.capability.trust import KeyRecord
 from penstock.kernel.breaker import Breaker, BreakerPolicy, BreakerState
-from penstock.kernel.errors import DownstreamUnavailable, Timeout
+from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
+from penstock.kernel.log import Log
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
@@ -62,6 +63,10 @@ class KmsGate:
     def __init__(self, inventory: Inventory, engine: Kms, limits: KmsLimits) -> None:
         """Declare the pool, the deadline and the counters."""
         self.engine = engine
+        # What the engine had when it was opened or rotated last: to ask it again may block, as a signature may.
+        self.public_keys: tuple[KeyRecord, ...] = ()
+        self._is_open = False
+        self._log = Log(inventory.service)
         self._limits = limits
         self._clock: Callable[[], float] = inventory.clock.monotonic
         self._pool = inventory.pool("kms", threads=limits.threads, capacity=limits.waiting)
@@ -123,6 +128,7 @@ class KmsGate:
 
     async def open(self, algs: tuple[str, ...], now_s: int) -> None:
         """Open the engine; failing is a reason not to start."""
+        self._is_open = True
         await self._administer(self.engine.open, algs, now_s)
 
     async def rotate(self, algs: tuple[str, ...], now_s: int) -> None:
@@ -130,15 +136,25 @@ class KmsGate:
         await self._administer(self.engine.rotate, algs, now_s)
 
     async def _administer(self, act: Callable[[tuple[str, ...], int], None], algs: tuple[str, ...], now_s: int) -> None:
+        def changed() -> tuple[KeyRecord, ...]:
+            act(algs, now_s)
+            return self.engine.public_keys()
+
         try:
-            await self._pool.run("kms", self._limits.timeout_s, act, algs, now_s)
+            self.public_keys = await self._pool.run("kms", self._limits.timeout_s, changed)
         except KmsFailed as exc:
             raise DownstreamUnavailable(f"The key store failed: {exc}", reason="kms_failed") from exc
 
     async def close(self) -> None:
-        """Let engine and threads go; a thread that is stuck ends with the process."""
-        self.engine.close()
-        await self._pool.close()
+        """Let engine and threads go; one that does not answer now either ends with the process, and holds up nobody."""
+        was_open, self._is_open = self._is_open, False
+        try:
+            if was_open:
+                await self._pool.run("kms", self._limits.timeout_s, self.engine.close)
+        except (KmsFailed, PenstockError) as error:
+            self._log.warning("kms.not_closed", reason=str(error))
+        finally:
+            await self._pool.close()
 
 
 def kid_of(public: bytes) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,17 +35,20 @@ class Pkcs11Kms:
         self._pin = pin
         self._session: Any = None
         self._lib: Any = None
-        # What the module may say no with; known once its library is loaded.
+        # What the module may say no with, and what of it means that our session is over; known once its library is loaded.
         self._errors: tuple[type[Exception], ...] = ()
+        self._lost: tuple[type[Exception], ...] = ()
+        self._opening = threading.Lock()
 
     def open(self, algs: tuple[str, ...], now_s: int) -> None:
         """Open a session and find the keys, or make the first one."""
         self._check_algs(algs)
         try:
             self._lib = importlib.import_module("pkcs11")
-            self._errors = (self._lib.exceptions.PKCS11Error,)
-            token = self._lib.lib(str(self._module)).get_token(token_label=self._token_label)
-            self._session = token.open(rw=True, user_pin=self._pin)
+            said = self._lib.exceptions
+            self._errors = (said.PKCS11Error,)
+            self._lost = (said.SessionHandleInvalid, said.SessionClosed, said.DeviceRemoved, said.UserNotLoggedIn)
+            self._session = self._begin_session()
         except ImportError as exc:
             raise KmsFailed("the python-pkcs11 package is not installed") from exc
         except (OSError, RuntimeError) as exc:
@@ -53,24 +58,44 @@ class Pkcs11Kms:
         if not self.public_keys():
             self.rotate(algs, now_s)
 
+    def _begin_session(self) -> Any:  # noqa: ANN401 - a class of the library's
+        token = self._lib.lib(str(self._module)).get_token(token_label=self._token_label)
+        return token.open(rw=True, user_pin=self._pin)
+
+    def _begin_again(self, lost: object) -> None:
+        """Replace a session that is over, as a module that restarted leaves it; whoever finds that first does so."""
+        with self._opening:
+            if self._session is lost:
+                self._session = self._begin_session()
+
     def close(self) -> None:
         """End the session; the keys stay in the module."""
         session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        try:
+            if session is not None:
+                session.close()
+        except self._errors as exc:
+            raise _failed(exc) from exc
 
     def _check_algs(self, algs: tuple[str, ...]) -> None:
         if set(algs) != {ED25519}:
             raise KmsFailed("this engine has no ML-DSA-65: set passport.pq.mode to off")
 
     def sign(self, kid: str, message: bytes) -> bytes:
-        """Sign with exactly this key."""
-        lib = self._lib
+        """Sign with exactly this key; where the session is over this fails, and the next has another."""
+        session = self._session
         try:
-            key = self._session.get_key(object_class=lib.ObjectClass.PRIVATE_KEY, id=bytes.fromhex(kid))
-            signature: bytes = key.sign(message, mechanism=lib.Mechanism.EDDSA)
+            return self._signed(session, kid, message)
         except self._errors as exc:
+            if isinstance(exc, self._lost):
+                with suppress(*self._errors):
+                    self._begin_again(session)
             raise _failed(exc) from exc
+
+    def _signed(self, session: Any, kid: str, message: bytes) -> bytes:  # noqa: ANN401 - a class of the library's
+        lib = self._lib
+        key = session.get_key(object_class=lib.ObjectClass.PRIVATE_KEY, id=bytes.fromhex(kid))
+        signature: bytes = key.sign(message, mechanism=lib.Mechanism.EDDSA)
         return signature
 
     def rotate(self, algs: tuple[str, ...], now_s: int) -> None:

@@ -11,10 +11,17 @@ import msgspec
 from penstock.capability import ed25519
 from penstock.capability.caveats import Caveat
 from penstock.capability.families import FAMILIES
-from penstock.capability.token import ALGORITHMS, prefixed
+from penstock.capability.token import ALGORITHMS, ED25519, HYBRID, prefixed
 from penstock.kernel.errors import Conflict, Integrity, Malformed
 
 DOMAIN: Final = b"penstock.registry.v1\0"
+# What a token may be signed with under each post-quantum mode, the strongest first.
+OFFERED: Final = {
+    "off": (ED25519,),
+    "mirror": (HYBRID, ED25519),
+    "require": (HYBRID, ED25519),
+    "enforce": (HYBRID,),
+}
 _FAMILIES: Final = tuple(FAMILIES)
 
 

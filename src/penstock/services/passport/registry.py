@@ -116,6 +116,8 @@ class RegistrySync:
             "backoff_retries_total", "Retries by what came of them.", op="registry", result="failure"
         )
         self.failures_in_a_row = 0
+        # Why the last try failed, in a word; empty when it did not.
+        self.refused_as = ""
 
     async def run(self, child: Child) -> None:
         """Fetch until the service drains; the first try, good or not, is waited for at the start."""
@@ -140,7 +142,7 @@ class RegistrySync:
         except (PenstockError, OSError) as error:
             self._refused(error)
             return False
-        self.failures_in_a_row = 0
+        self.failures_in_a_row, self.refused_as = 0, ""
         return True
 
     async def _adopt(self, data: bytes, anchor: bytes) -> None:
@@ -155,6 +157,6 @@ class RegistrySync:
         if isinstance(error, Timeout):
             self._timeouts.value += 1
         facts = error.facts if isinstance(error, PenstockError) else {}
-        reason = str(facts.get("reason", "unreachable"))
+        reason = self.refused_as = str(facts.get("reason", "unreachable"))
         self._metrics.counter("registry_failures_total", "Policies refused or not fetched.", reason=reason).value += 1
         self._log.warning("registry.refused", reason=reason, detail=str(error))

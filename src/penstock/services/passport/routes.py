@@ -17,6 +17,7 @@ from penstock.net.message import Request, Response
 from penstock.net.route import Route
 from penstock.services.passport.api import AUDIENCE, PassportApi
 from penstock.services.passport.issuance import COVERED, IssueWork
+from penstock.wire.conditions import has_it
 
 if TYPE_CHECKING:
     from penstock.services.passport.book import Book
@@ -26,7 +27,7 @@ _ISSUE_ERRORS: Final = (
     "malformed", "unauthenticated", "expired", "forbidden", "over_limit", "busy", "rate_limited", "not_ready", "timeout",
     "downstream_unavailable", "canceled", "internal",
 )  # fmt: skip
-_CHANGE_ERRORS: Final = (*_ISSUE_ERRORS, "conflict")
+_CHANGE_ERRORS: Final = (*_ISSUE_ERRORS, "conflict", "not_found")
 _OPEN_ERRORS: Final = ("malformed", "over_limit", "busy", "unauthenticated")
 # These go on while the service drains, with `/readyz/verify`.
 VERIFYING: Final = frozenset(
@@ -197,7 +198,7 @@ class PassportRoutes:
         body = encode_json(self._api.key_set())
         etag = b'"%b"' % blake3(body).hexdigest(16).encode("ascii")
         headers = [(b"ETag", etag), (b"Cache-Control", b"public, max-age=60")]
-        if request.headers.get(b"if-none-match") == etag:
+        if has_it(request.headers.get(b"if-none-match"), etag):
             return Response(304, content_type=b"", headers=headers)
         return Response(200, body, headers=headers)
 

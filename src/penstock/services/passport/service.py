@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +14,7 @@ from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
+from penstock.net.bearer import admit_bearers
 from penstock.net.client import ClientOptions, HttpClient
 from penstock.net.core import Core
 from penstock.net.listener import Listener
@@ -63,11 +64,12 @@ class VerifyingListener(Listener):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Around:
-    """What the node lends: its byte budget, its bus, and a reader of the live settings after a reload."""
+    """What the node lends: its byte budget, its bus, a reader of the live settings, and how all its services verify."""
 
     budget: ByteBudget | None = None
     bus: Bus | None = None
     limits: Callable[[], Limits] | None = None
+    verifying: VerifierOptions = field(default_factory=VerifierOptions)
 
 
 class PassportService:
@@ -84,7 +86,8 @@ class PassportService:
         self._store: Store = MemoryStore() if options.data_dir is None else FileStore(options.data_dir)
         self.book = Book(inventory, self._store, self._kms, options.limits)
         self._crypto = inventory.pool("crypto", threads=options.crypto_threads, capacity=256)
-        judged = VerifierOptions(amnesia=options.data_dir is None, pq_mode=cast("PqMode", options.limits.pq_mode))
+        pq_mode = cast("PqMode", options.limits.pq_mode)
+        judged = replace(around.verifying, amnesia=options.data_dir is None, pq_mode=pq_mode)
         self.verifier = CapabilityVerifier(self.book.trust, inventory.clock, judged, pool=self._crypto)
         self.trail = AuditTrail(inventory, self._store)
         self._declare_channels()
@@ -124,7 +127,9 @@ class PassportService:
         ingress = Ingress(inventory, rps=options.rps, inflight=options.inflight)
         self.api = PassportApi(inventory, self.book, self.verifier, Intake(self._issue, self._revoke, ingress))
         self.routes = PassportRoutes(self.api, self.book).routes()
-        self.listener = VerifyingListener(inventory, listener_options(options.listener), self.routes, budget=budget)
+        self.listener = VerifyingListener(
+            inventory, listener_options(options.listener), self.routes, budget=budget, admission=admit_bearers
+        )
         metrics, verifier = inventory.metrics, self.verifier
         # The founding document's name for what the listener counts among all its refusals.
         over_limit = metrics.counter("rejected_total", "Requests refused, by reason.", reason="over_limit")

@@ -116,7 +116,7 @@ class FileStore:
         try:
             return msgspec.json.decode(data, type=State)
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            raise Integrity("The state of svc-passport is damaged.", reason="bad_state") from exc
+            raise Integrity(f"The state of svc-passport, {self._state}, is damaged.", reason="bad_state") from exc
 
     def _take(self) -> None:
         """Take the folder's lock: two writers would break the chain, and each revive what the other revoked."""

@@ -1,0 +1,50 @@
+"""Services that run by themselves are found by the command line and the SDK as a node's are, and gone when they are gone."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from penstock.client import NoNode, NoService
+from penstock.client.whereabouts import Whereabouts
+from tests.acceptance.node_process import NodeProcess, penstock
+
+
+def end(node: NodeProcess) -> None:
+    node.signal(signal.SIGTERM)
+    assert node.wait()[0] == 0
+
+
+def test_services_that_share_a_data_directory_are_found_there(tmp_path: Path) -> None:
+    here = ("--data-dir", str(tmp_path / "data"))
+    place = Whereabouts(tmp_path / "data")
+    with NodeProcess(data_dir=tmp_path / "data", command=("serve", "passport")) as issuer:
+        issued = penstock("token", "issue", "--subject", "a", "--audience", "svc-mailbox", *here)
+        assert issued.stdout.startswith("psp1_"), issued.stderr
+        assert place.url("passport") == f"http://127.0.0.1:{issuer.port('passport')}"
+        with pytest.raises(NoService):
+            place.url("mailbox")
+
+        with NodeProcess(data_dir=tmp_path / "data", command=("serve", "mailbox")) as mailbox:
+            sent = penstock("send", "orders", "--data", "two pizzas", *here)
+            received = penstock("recv", "orders", "--raw", "--ack", *here)
+            assert (sent.returncode, received.stdout) == (0, "two pizzas"), sent.stderr
+            end(mailbox)
+        assert Whereabouts(tmp_path / "data").services() == ("passport",)
+        end(issuer)
+
+    with pytest.raises(NoNode):
+        Whereabouts(tmp_path / "data").services()
+    assert penstock("send", "orders", "--data", "x", *here).returncode == 1
+
+
+def test_a_node_is_found_beside_what_a_killed_service_left(tmp_path: Path) -> None:
+    with NodeProcess(data_dir=tmp_path / "data", command=("serve", "mailbox")) as alone:
+        alone.process.kill()
+        alone.process.wait()
+    assert (tmp_path / "data" / "run" / "mailbox.json").exists()
+
+    with NodeProcess(data_dir=tmp_path / "data") as node:
+        assert Whereabouts(tmp_path / "data").url("mailbox") == f"http://127.0.0.1:{node.port('mailbox')}"
