@@ -90,7 +90,7 @@ async def main() -> None:
 
     listener = ListenerSettings(
         host="127.0.0.1", port=0, uds_path=None, uds_allow_uids=(), max_conns=256, max_conns_per_ip=256,
-        read_timeout_s=5.0, write_timeout_s=5.0, idle_timeout_s=60.0, request_deadline_s=30.0, body_bytes_max=1 << 20,
+        read_timeout_s=60.0, write_timeout_s=60.0, idle_timeout_s=60.0, request_deadline_s=30.0, body_bytes_max=1 << 20,
         decompress_ratio_cap=10, tls_cert_path=None, tls_key_path=None, allowed_hosts=(),
     )  # fmt: skip
     options = MailboxOptions(listener=listener, data_dir=Path(sys.argv[1]), wal_bytes=2 << 20)

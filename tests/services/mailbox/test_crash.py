@@ -11,7 +11,7 @@ from tests.services.mailbox.ledger import STORED_MIN, Ledger, run
 CYCLES = 3
 
 
-@pytest.mark.real_loop(watchdog_s=80)
+@pytest.mark.real_loop
 async def test_killed_mailbox_loses_nothing_and_brings_nothing_back(tmp_path: Path) -> None:
     ledger = await run(CYCLES, 0.3, tmp_path)
 

@@ -26,7 +26,7 @@ from tests.services.mailbox.process import Http
 pytestmark = pytest.mark.real_loop
 LISTENER = ListenerSettings(
     host="127.0.0.1", port=0, uds_path=None, uds_allow_uids=(), max_conns=256, max_conns_per_ip=256,
-    read_timeout_s=5.0, write_timeout_s=5.0, idle_timeout_s=60.0, request_deadline_s=30.0, body_bytes_max=1 << 20,
+    read_timeout_s=60.0, write_timeout_s=60.0, idle_timeout_s=60.0, request_deadline_s=30.0, body_bytes_max=1 << 20,
     decompress_ratio_cap=10, tls_cert_path=None, tls_key_path=None, allowed_hosts=(),
 )  # fmt: skip
 HI = base64.b64encode(b"hi").decode()
@@ -102,7 +102,12 @@ BAD = [
     ("POST", "/v1/send", {"topic": "orders", "payload_b64": "A" * (1 << 20)}, 413, "over_limit"),
     ("POST", "/v1/send", {"topic": "orders", "payload_b64": base64.b64encode(bytes(721_000)).decode()}, 413, "over_limit"),
     ("POST", "/v1/send/batch", {"messages": [{"topic": "orders", "payload_b64": ""}] * 257}, 413, "over_limit"),
+    ("POST", "/v1/send", {"topic": "orders", "payload_b64": HI, "ttl_ms": 0}, 400, "malformed"),
+    ("POST", "/v1/send", {"topic": "orders", "payload_b64": HI, "ttl_ms": 1 << 53}, 400, "malformed"),
+    ("POST", "/v1/send", {"topic": "orders", "payload_b64": HI, "ttl_ms": (1 << 63) - 1}, 400, "malformed"),
     ("POST", "/v1/recv", {"topic": "orders", "visibility_ms": 249}, 400, "malformed"),
+    ("POST", "/v1/recv/stream", {"topic": "orders", "visibility_ms": 249}, 400, "malformed"),
+    ("POST", "/v1/recv/stream", {"topic": "orders", "wait_ms": 20_001}, 400, "malformed"),
     ("POST", "/v1/recv", {"topic": "orders", "max_messages": 257}, 400, "malformed"),
     ("POST", "/v1/ack", {"msg_id": "nobody", "receipt": "r"}, 404, "not_found"),
     ("POST", "/v1/ack", {"acks": [], "msg_id": "x"}, 400, "malformed"),
@@ -229,12 +234,13 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_draining_refuses_new_work_with_429_and_still_takes_settlements() -> None:
-    async with served() as (_, http, supervisor):
+    async with served(drain_deadline_s=60.0) as (service, http, supervisor):
         await http.post("/v1/send", {"topic": "orders", "payload_b64": HI})
         _, body = await http.post("/v1/recv", {"topic": "orders"})
         (message,) = body["messages"]
         drained = asyncio.create_task(supervisor.drain())
-        await asyncio.sleep(0.05)
+        while not service.room.draining:  # noqa: ASYNC110 - nothing tells us
+            await asyncio.sleep(0)
         status, problem = await http.post("/v1/send", {"topic": "orders", "payload_b64": HI})
         assert (status, problem["code"], "retry-after" in http.headers) == (429, "busy", True)
         assert (await http.request("GET", "/readyz"))[0] == 503

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import random
 import tempfile
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -88,7 +90,7 @@ def check(log: list[Entry], at: int, files: dict[str, bytes]) -> None:
         found = [row for topic in opened.topics for row, _ in engine.living(topic.id, 0, opened.seq, 10_000)]
         rows = engine.rows([row.seq for row in found])
         dead = engine._ask("SELECT payload FROM dead")
-        damage, faults = list(engine.damaged), engine.check()
+        damage, faults = [*engine.damaged, *engine.damaged_states], engine.check()
         engine.close()
     alive = {row.payload.rstrip(b"\0").decode() for row in rows.values()}
     buried = {payload.rstrip(b"\0").decode() for (payload,) in dead}
@@ -100,13 +102,29 @@ def check(log: list[Entry], at: int, files: dict[str, bytes]) -> None:
     assert len(rows) == len(alive), "one idem_key, two messages"
 
 
-def run_load(seed: int, failures: int) -> list[Entry]:
+async def fail_once(directory: Path, before: int) -> list[Entry]:
+    """Send so often, let one sync fail, and send again: one step after the other, so that every run is the same."""
+    vfs = PowerVfs(f"power{next(_names)}")
+    engine = SqliteEngine(directory, wal_bytes=WAL_BYTES, vfs=vfs.name)
+    async with running(engine, mailbox_options({})) as mailbox:
+        for tag, count in (("before", before), ("doubtful", 1), ("after", 2)):
+            vfs.failing_syncs = int(tag == "doubtful")
+            await produce(mailbox, vfs, tag, random.Random(tag), count)
+            await mailbox.until_ready()
+    return vfs.log
+
+
+def run_story(story: Callable[[Path], Coroutine[object, object, list[Entry]]]) -> list[Entry]:
     loop = VirtualLoop()
     with tempfile.TemporaryDirectory() as path:
         try:
-            return loop.run_until_complete(load(Path(path), seed, failures))
+            return loop.run_until_complete(story(Path(path)))
         finally:
             loop.close()
+
+
+def run_load(seed: int, failures: int) -> list[Entry]:
+    return run_story(lambda directory: load(directory, seed, failures))
 
 
 @pytest.mark.parametrize("failures", [0, 1], ids=["plain", "after a failed fsync"])
@@ -128,21 +146,33 @@ def test_power_loss_at_any_moment_loses_no_answered_send_and_brings_back_no_acke
             check(log, at, lose_power(log, at, rng, mode))
 
 
-def check_often(*logs: list[Entry]) -> None:
-    for log in logs:
-        for at in range(len(log) // 4, len(log), 20):
-            check(log, at, lose_power(log, at, random.Random(at), "none"))
+def check_often(log: list[Entry], every: int = 1) -> None:
+    first = next(place for place, entry in enumerate(log) if entry[0] == "note")
+    for at in range(first, len(log) + 1, every):
+        check(log, at, lose_power(log, at, random.Random(at), "none"))
 
 
 def test_ledger_catches_a_disk_that_does_not_sync() -> None:
     log = [entry for entry in run_load(7, 0) if entry[0] != "sync" or not entry[1].endswith("-wal")]
 
     with pytest.raises((AssertionError, PenstockError)):
+        check_often(log, 20)
+
+
+def check_failed_syncs() -> None:
+    """Let the sync of a log fail that is new, or has one message, or two; lose power at every step from then on."""
+    for before in range(1, 4):
+        log = run_story(partial(fail_once, before=before))
+        assert [entry[0] for entry in log].count("lost") == 1
         check_often(log)
+
+
+def test_power_loss_at_every_step_around_a_failed_sync_loses_no_answered_send() -> None:
+    check_failed_syncs()
 
 
 def test_ledger_catches_an_engine_that_trusts_a_log_whose_sync_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.services.mailbox.engines.sqlite.renew_wal", lambda _path: None)
 
     with pytest.raises((AssertionError, PenstockError)):
-        check_often(*(run_load(seed, 2) for seed in range(5)))
+        check_failed_syncs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox_rules import check_batch
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
+from penstock.services.mailbox.authority import ANY_TOPIC
 from penstock.services.mailbox.engines.engine import DeadPage, Page
 from penstock.services.mailbox.ids import MessageName, read_msg_id
 from penstock.services.mailbox.jobs import Bearings, PurgeJob, kept
@@ -113,17 +115,23 @@ class MailboxApi:
 
     async def _settle(self, op: str, request: m.Settlement, call: Call) -> Any:  # noqa: ANN401 - typed by its caller
         name = read_msg_id(request.msg_id)
-        await self._allow(call, op, await self.topic_of(name))
+        await self._allow(call, op, await self.topic_of(name, request.receipt))
         return await kept(self._desk.settle(request, name, _bearings(call)))
 
-    async def topic_of(self, name: MessageName | None) -> str | None:
-        """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says."""
+    async def topic_of(self, name: MessageName | None, receipt: str) -> str | None:
+        """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says.
+
+        A message that is gone took its topic with it. Whoever has a receipt of it was given it, and can change nothing more:
+        he hears what became of it whatever his topics.
+        """
         found = self._desk.topic_of(name)
         if found is not None or name is None or self._authority.open:
             return found
         rows = await self._room.ask(self._room.engine.rows, [name.seq])
         topic = self._room.books.by_id.get(rows[name.seq].topic) if name.seq in rows else None
-        return None if topic is None else topic.name
+        if topic is not None:
+            return topic.name
+        return ANY_TOPIC if self._desk.gave_out(name, receipt) else None
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Settle many, each on its own."""
@@ -144,26 +152,19 @@ class MailboxApi:
         topics: list[str | None] = []
         if not self._authority.open:
             # Nearly all are in RAM; only the others are worth waiting for.
-            topics = [self._desk.topic_of(name) or await self.topic_of(name) for _, name in named]
+            topics = [self._desk.topic_of(name) or await self.topic_of(name, item.receipt) for item, name in named]
         return await kept(self._desk.settle_batch(named, bearings, await self._refused(call, op, topics)))
 
     # --- looking
 
     async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
         """Count the topics that the call may see."""
-        await self._allow(call, "recv", None)
+        await self._allow(call, "recv", ANY_TOPIC)
         room = self._room
         room.check_ready()
         named = sorted((topic.name, topic) for topic in room.books.topics.values() if topic.living or topic.dead)
-        seen = [topic for name, topic in named if await self._may_see(call, name)]
+        seen = [topic for name, topic in named if await self._authority.covers(call, "recv", name)]
         return m.TopicList(tuple([await self._stats(topic) for topic in seen]))
-
-    async def _may_see(self, call: Call, topic: str) -> bool:
-        try:
-            await self._allow(call, "recv", topic)
-        except PenstockError:
-            return False
-        return True
 
     async def topic(self, request: m.GetTopic, call: Call = NOBODY) -> m.TopicStats:
         """Count one topic."""
@@ -180,8 +181,8 @@ class MailboxApi:
     async def _stats(self, topic: Topic) -> m.TopicStats:
         room = self._room
         oldest = await room.ask(room.engine.oldest, topic.id)
-        wall = room.now().wall
-        sends, recvs, acks = room.rates.of(topic)
+        now = room.now()
+        sends, recvs, acks = room.rates.of(topic, now.mono / 1000)
         return m.TopicStats(
             topic=topic.name,
             ready=max(0, topic.living - topic.inflight - topic.delayed),
@@ -189,7 +190,7 @@ class MailboxApi:
             delayed=topic.delayed,
             dlq=topic.dead,
             bytes=topic.bytes,
-            oldest_age_s=0.0 if oldest is None else max(0, wall - oldest) / 1000,
+            oldest_age_s=0.0 if oldest is None else max(0, now.wall - oldest) / 1000,
             send_rate=sends,
             recv_rate=recvs,
             ack_rate=acks,
@@ -266,7 +267,7 @@ class MailboxApi:
         page = self._dead_page(request.topic, request.reason, _cursor(request.cursor), request.limit + 1)
         if page is None:
             return m.DlqPage(())
-        found = await self._room.ask(self._room.engine.dead, page)
+        found = await self._room.ask(self._room.engine.dead, replace(page, payloads=False))
         shown = found[: request.limit]
         more = str(shown[-1][0].seq) if len(found) > len(shown) else None
         return m.DlqPage(tuple(self._dead_letter(row, dead) for row, dead in shown), more)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability.relayed import judge_relayed, was_charged
 from penstock.contracts.call import Call, Origin
 from penstock.contracts.capability import Grant, RequestContext
-from penstock.kernel.errors import PenstockError, Unauthenticated
+from penstock.kernel.errors import Forbidden, PenstockError, Unauthenticated
 from penstock.net.bearer import bearer, token_in
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from penstock.wire.http1_head import StartLine
 
 AUDIENCE: Final = "svc-mailbox"
+# No topic has this name. Everything but the topic is judged: for a list, which is filtered, and for a message that is gone.
+ANY_TOPIC: Final = "*"
+_BY_TOPIC: Final = frozenset({"topic"})
+Verify = Callable[..., Grant | Awaitable[Grant]]
 _KEPT_MAX: Final = 1024
 
 
@@ -41,8 +45,25 @@ class Authority:
         """Return at once when the verifier can tell at once; raise when it says no. Payload bytes cost their number."""
         if self._verifier is None:
             return None
+        verify: Verify = self._verifier.verify
+        if topic == ANY_TOPIC:
+            verify, topic = partial(verify, waived=_BY_TOPIC), None
         context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
-        return self._judge(self._verifier, call.capability, context, cost_bytes, relayed=was_charged(call))
+        return self._judge(verify, call.capability, context, cost_bytes, relayed=was_charged(call))
+
+    async def covers(self, call: Call, op: str, topic: str) -> bool:
+        """Tell whether a call that was let in with any topic may see this one: that costs nothing, and no is no failure."""
+        if self._verifier is None:
+            return True
+        verify = partial(self._verifier.verify, call.capability, charged=True)
+        context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
+        try:
+            verdict = judge_relayed(verify, context) if was_charged(call) else verify(context)
+            if not isinstance(verdict, Grant):
+                await verdict
+        except Forbidden:
+            return False
+        return True
 
     def admit(self, request: Request, op: str, topic: str | None, cost_bytes: int = 0) -> Awaitable[None] | None:
         """Do the same for a request of this service's own listener."""
@@ -55,7 +76,7 @@ class Authority:
         token = self._tokens.get(field)
         if token is None:
             token = self._keep_token(field)
-        return self._judge(self._verifier, token, context, cost_bytes)
+        return self._judge(self._verifier.verify, token, context, cost_bytes)
 
     def _keep_context(self, request: Request, op: str, topic: str | None) -> RequestContext:
         path, host = "/" + "/".join(request.segments), request.peer.host
@@ -73,16 +94,16 @@ class Authority:
         return token
 
     def _judge(
-        self, verifier: Verifier, token: str, context: RequestContext, cost_bytes: int, *, relayed: bool = False
+        self, verify: Verify, token: str, context: RequestContext, cost_bytes: int, *, relayed: bool = False
     ) -> Awaitable[None] | None:
         if not token:
             self.failures += 1
             raise Unauthenticated(reason="missing")
         try:
             if relayed:
-                verdict = judge_relayed(partial(verifier.verify, token, charged=True), context)
+                verdict = judge_relayed(partial(verify, token, charged=True), context)
             else:
-                verdict = verifier.verify(token, context, cost_bytes=cost_bytes)
+                verdict = verify(token, context, cost_bytes=cost_bytes)
         except PenstockError:
             self.failures += 1
             raise

@@ -26,11 +26,12 @@ class RecvIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class StreamIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Ask for a stream of messages, at most `max_inflight` of them unsettled."""
+    """Ask for a stream of messages, at most `max_inflight` of them unsettled; it waits for the next whatever `wait_ms` says."""
 
     topic: m.Topic
     max_messages: Annotated[int, Meta(ge=1, le=m.BATCH_MAX)] = 32
     visibility_ms: m.VisibilityMs | None = None
+    wait_ms: Annotated[int, Meta(ge=0, le=20_000)] = 0
     max_bytes: m.Positive | None = None
     max_inflight: Annotated[int, Meta(ge=1, le=INFLIGHT_MAX)] = 64
 

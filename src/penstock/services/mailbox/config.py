@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.config import Apply, Key, Kind, channel_key, listener_settings, oap_key, service_drain, service_table
+from penstock.config import (
+    Apply,
+    Key,
+    Kind,
+    Rule,
+    channel_key,
+    listener_settings,
+    oap_key,
+    service_drain,
+    service_table,
+)
 from penstock.kernel.backoff import FullJitter
 from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.shard import Rules
@@ -22,7 +32,7 @@ def _count(name: str, default: int, text: str, *, high: int = 1 << 40, unit: str
     return Key(name, Kind.INT, default, low=1, high=high, unit=unit, apply=Apply.RESTART, help=text)
 
 
-TABLE = service_table(
+_TABLE = service_table(
     "mailbox",
     port_offset=PORT_OFFSET,
     keys=(
@@ -191,6 +201,24 @@ TABLE = service_table(
     ),
     help="The durable queue.",
 )
+_RULES = (
+    Rule(
+        ("mailbox.backoff_max", "mailbox.backoff_base"),
+        lambda longest, first: longest >= first,
+        "must not be shorter than mailbox.backoff_base",
+    ),
+    Rule(
+        ("mailbox.default_visibility", "mailbox.visibility_ms_min"),
+        lambda usual_s, least_ms: round(usual_s * 1000) >= least_ms,
+        "must not be shorter than mailbox.visibility_ms_min",
+    ),
+    Rule(
+        ("mailbox.t_replay", "mailbox.default_visibility"),
+        lambda remembered_s, usual_s: remembered_s >= 2 * usual_s,
+        "must be at least twice mailbox.default_visibility, or a late repeat of an ack is not known again",
+    ),
+)
+TABLE = replace(_TABLE, rules=(*_TABLE.rules, *_RULES))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,9 +277,7 @@ class MailboxOptions:
                 visibility_ms_min=number("mailbox.visibility_ms_min"),
                 on_expiry=tuple(settings.mapping("mailbox.on_expiry").items()),
             ),
-            default_visibility_ms=max(
-                round(seconds("mailbox.default_visibility") * 1000), number("mailbox.visibility_ms_min")
-            ),
+            default_visibility_ms=round(seconds("mailbox.default_visibility") * 1000),
             t_replay_s=seconds("mailbox.t_replay"),
             dedup_entries=number("mailbox.dedup_entries"),
             ack_memory=number("mailbox.ack_memory"),

@@ -197,6 +197,11 @@ class Desk:
         message = self._room.shard_of(name.slot).messages.get(name.seq)
         return None if message is None else message.lane.topic.name
 
+    def gave_out(self, name: MessageName, receipt: str) -> bool:
+        """Tell whether a receipt is one that this mailbox made for this message, now or in an earlier life."""
+        read = self._room.books.receipts.read(receipt)
+        return read is not None and read[0] == name.seq
+
 
 def _check_attrs(attrs: dict[str, str]) -> None:
     if len(attrs) > ATTRS_MAX:

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from penstock.contracts import mailbox as m
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.services.mailbox.config import MailboxOptions
     from penstock.services.mailbox.shard_worker import ShardWorker
+    from penstock.services.mailbox.stream import Credit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,6 +85,8 @@ class Mailroom:
         self.shards = self._cut(options.ready_shards)
         self.rates = Rates()
         self.departures = Departures()
+        # Of every stream that is open.
+        self.credits: set[Credit] = set()
         # Told of a deadline that may be nearer than the one the scanner sleeps until.
         self.on_deadline: Callable[[float], None] | None = None
         self._declare(inventory)
@@ -182,10 +185,12 @@ class Mailroom:
             await self.reading.run("mailbox_audit", _READ_S, append_lines, path, records)
 
     def _count_damage(self) -> None:
-        damaged: list[int] = getattr(self.engine, "damaged", [])
-        if damaged:
-            self.integrity["row"].value += len(damaged)
-            damaged.clear()
+        for reason, name in (("row", "damaged"), ("state", "damaged_states")):
+            damaged: list[int] = getattr(self.engine, name, [])
+            if damaged:
+                self.integrity[reason].value += len(damaged)
+                Log(self.inventory.service).error("integrity.fail", reason=reason, seqs=damaged[:10])
+                damaged.clear()
 
     @contextmanager
     def scanning(self) -> Iterator[list[Shard]]:
@@ -224,6 +229,7 @@ class Mailroom:
             refuse_all(drafts, NotReady("The engine was opened again.", phase="reopening"))
         self.claims.clear(opened.claims_next)
         self.claims.restore(opened.claims)
+        self._count_damage()
         if opened.damage:
             self._damaged("wal", opened.damage)
         # Keys are looked for before anybody asks, so that none waits behind the backlog of another.
@@ -264,6 +270,12 @@ class Mailroom:
         self.books.resident = self.books.inflight = 0
         for message in states:
             self.shard_of(message.slot).take_over(message)
+
+    def retune(self, options: MailboxOptions) -> None:
+        """Decide by other rules from now on; what runs already keeps its deadline."""
+        self.options = replace(self.options, default_visibility_ms=options.default_visibility_ms, rules=options.rules)
+        for shard in self.shards:
+            shard.rules = options.rules
 
     def look_after_all(self) -> None:
         """Let every worker do what the last steps made possible."""
@@ -364,8 +376,10 @@ class Mailroom:
     # --- the end
 
     def end_waits(self) -> None:
-        """Answer every parked receiver: the service drains."""
+        """Answer every parked receiver, and wake the streams that wait for credit: the service drains."""
         self.waiters.end_all(list(self.books.topics.values()))
+        for credit in self.credits:
+            credit.wake()
 
     async def close(self) -> None:
         """End the threads."""

@@ -39,13 +39,13 @@ class Rates:
         while len(self._samples) > 2 and now_s - self._samples[1][0] >= _RATE_WINDOW_S:
             self._samples.popleft()
 
-    def of(self, topic: Topic) -> tuple[float, float, float]:
-        """Return the rates of one topic: sent, received, acked."""
+    def of(self, topic: Topic, now_s: float) -> tuple[float, float, float]:
+        """Return the rates of one topic up to now: sent, received, acked."""
         if not self._samples:
             return 0.0, 0.0, 0.0
         since, counts = self._samples[0]
         before = counts.get(topic.name, (0, 0, 0))
-        seconds = max(1.0, self._samples[-1][0] - since)
+        seconds = max(1.0, now_s - since)
         now = (topic.sends, topic.recvs, topic.acks)
         sent, received, acked = (round(max(0, n - b) / seconds, 3) for n, b in zip(now, before, strict=True))
         return sent, received, acked

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import Deadline
-from penstock.kernel.errors import Malformed
+from penstock.kernel.errors import Forbidden, Malformed, PenstockError
 from penstock.net.message import Response, StreamResponse
 from penstock.net.route import Route
 from penstock.services.mailbox import bodies
@@ -20,6 +21,7 @@ from penstock.services.mailbox.jobs import Bearings, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 
 if TYPE_CHECKING:
+    from penstock.contracts.call import Call
     from penstock.net.message import Request
     from penstock.net.promise import Promise
     from penstock.services.mailbox.api import MailboxApi
@@ -115,12 +117,21 @@ class MailboxRoutes:
             await waiting
         self._desk.check_intake()
         visibility_ms = asked.visibility_ms or self._room.options.default_visibility_ms
+        self._room.options.rules.check_visibility(visibility_ms)
         recv = m.Recv(asked.topic, asked.max_messages, visibility_ms, 0, asked.max_bytes)
         stream = RecvStream(self._room, self._desk, recv, asked.max_inflight)
+        stream.refusal = partial(self._refusal, call_of(request), asked.topic)
         answer = StreamResponse(200, stream.lines(_bearings(request)), _NDJSON)
         # It is silent between heartbeats, and one may be preceded by a wait for credit.
         answer.chunk_s = 3 * HEARTBEAT_S
         return answer
+
+    async def _refusal(self, call: Call, topic: str) -> str:
+        """Say why a stream that was let in must end; empty when it may go on."""
+        try:
+            return "" if await self._authority.covers(call, "recv", topic) else Forbidden.code
+        except PenstockError as error:
+            return error.code
 
     # --- settlements
 
@@ -145,7 +156,8 @@ class MailboxRoutes:
         """Judge a settlement whose topic the disk has to be asked for, or whose capability takes long to verify."""
         name = read_msg_id(value.msg_id)
         if waiting is None:
-            waiting = self._authority.admit(request, op, await self._api.topic_of(name))
+            topic = await self._api.topic_of(name, value.receipt)
+            waiting = self._authority.allow(call_of(request), op, topic)
         if waiting is not None:
             await waiting
         return await kept(self._desk.settle(value, name, _bearings(request)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -149,6 +150,12 @@ class MailboxService:
     async def close(self) -> None:
         """End the engine's threads, after the supervisor ended everything else."""
         await self.room.close()
+
+    def apply(self, options: MailboxOptions) -> None:
+        """Take over what may change while it runs: the number of shards, the usual lease, and the backoff of nacks."""
+        self._options = replace(self._options, drain_deadline_s=options.drain_deadline_s)
+        self.room.retune(options)
+        self.shards.set(options.ready_shards)
 
     def stop_intake(self) -> None:
         """Refuse new sends and receives, end streams and long polls; settlements are still taken."""

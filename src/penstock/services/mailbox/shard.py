@@ -81,7 +81,7 @@ class Shard(Window):
     def __init__(self, place: tuple[int, int], books: Books, rules: Rules, rng: Rng) -> None:
         """Start empty, as shard `place[0]` of `place[1]`."""
         super().__init__(*place, books)
-        self._rules = rules
+        self.rules = rules
         self._rng = rng
         self.reorder_depth_max = 0
         self._first_seen: deque[int] = deque(maxlen=_FIRST_SEEN)
@@ -188,9 +188,8 @@ class Shard(Window):
         message = self._leased(name, receipt, now)
         if message is None:
             known = self.messages.get(name.seq)
-            return (
-                known is not None and _is(known, name) and known.acking and known.receipt == receipt
-            ) or self._refuse(name)
+            repeated = known is not None and known.acking and known.receipt == receipt and _is(known, name)
+            return repeated or self._refuse(name)
         self._unlease(message)
         message.state = SETTLING
         message.acking = True
@@ -211,14 +210,14 @@ class Shard(Window):
             return None
         delay_ms = cause.delay_ms
         if delay_ms is None:
-            delay_ms = int(self._rules.backoff.delay(message.attempts - 1, self._rng) * 1000)
+            delay_ms = int(self.rules.backoff.delay(message.attempts - 1, self._rng) * 1000)
         text = "nack" if cause.reason is None else f"rejected:{cause.reason}"
         self._end_attempt(message, text, now.mono + delay_ms if delay_ms else 0.0, now, batch)
         return message
 
     def extend(self, name: MessageName, receipt: str, visibility_ms: int, now: Now, batch: Batch) -> Message | None:
         """Move the end of a lease; the receipt stays the same. None: ask the engine."""
-        self._rules.check_visibility(visibility_ms)
+        self.rules.check_visibility(visibility_ms)
         message = self._leased(name, receipt, now)
         if message is None:
             self._refuse(name)
@@ -263,7 +262,7 @@ class Shard(Window):
     def _end_attempt(self, message: Message, cause: str, until: float, now: Now, batch: Batch) -> None:
         self._unlease(message)
         message.history = (*message.history, (now.wall, cause))
-        if message.attempts >= self._rules.max_attempts:
+        if message.attempts >= self.rules.max_attempts:
             self._bury(message, "max_attempts" if cause == "nack" else cause, now, batch)
             return
         message.state = SETTLING
@@ -310,7 +309,8 @@ class Shard(Window):
             self.on_buried(message, reason)
 
     def _expire(self, message: Message, now: Now, batch: Batch) -> None:
-        if self._rules.drops(message.lane.topic.name):
+        # One that merely waited too long is never just gone.
+        if message.expires is not None and message.expires <= now.wall and self.rules.drops(message.lane.topic.name):
             self.books.dropped += 1
             self._purge(message, now, batch)
             return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import Busy, NotReady, Timeout
+from penstock.kernel.errors import PenstockError, Timeout
 from penstock.services.mailbox.jobs import Bearings, kept
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S: Final = 10.0
 _REFUSED_S: Final = 0.02
+_JUDGED_MS: Final = 1000.0
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -49,6 +50,10 @@ class Credit:
         self.used -= 1
         self._changed.set()
 
+    def wake(self) -> None:
+        """End the wait: there is something else to look at."""
+        self._changed.set()
+
     async def wait(self) -> bool:
         """Wait for credit; False after a heartbeat's time."""
         self._changed.clear()
@@ -71,16 +76,23 @@ class RecvStream:
         self._credit = Credit(max_inflight)
         # What was leased and not yet handed on.
         self._leased: list[tuple[Message, int]] = []
+        # Asked now and then for the code that the stream must end with, because its capability is good no more.
+        self.refusal: Callable[[], Awaitable[str]] | None = None
+        self._judge_at = room.now().mono + _JUDGED_MS
 
     async def lines(self, bearings: Bearings) -> AsyncIterator[bytes]:
-        """Yield envelopes as they become ready, a heartbeat when idle, and a last line when the service drains."""
+        """Yield envelopes as they become ready, a heartbeat when idle, and a last line that says why it ends."""
+        end = "draining"
+        self._room.credits.add(self._credit)
         try:
             while not self._room.draining:
-                if self._credit.left <= 0:
-                    if not await self._credit.wait():
-                        yield self._heartbeat()
+                idle = self._credit.left <= 0
+                received = () if idle else await self._next(bearings)
+                if idle and await self._credit.wait():
                     continue
-                received = await self._next(bearings)
+                if refused := await self._refused():
+                    end = refused
+                    break
                 for envelope in received:
                     # From here on it is the consumer's; the others are not, if this is the end.
                     del self._leased[0]
@@ -88,8 +100,17 @@ class RecvStream:
                 if not received:
                     yield self._heartbeat()
         finally:
+            self._room.credits.discard(self._credit)
             self._room.give_back(self._leased)
-        yield b'{"end":"draining"}\n'
+        yield b'{"end":"%b"}\n' % end.encode()
+
+    async def _refused(self) -> str:
+        """Judge the stream again, at most once a second: a capability may expire or be revoked under it."""
+        now_ms = self._room.now().mono
+        if self.refusal is None or now_ms < self._judge_at:
+            return ""
+        self._judge_at = now_ms + _JUDGED_MS
+        return await self.refusal()
 
     async def _next(self, bearings: Bearings) -> tuple[m.Envelope, ...]:
         """Wait for messages within the credit, or for a heartbeat's time."""
@@ -97,8 +118,10 @@ class RecvStream:
         while not self._room.draining and (left_ms := until - self._room.now().mono) > 0:
             try:
                 return await self._ask(bearings, math.ceil(left_ms))
-            except (Busy, NotReady):
-                # Refused for the moment: the shards are busy or being rebound, or the engine is opened again.
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+                # Refused for the moment: the shards are busy or being rebound, or the engine failed or is opened again.
                 await self._room.writer.paused(_REFUSED_S)
         return ()
 

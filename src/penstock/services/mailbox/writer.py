@@ -275,8 +275,8 @@ class Writer:
 
     async def _commit(self, batch: Batch) -> None:
         before = self._clock.monotonic()
-        self._engine.prepare(batch)
         try:
+            self._engine.prepare(batch)
             await self._thread.run("mailbox_commit", _COMMIT_S, self._engine.commit, batch)
         except DiskFull as error:
             await self._commit_settlements(batch, error)
@@ -287,6 +287,10 @@ class Writer:
             failed = EngineFailed(f"The commit did not end: {error.detail}", outcome="unknown")
             self._fail(batch, failed)
             raise failed from error
+        except BaseException:
+            # A bug, or cut off by the end of a drain: nobody knows what became of it, but everybody hears that.
+            self._fail(batch, EngineFailed("The commit did not end.", outcome="unknown"))
+            raise
         self._commits.value += 1
         self._committed.value += len(batch.rows)
         self._commit_s.observe(self._clock.monotonic() - before)

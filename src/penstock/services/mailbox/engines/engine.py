@@ -88,6 +88,8 @@ class DeadPage:
     reason: str | None
     after: int
     limit: int
+    # Whether their payloads are wanted too; then a page may be cut short where they get too large.
+    payloads: bool = True
 
 
 class Engine(Protocol):
@@ -145,7 +147,7 @@ class Engine(Protocol):
         """Say when the oldest living message of a topic was sent."""
 
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
-        """Read a topic's living messages in a range of seq, leased or not."""
+        """Read a topic's first living messages in a range of seq, leased or not; only an empty answer means no more."""
 
     def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:
         """Read dead letters, oldest first."""

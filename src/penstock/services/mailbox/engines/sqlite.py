@@ -15,7 +15,7 @@ from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, EngineFailed, Opened
 from penstock.services.mailbox.engines.inspection import inspect
-from penstock.services.mailbox.engines.opening import begin_life, fetch, read_counts
+from penstock.services.mailbox.engines.opening import begin_life, check_lived, fetch, mark_lived, read_counts
 from penstock.services.mailbox.engines.reserve import Reserve, Room
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
 from penstock.services.mailbox.engines.wal import check_wal, fill_wal, renew_wal, sync_directory
@@ -47,6 +47,8 @@ class SqliteEngine(SqliteReads):
     ) -> None:
         """Keep everything in this directory; `vfs` names another file layer of SQLite and `reserve` its room, for tests."""
         super().__init__(directory / "mailbox.db", vfs)
+        # Made once there are tables, beside the file: it tells a mailbox that lost everything from a new one.
+        self._lived = directory / "mailbox.lived"
         self.durable = True
         self._fsync = fsync
         self._wal_bytes_max = wal_bytes
@@ -68,7 +70,8 @@ class SqliteEngine(SqliteReads):
         self.close()
         damage = self._prepare_files()
         try:
-            opened = replace(self._open_file(delays_max), damage=damage)
+            opened = self._open_file(delays_max)
+            opened = replace(opened, damage=damage or opened.damage)
             self._fill_wal()
             return opened
         except (apsw.CorruptError, apsw.NotADBError) as exc:
@@ -153,10 +156,16 @@ class SqliteEngine(SqliteReads):
                 raise EngineFailed(f"SQLite did not take {name} = {text}: {found}")
 
     def _begin(self, db: apsw.Connection, delays_max: int) -> Opened:
+        damage = check_lived(db, self._lived, durable=self._fsync)
         boot, key = begin_life(db)
+        mark_lived(self._lived)
         self._acked = fetch(db, "SELECT count(*) FROM acked")[0][0]
         states, later = self.open_states(delays_max)
-        return replace(read_counts(db), boot=boot, key=key, states=states, later=later)
+        for row, state in states:
+            if state is None:
+                # Damaged, and taken away: windows leave out what the table calls leased or delayed, so nobody would come.
+                db.execute("DELETE FROM st WHERE seq = ?", (row.seq,))
+        return replace(read_counts(db), boot=boot, key=key, states=states, later=later, damage=damage)
 
     def close(self) -> None:
         """Checkpoint and close, unless the file failed: then nothing more is written to it."""

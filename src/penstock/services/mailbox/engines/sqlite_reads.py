@@ -19,15 +19,27 @@ from penstock.services.mailbox.window import Loaded
 
 _BUSY_MS: Final = 5000
 PEEK_BYTES_MAX: Final = 4 << 20
+_LAST: Final = (1 << 63) - 1
 _read_claim: Final = msgspec.msgpack.Decoder(Claim).decode
 _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
 # A window leaves out what is leased or delayed: those come by their deadlines.
-_WAITING: Final = "(s.kind IS NULL OR s.kind = 0)"
+_WAITING: Final = "(s.kind IS NULL OR s.kind NOT IN (1, 2))"
+# How many rows of the table are looked at, in order, before the indexes are asked where a topic's messages lie.
+NEAR: Final = 4096
+_BY_STATE: Final = "SELECT s.seq FROM st s CROSS JOIN msg m ON m.seq = s.seq WHERE m.topic = ?1"
 _PEEKS: Final = {
-    "ready": f"m.topic = ?1 AND ({_WAITING} OR (s.kind = 2 AND s.until <= ?3))",
-    "inflight": "m.topic = ?1 AND s.kind = 1 AND ?3",
-    "delayed": "m.topic = ?1 AND s.kind = 2 AND s.until > ?3",
+    "inflight": f"{_BY_STATE} AND s.kind = 1 AND ?3 ORDER BY s.seq LIMIT ?2",
+    "delayed": f"{_BY_STATE} AND s.kind = 2 AND s.until > ?3 ORDER BY s.seq LIMIT ?2",
 }
+_READY: Final = (
+    "SELECT m.seq FROM msg m {} LEFT JOIN st s ON s.seq = m.seq WHERE m.topic = ?1 AND {} "
+    "AND (s.kind IS NULL OR s.kind NOT IN (1, 2) OR (s.kind = 2 AND s.until <= ?3)) ORDER BY m.seq LIMIT ?2"
+)
+_READY_NEAR: Final = _READY.format("NOT INDEXED", "m.seq <= ?4")
+_READY_FAR: Final = (
+    _READY.format("INDEXED BY msg_plain", "m.key IS NULL"),
+    _READY.format("INDEXED BY msg_keyed", "m.key IS NOT NULL"),
+)
 
 
 class SqliteReads:
@@ -40,8 +52,9 @@ class SqliteReads:
         self.path = path
         self._vfs = vfs
         self._reader: apsw.Connection | None = None
-        # Damaged rows that were met; the service counts and reports them.
+        # Damaged rows and states that were met; the service counts and reports them.
         self.damaged: list[int] = []
+        self.damaged_states: list[int] = []
 
     def _connect(self) -> apsw.Connection:
         db = apsw.Connection(str(self.path), vfs=self._vfs)
@@ -91,7 +104,7 @@ class SqliteReads:
             return read_state(columns)
         except Integrity:
             # Without its state the message is plainly ready: delivered once more rather than lost.
-            self.damaged.append(columns[0])
+            self.damaged_states.append(columns[0])
             return None
 
     # --- windows
@@ -186,9 +199,26 @@ class SqliteReads:
         if page.state == "dlq":
             found = self.dead(DeadPage(page.topic, None, 0, page.limit))
             return [(row, State(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
-        where = f"{_PEEKS[page.state]} ORDER BY m.seq LIMIT ?2"
         values = (page.topic, page.limit, page.now)
-        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", values, PEEK_BYTES_MAX))
+        seqs = self._ready(values) if page.state == "ready" else self._numbers(_PEEKS[page.state], values)
+        where = f"m.seq IN {schema.listed(len(seqs))} ORDER BY m.seq"
+        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", tuple(seqs), PEEK_BYTES_MAX))
+
+    def _ready(self, values: tuple[int, int, int]) -> list[int]:
+        """Find the first messages of a topic that wait, also those of a small one behind the backlog of others."""
+        edge = self._edge(0)
+        near = self._numbers(_READY_NEAR, (*values, edge))
+        if edge == _LAST or len(near) == values[1]:
+            return near
+        return sorted(seq for statement in _READY_FAR for seq in self._numbers(statement, values))[: values[1]]
+
+    def _numbers(self, statement: str, values: tuple[Any, ...]) -> list[int]:
+        return [seq for (seq,) in self._ask(statement, values)]
+
+    def _edge(self, after: int) -> int:
+        """Say how far to look in the table itself from there on."""
+        edge = self._numbers("SELECT seq FROM msg WHERE seq > ? ORDER BY seq LIMIT 1 OFFSET ?", (after, NEAR))
+        return edge[0] if edge else _LAST
 
     def oldest(self, topic: int) -> int | None:
         """Say when the oldest living message of a topic was sent."""
@@ -199,6 +229,16 @@ class SqliteReads:
 
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's living messages in a range of seq, leased or not."""
+        edge = self._edge(after)
+        found = self._living(topic, after, min(edge, up_to), limit)
+        if found or edge >= up_to:
+            return found
+        starts = "SELECT min(seq) FROM msg INDEXED BY {} WHERE topic = ? AND key {} AND seq > ?"
+        asked = (starts.format("msg_plain", "IS NULL"), starts.format("msg_keyed", "IS NOT NULL"))
+        first = min((seq for text in asked for seq in self._numbers(text, (topic, edge)) if seq), default=_LAST)
+        return self._living(topic, first - 1, min(self._edge(first), up_to), limit)
+
+    def _living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         where = "m.topic = ? AND m.seq > ? AND m.seq <= ? ORDER BY m.seq LIMIT ?"
         return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", (topic, after, up_to, limit)))
 
@@ -206,11 +246,11 @@ class SqliteReads:
 
     def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:
         """Read dead letters, oldest first."""
-        found = self._ask(
-            f"SELECT {schema.ROW_COLUMNS}, reason, at, attempts, hist FROM dead WHERE {_dead_where(page)} "  # noqa: S608
-            "ORDER BY seq LIMIT ?4",
-            _dead_values(page),
+        columns = schema.ROW_COLUMNS if page.payloads else schema.LIGHT_COLUMNS
+        statement = (
+            f"SELECT {columns}, reason, at, attempts, hist FROM dead WHERE {_dead_where(page)} ORDER BY seq LIMIT ?4"  # noqa: S608
         )
+        found = self._ask(statement, _dead_values(page), PEEK_BYTES_MAX if page.payloads else 1 << 62)
         return [(self._row(columns[:10]), self._dead(columns)) for columns in found]
 
     def _dead(self, columns: tuple[Any, ...]) -> Dead:

@@ -1,0 +1,180 @@
+"""What the holder of a token for one topic can do: everything that concerns that topic, and see nothing of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from penstock.clients.memory_tokens import TokenBook
+from penstock.contracts.call import Call
+from penstock.contracts.mailbox import Ack, AckBatch, Extend, GetTopics, Nack, Recv, Send
+from penstock.contracts.passport import Claims
+from penstock.kernel.clock import LoopClock
+from penstock.kernel.errors import Conflict, Forbidden, RateLimited, Unauthenticated
+from penstock.kernel.inventory import Inventory
+from penstock.kernel.supervisor import Supervisor
+from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.engines.memory import MemoryEngine
+from penstock.services.mailbox.service import SERVICE, MailboxService
+from penstock.services.mailbox.shard import Rules
+from tests.services.mailbox.test_http import HI, LISTENER, Http, _line
+from tests.services.mailbox.worlds import WALL
+
+ORDERS = ("topic=orders",)
+
+
+def token(book: TokenBook, *caveats: str) -> str:
+    now_s = book.now_s()
+    return book.add(
+        Claims(
+            iss="test", aud=("*",), sub="me", iat=now_s, nbf=now_s, exp=now_s + 3600, epoch=0, kid=book.kid,
+            tid=f"t{book.number()}", alg="ed25519", tenant="sub:me", class_="authed", caveats=caveats,
+        )
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def guarded(listener=None, **more: object) -> AsyncIterator[tuple[MailboxService, TokenBook]]:
+    """A mailbox that asks a book of tokens."""
+    clock = LoopClock(WALL)
+    book = TokenBook(clock)
+    inventory = Inventory(SERVICE, clock)
+    options = MailboxOptions(engine="memory", listener=listener, **more)
+    service = MailboxService(inventory, options, engine=MemoryEngine(bytes(32)), verifier=book)
+    supervisor = Supervisor(inventory, service.children(), service.supervision())
+    await supervisor.start()
+    try:
+        yield service, book
+    finally:
+        await supervisor.drain(60.0)
+        await service.close()
+
+
+async def leased(service: MailboxService, call: Call):
+    await service.api.send(Send("orders", b"x"), call)
+    (message,) = (await service.api.recv(Recv("orders"), call)).messages
+    return message
+
+
+async def test_ack_may_be_repeated_with_a_token_for_its_topic() -> None:
+    async with guarded() as (service, book):
+        narrow = Call(token(book, *ORDERS))
+        message = await leased(service, narrow)
+        ack = Ack(message.msg_id, message.receipt)
+        for _ in range(3):
+            assert (await service.api.ack(ack, narrow)).ok
+        (again,) = (await service.api.ack_batch(AckBatch((ack,)), narrow)).results
+        assert again.ok
+
+        for value, settle in (
+            (Nack(ack.msg_id, ack.receipt), service.api.nack),
+            (Extend(ack.msg_id, ack.receipt, 1000), service.api.extend),
+        ):
+            with pytest.raises(Conflict) as caught:
+                await settle(value, narrow)
+            assert caught.value.facts["reason"] == "stale_receipt"
+
+
+async def test_receipt_of_a_dead_letter_is_stale_and_not_forbidden() -> None:
+    async with guarded(rules=Rules(max_attempts=1)) as (service, book):
+        narrow = Call(token(book, *ORDERS))
+        message = await leased(service, narrow)
+        nack = Nack(message.msg_id, message.receipt)
+        assert (await service.api.nack(nack, narrow)).dead_lettered
+
+        with pytest.raises(Conflict):
+            await service.api.nack(nack, narrow)
+
+
+async def test_message_that_is_gone_is_not_told_of_to_who_was_never_given_it() -> None:
+    async with guarded() as (service, book):
+        message = await leased(service, Call(token(book)))
+        await service.api.ack(Ack(message.msg_id, message.receipt), Call(token(book)))
+        stranger = Call(token(book, "topic=other"))
+        other = (await leased(service, Call(token(book)))).receipt
+        sender = Call(token(book, "op=send", *ORDERS))
+
+        for receipt in ("guessed", message.receipt[:-1] + "A", other):
+            with pytest.raises(Forbidden):
+                await service.api.ack(Ack(message.msg_id, receipt), stranger)
+        with pytest.raises(Forbidden):
+            await service.api.ack(Ack(message.msg_id, message.receipt), sender)
+
+
+async def test_living_message_is_judged_on_its_own_topic_whoever_has_its_receipt() -> None:
+    async with guarded() as (service, book):
+        message = await leased(service, Call(token(book)))
+        with pytest.raises(Forbidden):
+            await service.api.ack(Ack(message.msg_id, message.receipt), Call(token(book, "topic=other")))
+
+        assert service.room.books.inflight == 1
+
+
+async def test_list_of_topics_shows_those_that_the_token_covers_and_costs_one_request() -> None:
+    async with guarded() as (service, book):
+        for number in range(60):
+            await service.api.send(Send(f"other/{number}", b"x"), Call(token(book)))
+        narrow = Call(token(book, *ORDERS, "budget.reqs=3"))
+        await service.api.send(Send("orders", b"x"), narrow)
+        failures = service.api._authority.failures
+        for _ in range(2):
+            listed = (await service.api.topics(GetTopics(), narrow)).topics
+            assert [topic.topic for topic in listed] == ["orders"]
+        with pytest.raises(RateLimited):
+            await service.api.topics(GetTopics(), narrow)
+        assert service.api._authority.failures == failures + 1
+
+        assert (await service.api.topics(GetTopics(), Call(token(book, "topic=nowhere")))).topics == ()
+        for refused, error in (
+            (token(book, "op=send"), Forbidden),
+            ("psp1_other", Unauthenticated),
+            ("", Unauthenticated),
+        ):
+            with pytest.raises(error):
+                await service.api.topics(GetTopics(), Call(refused))
+
+
+@pytest.mark.real_loop
+async def test_routes_answer_a_narrow_token_alike() -> None:
+    async with guarded(LISTENER) as (service, book):
+        http = Http(service.listener.port)
+        bearer = f"Authorization: Bearer {token(book, *ORDERS)}\r\n"
+        send = json.dumps({"topic": "orders", "payload_b64": HI}).encode()
+        assert (await http.request("POST", "/v1/send", send, bearer))[0] == 200
+        _, body = await http.request("POST", "/v1/recv", b'{"topic":"orders"}', bearer)
+        (message,) = body["messages"]
+        settle = {"msg_id": message["msg_id"], "receipt": message["receipt"]}
+        _, listed = await http.request("GET", "/v1/topics", b"", bearer)
+        assert [topic["topic"] for topic in listed["topics"]] == ["orders"]
+        for _ in range(2):
+            assert await http.request("POST", "/v1/ack", json.dumps(settle).encode(), bearer) == (200, {"ok": True})
+        http.close()
+
+
+@pytest.mark.real_loop
+async def test_stream_ends_with_the_code_when_its_token_is_revoked() -> None:
+    async with guarded(LISTENER) as (service, book):
+        http = Http(service.listener.port)
+        operator, reader_token = token(book), token(book, *ORDERS)
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.listener.port)
+        body = b'{"topic":"orders","wait_ms":100,"visibility_ms":60000,"max_inflight":8192}'
+        head = f"Host: localhost\r\nAuthorization: Bearer {reader_token}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(b"POST /v1/recv/stream HTTP/1.1\r\n" + head.encode() + body)
+        await reader.readuntil(b"\r\n\r\n")
+        lines: list[dict] = []
+        while not lines or "end" not in lines[-1]:
+            await service.api.send(Send("orders", b"x"), Call(operator))
+            lines.append(json.loads(await _line(reader)))
+            # From here on it is looked for at most a second later; what was leased meanwhile goes back.
+            book.floors.ids.add(book._entries[reader_token].claims.tid)
+
+        writer.close()
+
+        assert lines[-1] == {"end": "unauthenticated"}
+        assert "msg_id" in lines[0]
+        assert service.room.books.inflight == len(lines) - 1
+        http.close()
