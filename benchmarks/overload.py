@@ -57,6 +57,17 @@ def show(results: dict[str, Any]) -> None:
         for caller in ("authed", "internal") if "forged" in found else ():
             alone, beside = found["unloaded"][caller], found["forged"][caller]
             console.print(f"{name}: {caller} beside forged tokens: p99 {beside['p99_ms']} ms, alone {alone['p99_ms']}")
+    table = Table("gateway", "tenant of one class", "share", "alone p99 ms", "p99 ms", "offered", "lost")
+    for name, found in results.items():
+        for tenant, row in found.get("tenants", {}).items():
+            lost = row["refused"] + row["failed"]
+            table.add_row(
+                name,
+                tenant,
+                f"{row['share']:.1%}",
+                *map(str, (row["alone_p99_ms"], row["p99_ms"], row["offered"], lost)),
+            )
+    console.print("one tenant at ten times the capacity beside two light ones of its class", table)
     table = Table("gateway", "served anon : authed : internal", "furthest from 1 : 5 : 10")
     for name, found in results.items():
         for window in found["shares"]["windows"]:

@@ -20,6 +20,8 @@ from benchmarks._overload.upstream import SLOTS
 
 TICKS = os.sysconf("SC_CLK_TCK")
 READY_S = 15.0
+# Of one class, where tenants are told apart: the first one floods.
+TENANTS = ("flooding", "light-1", "light-2")
 
 
 @dataclass
@@ -106,7 +108,7 @@ def upstream() -> Iterator[int]:
 
 @contextmanager
 def penstock(directory: Path, upstream_port: int) -> Iterator[Gateway]:
-    """Run a node with the gateway; the three classes differ by their capability alone."""
+    """Run a node with the gateway; the three classes, and three tenants of one class, differ by their capability alone."""
     config = directory / "penstock.toml"
     config.write_text(
         f"""
@@ -145,8 +147,8 @@ timeout = "5s"
         ready = json.loads(process.stdout.readline())  # type: ignore[union-attr]
         ports, operator = ready["ports"], ready["token"]
         fields = {
-            name: f"Authorization: Bearer {_issue(ports['passport'], operator, name)}\r\n"
-            for name in ("authed", "internal")
+            name: f"Authorization: Bearer {_issue(ports['passport'], operator, name, class_name)}\r\n"
+            for name, class_name in (("authed", "authed"), ("internal", "internal"), *((n, "authed") for n in TENANTS))
         }
         # As long as a real one, well-formed, and not signed by anybody: each costs a look at its signature.
         good = fields["authed"].split()[-1]
@@ -154,8 +156,8 @@ timeout = "5s"
         yield Gateway("penstock", ports["omnigate"], process.pid, fields)
 
 
-def _issue(port: int, operator: str, class_name: str) -> str:
-    body = {"subject_ref": class_name, "tenant": class_name, "class": class_name, "audience": "omnigate", "ttl_s": 3600}
+def _issue(port: int, operator: str, tenant: str, class_name: str) -> str:
+    body = {"subject_ref": tenant, "tenant": tenant, "class": class_name, "audience": "omnigate", "ttl_s": 3600}
     asked = Request(
         f"http://127.0.0.1:{port}/v1/passport/issue",
         json.dumps(body).encode(),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks._overload.gateways import Gateway
+from benchmarks._overload.gateways import TENANTS, Gateway
 from benchmarks._overload.upstream import CAPACITY_RPS
 
 LIGHT_SHARE = 0.05
@@ -64,6 +64,18 @@ def forged(gateway: Gateway, seconds: float) -> Row:
     return {name: _brief(found) for name, found in outcome.items()}
 
 
+def tenants(gateway: Gateway, seconds: float) -> Row:
+    """Offer what three tenants of one class do: one ten times the capacity, the two others a twentieth of it each."""
+    rates = dict.fromkeys(TENANTS, CAPACITY_RPS * LIGHT_SHARE)
+    alone, _ = offer(gateway, rates, min(seconds, 5.0))
+    outcome, _ = offer(gateway, {**rates, TENANTS[0]: CAPACITY_RPS * 10}, seconds)
+    served = sum(found["served"] for found in outcome.values()) or 1
+    return {
+        name: {**_brief(found), "share": round(found["served"] / served, 3), "alone_p99_ms": alone[name]["p99_ms"]}
+        for name, found in outcome.items()
+    }
+
+
 def shares(gateway: Gateway, seconds: float) -> Row:
     """Offer (b): each class twice the capacity; completions should follow the weights in every 10 s."""
     outcome, _ = offer(gateway, dict.fromkeys(WEIGHTS, CAPACITY_RPS * 2), seconds)
@@ -104,6 +116,7 @@ def run(gateway: Gateway, seconds: float) -> Row:
         "unloaded": unloaded(gateway, min(seconds, 5.0)),
         "flood": flood(gateway, seconds),
         **({"forged": forged(gateway, seconds)} if "forger" in gateway.fields else {}),
+        **({"tenants": tenants(gateway, seconds)} if TENANTS[0] in gateway.fields else {}),
         "shares": shares(gateway, seconds),
         "sweep": sweep(gateway, min(seconds, 5.0)),
     }

@@ -49,6 +49,17 @@ def test_a_zstd_frame_with_checksum_and_unknown_size_comes_back_whole_and_a_wron
         inflate(b"zstd", [packed[:-1] + bytes([packed[-1] ^ 1])])
 
 
+def test_a_zstd_frame_that_says_it_is_too_large_is_believed_after_one_step() -> None:
+    packed = CODERS[b"zstd"](os.urandom(3 * MIB))
+    inflater = Inflater(b"zstd", ratio_cap=10, bytes_max=2 * MIB)
+    steps: list[bytes] = []
+
+    with pytest.raises(OverLimit) as caught:
+        steps += inflater.feed(packed)
+
+    assert (caught.value.facts["limit"], steps) == ("inflate_bytes", [])
+
+
 def test_a_zstd_block_of_the_kind_that_repeats_one_byte_is_still_one_bounded_step_at_a_time() -> None:
     """Four bytes that ask for 128 KiB each, a thousand of them: far over the ratio, stopped at once."""
     header = b"\x28\xb5\x2f\xfd\x00\x58"

@@ -35,6 +35,8 @@ class _Decoder(Protocol):
     """One encoding: bytes in, steps out."""
 
     done: bool
+    # What is still to come by the body's own word; unknown below zero.
+    owed_bytes: int
 
     def steps(self, data: bytes) -> Iterator[bytes]:
         """Yield the output of `data` in steps, empty ones among them."""
@@ -44,11 +46,12 @@ class _Decoder(Protocol):
 class _Zlib:
     """gzip and deflate."""
 
-    __slots__ = ("_stream", "done")
+    __slots__ = ("_stream", "done", "owed_bytes")
 
     def __init__(self, window_bits: int) -> None:
         self._stream = zlib.decompressobj(window_bits)
         self.done = False
+        self.owed_bytes = -1
 
     def steps(self, data: bytes) -> Iterator[bytes]:
         # Input is bounded like output: a megabyte of empty blocks is one call's work otherwise.
@@ -80,15 +83,15 @@ class _Zstd:
     A block gives at most 128 KiB whatever it holds, which a byte count of the input could not promise.
     """
 
-    __slots__ = ("_owed_bytes", "_pending", "_state", "_stream", "_summed", "done")
+    __slots__ = ("_pending", "_state", "_stream", "_summed", "done", "owed_bytes")
 
     def __init__(self) -> None:
         self._stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX).decompressobj()
         self._pending = b""
         self._state = _HEADER
         self._summed = False
-        # What the frame says it holds, less what came out; unknown below zero. Fed in blocks, the library does not look.
-        self._owed_bytes = -1
+        # What the frame says it holds, less what came out. Fed in blocks, the library does not look.
+        self.owed_bytes = -1
         self.done = False
 
     def steps(self, data: bytes) -> Iterator[bytes]:
@@ -117,9 +120,9 @@ class _Zstd:
             block = self._stream.decompress(unit)
         except zstandard.ZstdError as exc:
             raise Malformed("The compressed body is damaged.") from exc
-        if self._owed_bytes >= 0:
-            self._owed_bytes -= len(block)
-            if self._owed_bytes < 0:
+        if self.owed_bytes >= 0:
+            self.owed_bytes -= len(block)
+            if self.owed_bytes < 0:
                 raise Malformed("The compressed body is longer than it says.")
         return block
 
@@ -139,10 +142,10 @@ class _Zstd:
     def _enter_next(self, unit: bytes) -> None:
         if self._state == _HEADER:
             self._summed = bool(unit[4] & 0x04)
-            self._owed_bytes = zstandard.frame_content_size(unit)
+            self.owed_bytes = zstandard.frame_content_size(unit)
             self._state = _BLOCKS
         elif self._state == _CHECKSUM or (unit[0] & 1 and not self._summed):
-            if self._owed_bytes > 0:
+            if self.owed_bytes > 0:
                 raise Malformed("The compressed body is shorter than it says.")
             self.done = True
         elif unit[0] & 1:
@@ -214,5 +217,6 @@ class Inflater:
         self._bytes_out += step_bytes
         if self._bytes_out > self._bytes_in * self._ratio_cap:
             raise OverLimit("The body inflates out of proportion.", limit="inflate_ratio")
-        if self._bytes_out > self._bytes_max:
+        # One that says it will be too large need not be inflated to be believed.
+        if self._bytes_out + max(0, self._decoder.owed_bytes) > self._bytes_max:
             raise OverLimit("The inflated body is too large.", limit="inflate_bytes")

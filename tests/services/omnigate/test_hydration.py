@@ -16,6 +16,7 @@ from penstock.kernel.errors import DownstreamUnavailable, Forbidden, Malformed, 
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
 from penstock.services.omnigate.hydration import STALE_AGE_S_MAX, STALE_BYTES_MAX, Hydrator, LastGood
+from penstock.services.omnigate.places import CALLER
 from penstock.services.omnigate.views import VIEW_BYTES_MAX, PartSpec, ViewRefused, ViewSpec, read_views
 
 ALICE = Call("psp1_alice")
@@ -184,6 +185,19 @@ async def test_the_last_one_to_leave_ends_the_call() -> None:
     assert upstream.cancelled == 1
 
 
+async def test_a_part_waits_in_a_downstreams_line_in_its_callers_name() -> None:
+    seen = []
+
+    async def notes(_target: str, _call: Call, _timeout_s: float) -> bytes:
+        seen.append(CALLER.get())
+        return b"1"
+
+    CALLER.set(("authed", "acme"))
+    await render(hydrator(notes), view(part("a")))
+
+    assert seen == [("authed", "acme")]
+
+
 async def test_what_a_service_shows_one_caller_is_never_shared_with_another() -> None:
     upstream = Upstream(orders=(0.1, b"7"))
     made = hydrator(upstream)
@@ -251,7 +265,9 @@ def test_a_views_parameters_are_those_its_targets_name() -> None:
     assert spec.parts[0].fill({"id": "a/../b?x"}) == "http://127.0.0.1:9/u/a%2F..%2Fb%3Fx"
 
 
-@pytest.mark.parametrize("given", [{}, {"id": ""}, {"id": "1", "more": "2"}, {"id": "x" * 2000}])
+@pytest.mark.parametrize(
+    "given", [{}, {"id": ""}, {"id": "1", "more": "2"}, {"id": "x" * 2000}, {"id": "."}, {"id": ".."}]
+)
 def test_a_query_has_exactly_the_views_parameters(given: dict[str, str]) -> None:
     spec = read_views(rows({}), parts_max=3)["home"]
 
@@ -271,6 +287,11 @@ def test_a_query_has_exactly_the_views_parameters(given: dict[str, str]) -> None
         rows({"target": "http://user:secret@h/x"}),
         rows({"target": "ftp://h/x"}),
         rows({"target": "http://h/{ID}"}),
+        rows({"target": "http://h:99999/x"}),
+        rows({"target": "http://h:port/x"}),
+        rows({"target": "http://[::1/x"}),
+        rows({"target": "http://h/a b"}),
+        rows({"target": "http://h/x#part"}),
         rows({"default": "{"}),
         rows({}) + rows({}),
     ],

@@ -56,6 +56,12 @@ def test_a_route_keeps_what_it_was_given() -> None:
         {"upstream": ("http://user:secret@h",)},
         {"upstream": ("http://h?x=1",)},
         {"upstream": ("127.0.0.1:8000",)},
+        {"upstream": ("http://h:99999",)},
+        {"upstream": ("http://h:port",)},
+        {"upstream": ("http://[::1",)},
+        {"upstream": ("http://h/a b",)},
+        {"upstream": ("http://h/x#part",)},
+        {"upstream": ("http://",)},
         {"methods": ()},
         {"methods": ("FETCH",)},
         {"require": ("op",)},
@@ -72,7 +78,7 @@ def test_a_route_that_cannot_be_served_is_refused(wrong: dict[str, Any]) -> None
 def test_a_route_names_a_class_that_there_is(named: str, *, holds: bool) -> None:
     rules = [rule for rule in TABLE.rules if rule.keys == ("omnigate.routes", "omnigate.fair_queue.weights")]
 
-    assert [rule.holds(({**ROW, "class": named},), WEIGHTS) for rule in rules] == [holds]
+    assert [rule.holds(({**ROW, "class": named},), WEIGHTS) is True for rule in rules] == [holds]
 
 
 def test_two_routes_may_not_have_one_prefix() -> None:

@@ -107,11 +107,16 @@ async def test_an_open_ended_answer_that_is_cut_ends_in_a_reset(loop_name: str) 
     def script(connection: UpstreamConnection, raw: bytes) -> None:
         connection.next_request()
         connection.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
-        asyncio.get_running_loop().call_later(0.05, connection.transport.abort)
 
-    async with running(script) as (port, _, _):
+    async with running(script) as (port, upstream, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /api/x HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"first")  # cut before this, the answer would be a 502
+        upstream.connections[0].transport.abort()
+
         with pytest.raises(ConnectionResetError):
-            await asked(port, b"GET /api/x HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            await reader.read()
+        writer.close()
 
 
 @BOTH_LOOPS

@@ -14,7 +14,7 @@ from penstock.wire.ids import address_of
 from tests.services.storage.process import Server
 from tests.services.storage.worlds import Http, temporary_files
 
-pytestmark = pytest.mark.real_loop(watchdog_s=80)
+pytestmark = pytest.mark.real_loop
 CYCLES = 4
 CLIENTS = 6
 STORED_MIN = 20

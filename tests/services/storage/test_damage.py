@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.contracts.storage import Get
+from penstock.contracts.storage import VOUCHED_BYTES, Get
 from penstock.kernel.errors import Integrity
 from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.engines.disk import Stamp
@@ -219,3 +219,12 @@ async def test_contract_refuses_damaged_bytes_too(tmp_path: Path) -> None:
         for request in (Get(ADDRESS, LEAF_BYTES, 10), Get(ADDRESS)):
             with pytest.raises(Integrity):
                 await service.api.get(request)
+
+
+async def test_read_that_vouches_is_refused_wherever_the_object_is_damaged(tmp_path: Path) -> None:
+    async with running(StorageOptions(directory=tmp_path)) as service:
+        await service.store.put(LARGE, None)
+        flip(file_of(tmp_path, ADDRESS), MANIFEST - 1)
+
+        with pytest.raises(Integrity):
+            await service.api.get(Get(ADDRESS, LEAF_BYTES // 2, VOUCHED_BYTES))

@@ -19,7 +19,7 @@ from penstock.wire.ids import address_of
 from tests.services.storage.process import Server
 from tests.services.storage.worlds import LISTENER, Http, running, served, temporary_files
 
-pytestmark = pytest.mark.real_loop(watchdog_s=80)
+pytestmark = pytest.mark.real_loop
 MIB = 1 << 20
 HEAD = b"PUT /o HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 DATA = random.Random(9).randbytes(5 * LEAF_BYTES)
@@ -161,8 +161,8 @@ async def test_drain_answers_the_put_that_was_admitted(tmp_path: Path) -> None:
         _, writer = await http.open()
         writer.write(HEAD % len(DATA) + DATA[:LEAF_BYTES])
         await until(lambda: service.store.puts.in_use == 1)
-        drained = asyncio.create_task(service.supervisor.drain())
-        await asyncio.sleep(0.05)
+        drained = asyncio.create_task(service.supervisor.drain(25.0))
+        await until(lambda: service.listener.phase == "draining")
         refused = Http(http.port)
         assert (await refused.put(b"new")).status == 503
         writer.write(DATA[LEAF_BYTES:])

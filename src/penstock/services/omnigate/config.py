@@ -40,6 +40,10 @@ def _places(name: str, default: int, text: str, *, unit: str = "calls") -> Key:
     return Key(name, Kind.INT, default, low=1, high=1 << 16, unit=unit, apply=Apply.RESTART, help=text)
 
 
+def _time(name: str, default: str, text: str) -> Key:
+    return Key(name, Kind.DURATION, default, low="10ms", high="10m", apply=Apply.RESTART, help=text)
+
+
 def _place(service: str) -> Key:
     text = f"Where svc-{service} is, if in another process: oap:/socket or oap://host:port. Empty: alone, its socket in the data directory."
     return Key(f"downstream.{service}", Kind.STR, None, apply=Apply.RESTART, help=text)
@@ -107,8 +111,8 @@ _KEYS = (
         apply=Apply.RESTART,
         help="Worker tasks, and so requests at once if fewer than `fair_queue.max_inflight`; empty: as many as that.",
     ),
-    Key("default_deadline", Kind.DURATION, "2s", low="10ms", high="10m", help="When a client does not say its own."),
-    Key("downstream.request_timeout", Kind.DURATION, "5s", low="10ms", high="10m", help="The longest downstream call."),
+    _time("default_deadline", "2s", "When a client does not say its own."),
+    _time("downstream.request_timeout", "5s", "The longest downstream call."),
     *map(_place, BEHIND),
     _places("downstream.storage_calls", 128, "Calls to svc-storage at once."),
     _places("downstream.mailbox_calls", 128, "Calls to svc-mailbox at once."),
@@ -130,19 +134,31 @@ _KEYS = (
         apply=Apply.RESTART,
         help="Answers made of several downstream calls.",
     ),
+    # The seeds' bounds for a gateway; what is larger goes to svc-storage.
+    Key("limits.max_body_bytes", Kind.SIZE, "1MiB", low="1KiB", high="1MiB", help="The largest body, on the wire and inflated."),
+    Key("limits.decompress_ratio_cap", Kind.INT, 10, low=1, high=10, unit="times", help="A compressed body may grow this many times at most."),
     service_drain("3s", "5s"),
 )  # fmt: skip
 
 
-def _holds(read: Callable[..., object]) -> Callable[..., bool]:
-    def holds(*values: Any) -> bool:  # noqa: ANN401 - the values of a rule's keys
+def _holds(read: Callable[..., object]) -> Callable[..., bool | str]:
+    def holds(*values: Any) -> bool | str:  # noqa: ANN401 - the values of a rule's keys
         try:
             read(*values)
-        except (RouteRefused, ViewRefused, Malformed):
+        except Malformed:
             return False
+        except (RouteRefused, ViewRefused) as refused:
+            return str(refused)
         return True
 
     return holds
+
+
+def _known_classes(rows: tuple[Mapping[str, Any], ...], weights: Mapping[str, int]) -> bool | str:
+    for row in rows:
+        if row["class"] and row["class"] not in weights:
+            return f"the class {row['class']!r} of {row['prefix']} is none that fair_queue.weights has"
+    return True
 
 
 def _place_rules(service: str) -> tuple[Rule, ...]:
@@ -167,7 +183,7 @@ _RULES = (
     ),
     Rule(
         ("omnigate.routes", "omnigate.fair_queue.weights"),
-        lambda rows, weights: all(not row["class"] or row["class"] in weights for row in rows),
+        _known_classes,
         "must name classes that fair_queue.weights has",
     ),
     Rule(

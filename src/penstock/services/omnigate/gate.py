@@ -67,8 +67,8 @@ class Gate:
         self.monotonic = inventory.clock.monotonic
         now = self.monotonic()
         self.quotas = Allowances(inventory, options.quotas, now)
-        most = fair.max_inflight
-        self.limit: AdaptiveLimit | FixedLimit = AdaptiveLimit(most, now) if fair.adaptive else FixedLimit(most)
+        self._most = fair.max_inflight
+        self.limit = self._make_limit(now, adaptive=fair.adaptive)
         measures = FairMeasures(
             weights=with_verify(fair.weights),
             capacity=fair.work_capacity,
@@ -90,6 +90,9 @@ class Gate:
         self._adjust_at = now + WINDOW_S
         self._strained_at = now - _SHEDDING_S
         self._make_refusals()
+
+    def _make_limit(self, now: float, *, adaptive: bool) -> AdaptiveLimit | FixedLimit:
+        return AdaptiveLimit(self._most, now) if adaptive else FixedLimit(self._most)
 
     def _make_refusals(self) -> None:
         self._shed = Refusal(Backpressure("The gateway is degraded and takes no writes for now."))
@@ -346,9 +349,15 @@ class Gate:
                 _tell(cast("Ticket", entry), self._hopeless)
         self.wake()
 
-    def apply(self, quotas: Quotas) -> None:
+    def apply(self, quotas: Quotas, *, adaptive: bool | None = None) -> None:
         """Follow the settings."""
         self.quotas.apply(quotas)
+        if adaptive is not None and adaptive is not isinstance(self.limit, AdaptiveLimit):
+            now = self.monotonic()
+            self.limit.next_window(now)
+            self.limit = self._make_limit(now, adaptive=adaptive)
+            self.queue.limit = self.limit.value
+            self.wake()
 
     @property
     def headroom(self) -> float:

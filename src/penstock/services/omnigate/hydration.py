@@ -25,6 +25,7 @@ from penstock.kernel.errors import (
     Unauthenticated,
     forget_where,
 )
+from penstock.services.omnigate.places import CALLER
 from penstock.services.omnigate.views import VIEW_BYTES_MAX, PartOut, ViewOut, Warned
 
 if TYPE_CHECKING:
@@ -186,8 +187,10 @@ class Hydrator:
             finally:
                 self._flights.pop(key, None)
 
-        # Under a fresh context: the first caller's deadline is not the others'.
-        flight = Flight(Context().run(_start, self._scope(), fly()))
+        # Under a fresh context: the first caller's deadline is not the others'. Its turn in a downstream's line is.
+        context = Context()
+        context.run(CALLER.set, CALLER.get())
+        flight = Flight(context.run(_start, self._scope(), fly()))
         if len(self._flights) < FLIGHTS_MAX:
             self._flights[key] = flight
         return flight

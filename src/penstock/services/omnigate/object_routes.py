@@ -37,6 +37,8 @@ _ERRORS: Final = (
 # What never changes may be kept for good, but only by who was allowed to fetch it.
 _KEPT: Final = (b"Cache-Control", b"private, max-age=31536000, immutable")
 _RANGES: Final = (b"Accept-Ranges", b"bytes")
+# What people store is never to be taken for a page of ours.
+_PLAIN: Final = (b"X-Content-Type-Options", b"nosniff")
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ class ObjectRoutes:
         """Stand in front of the contract; `chunk_s` bounds the wait for each further piece of a streamed object."""
         self._storage = storage
         self._downstream = downstream
-        self._chunk_s = chunk_s
+        self.chunk_s = chunk_s
 
     def routes(self) -> list[Route]:
         """Describe the routes."""
@@ -92,7 +94,7 @@ class ObjectRoutes:
         asked = convert({"address": request.params["address"]}, s.Head)
         info = await self._downstream.call("head", lambda: storage.head(asked, call), idempotent=True)
         tag = tag_of(info.address)
-        headers = [(b"ETag", tag), _RANGES, _KEPT]
+        headers = [(b"ETag", tag), _RANGES, _KEPT, _PLAIN]
         if has_it(request.headers.get(b"if-none-match"), tag):
             return Response(304, content_type=b"", headers=headers)
         holds = request.method == "GET" and range_holds(request.headers.get(b"if-range"), tag)
@@ -107,11 +109,14 @@ class ObjectRoutes:
     async def _send(
         self, address: str, span: Span, call: Call, *, status: int, headers: list[tuple[bytes, bytes]]
     ) -> Response | StreamResponse:
-        """Fetch the first piece before a word is said, so that what is wrong with the object is still an answer."""
+        """Fetch the first bytes before a word is said, so that what is wrong with the object is still an answer.
+
+        So many of them that the store vouches for the whole object: a damaged one is refused, not cut.
+        """
         storage = present(self._storage, "svc-storage")
         if span.start == span.end:
             return Response(status, b"", OCTETS, headers)
-        get = s.Get(address, span.start, min(s.CHUNK_BYTES, span.end - span.start))
+        get = s.Get(address, span.start, min(s.VOUCHED_BYTES, span.end - span.start))
         first = await self._downstream.call("get", lambda: storage.get(get, call), idempotent=True)
         if len(first.data) == span.end - span.start:
             return Response(status, first.data, OCTETS, headers)
@@ -121,11 +126,12 @@ class ObjectRoutes:
     async def _pieces(self, storage: s.Storage, first: s.Chunk, end: int, call: Call) -> AsyncIterator[bytes]:
         piece, at = first, first.offset
         while True:
-            yield piece.data
+            for start in range(0, len(piece.data), s.CHUNK_BYTES):
+                yield piece.data[start : start + s.CHUNK_BYTES]
             at += len(piece.data)
             if at >= end:
                 return
-            async with timeout("read", self._chunk_s):
+            async with timeout("read", self.chunk_s):
                 piece = await storage.get(s.Get(piece.address, at, min(s.CHUNK_BYTES, end - at)), call)
 
 

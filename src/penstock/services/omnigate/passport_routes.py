@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from penstock.contracts import passport as p
-from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Unauthenticated
 from penstock.net.route import Route
 from penstock.services.omnigate.calling import call_of, convert, present
@@ -21,11 +22,29 @@ if TYPE_CHECKING:
 OPEN_BATCH_MAX: Final = 16
 _OPEN_ERRORS: Final = ("malformed", "busy", "rate_limited", "timeout", "not_ready", "downstream_unavailable")
 _ERRORS: Final = (*_OPEN_ERRORS, "unauthenticated", "expired", "forbidden", "policy_blocked")
+
+
+class VerifiedOut(msgspec.Struct, frozen=True):
+    """The verdict with all its members."""
+
+    ok: bool
+    claims: p.Claims | None
+    reason: str
+    warnings: tuple[str, ...]
+    authoritative: bool
+
+
+class VerifiedBatchOut(msgspec.Struct, frozen=True):
+    """The verdicts, in order."""
+
+    results: tuple[VerifiedOut, ...]
+
+
 # Path, body, answer, op, open to anyone, safe to repeat, what it does.
 _ROWS: Final[tuple[tuple[str, type | None, type, str, bool, bool, str], ...]] = (
     ("issue", p.Issue, p.Issued, "issue", False, False, "Mint a token that the caller's capability covers."),
-    ("verify", p.Verify, p.Verified, "", True, True, "Judge a token; a bad one is an answer, not an error."),
-    ("verify_batch", p.VerifyBatch, p.VerifiedBatch, "", True, True, "Judge up to 512 tokens, each on its own."),
+    ("verify", p.Verify, VerifiedOut, "", True, True, "Judge a token; a bad one is an answer, not an error."),
+    ("verify_batch", p.VerifyBatch, VerifiedBatchOut, "", True, True, "Judge up to 512 tokens, each on its own."),
     ("revoke", p.Revoke, p.Revoked, "revoke", False, True, "Revoke exactly one of six kinds of target."),
     ("rotate", None, p.Rotated, "revoke", False, False, "Sign with new keys; the old ones verify for their grace."),
 )
@@ -81,10 +100,19 @@ class PassportRoutes:
             passport, call = present(self._passport, "svc-passport"), call_of(request)
             value, method = p.Rotate() if body is None else body, getattr(passport, name)
             if isinstance(value, p.VerifyBatch) and len(value.items) > OPEN_BATCH_MAX:
-                await _check_known(passport, call)
-            return await self._downstream.call(name, lambda: method(value, call), idempotent=repeatable)
+                await self._check_known(passport, call)
+            return _whole(await self._downstream.call(name, lambda: method(value, call), idempotent=repeatable))
 
         return handle
+
+    async def _check_known(self, passport: p.Passport, call: Call) -> None:
+        """Ask for a good token, whomever it is meant for, as svc-passport does at its own door."""
+        asked = p.Verify(call.capability)
+        verdict = await self._downstream.call("verify", lambda: passport.verify(asked), idempotent=True)
+        if not verdict.ok:
+            raise Unauthenticated(
+                f"More than {OPEN_BATCH_MAX} items need a capability.", reason=verdict.reason or "missing"
+            )
 
     async def _revocations(self, request: Request) -> p.Revocations:
         passport = present(self._passport, "svc-passport")
@@ -96,9 +124,12 @@ class PassportRoutes:
         return await self._downstream.call("keys", lambda: passport.keys(p.GetKeys()), idempotent=True)
 
 
-async def _check_known(passport: p.Passport, call: Call) -> None:
-    verdict = await passport.verify(p.Verify(call.capability, RequestContext(aud="svc-passport")))
-    if not verdict.ok:
-        raise Unauthenticated(
-            f"More than {OPEN_BATCH_MAX} items need a capability.", reason=verdict.reason or "missing"
-        )
+def _whole(answer: object) -> object:
+    """Give a verdict with all its members: what a contract leaves out by default, HTTP says."""
+    if isinstance(answer, p.Verified):
+        return _verdict(answer)
+    return VerifiedBatchOut(tuple(map(_verdict, answer.results))) if isinstance(answer, p.VerifiedBatch) else answer
+
+
+def _verdict(given: p.Verified) -> VerifiedOut:
+    return VerifiedOut(given.ok, given.claims, given.reason, given.warnings, given.authoritative)

@@ -62,7 +62,6 @@ class ProxyOptions:
     write_timeout_s: float = 5.0
     idle_s: float = 30.0
     tasks_max: int = 2048
-    body_bytes_max: int = 1 << 20
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
 
 
@@ -195,6 +194,7 @@ class Proxies(Resource):
         self.around = around or Surroundings()
         self.scope = Scope("proxy", self.options.tasks_max, inventory.metrics)
         self.date = DateLine(inventory.clock.wall)
+        self._clients: list[ClientShared] = []
         # Tells a request that comes round again from one that came through another gateway.
         self.via = b"1.1 penstock-" + os.urandom(4).hex().encode("ascii")
         self.proxies = tuple(Proxy(route, self) for route in routes)
@@ -213,7 +213,6 @@ class Proxies(Resource):
                 path=path,
                 handler=proxy.handle,
                 stream_body=method not in {"GET", "HEAD", "OPTIONS"},
-                body_bytes_max=self.options.body_bytes_max,
                 summary=f"Passed on to the upstreams of {proxy.route.name}.",
                 open=not proxy.route.require,
                 deadline_s=min(self.options.default_deadline_s, proxy.route.timeout_s),
@@ -248,7 +247,13 @@ class Proxies(Resource):
             timeout_s=route.timeout_s,
             breaker=options.breaker,
         )
-        return ClientShared(client, self.inventory.metrics, self.around.dial)
+        self._clients.append(ClientShared(client, self.inventory.metrics, self.around.dial))
+        return self._clients[-1]
+
+    def retime(self, read_s: float, write_s: float) -> None:
+        """Follow the settings: how long each piece of a body may take, also on connections that are open."""
+        for client in self._clients:
+            client.waits.read_s, client.waits.write_s = read_s, write_s
 
     def _declare(self) -> None:
         inventory, options = self.inventory, self.options

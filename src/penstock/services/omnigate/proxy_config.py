@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
 
+from penstock.kernel.errors import Malformed
+from penstock.net.client_origin import parse_url
 from penstock.wire.http1_head import METHODS
 
 if TYPE_CHECKING:
@@ -90,9 +91,12 @@ def _prefix(text: str) -> tuple[str, ...]:
 
 
 def _upstream(base: str) -> str:
-    parts = urlsplit(base)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or "@" in base:
-        raise RouteRefused(f"{base!r} is no http:// base")
+    if not base.startswith(("http://", "https://")) or "?" in base:
+        raise RouteRefused(f"the upstream {base!r} is no http:// base")
+    try:
+        parse_url(base)
+    except Malformed as exc:
+        raise RouteRefused(f"the upstream {base!r} is no http:// base: {exc.detail}") from exc
     return base.rstrip("/")
 
 

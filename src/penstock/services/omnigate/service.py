@@ -78,10 +78,11 @@ class OmnigateService:
         self._options = options
         self.workers = WorkerPool(inventory, options.pool_size + options.fair.max_parked)
         self._teller = CallerTeller(inventory.clock)
+        passing = _proxy_options(options)
         self.proxies = Proxies(
             inventory,
             options.routes,
-            ProxyOptions(calls_max=options.upstream_calls, default_deadline_s=options.default_deadline_s),
+            passing,
             Surroundings(
                 shedding=self._is_shedding, teller=self._teller, budget=None if budget is None else budget.share()
             ),
@@ -90,6 +91,7 @@ class OmnigateService:
         self._booted = False
         self._probes = service_probes(behind.mailbox, behind.passport, behind.storage)
         self._client = HttpClient(inventory, ClientOptions(service="view", timeout_s=options.request_timeout_s))
+        self._objects = ObjectRoutes(behind.storage, self.downstreams["svc-storage"], chunk_s=passing.read_timeout_s)
         own, proxied = self._own_routes(behind), self.proxies.routes()
         self.routes: list[Route] = [*own, *proxied]
         self._proxied = {route: said.tags for route, said in proxied.items()}
@@ -106,7 +108,7 @@ class OmnigateService:
         self._prober = Prober(asked, self.readiness)
         self._distant = {name: self._probes[name] for name in behind.distant}
         self._housekeeping = Housekeeping(inventory, self.gate)
-        self._refresher = PassportCacheRefresher(inventory, (lambda: None) if verifier is None else verifier.forget)
+        self._refresher = PassportCacheRefresher(inventory, verifier)
         self._declare_watches()
         self.listener: Listener | None = None
         if options.listener is not None:
@@ -139,7 +141,6 @@ class OmnigateService:
 
     def _own_routes(self, behind: Behind) -> list[Route]:
         options, downs = self._options, self.downstreams
-        read_s = 5.0 if options.listener is None else options.listener.read_timeout_s
         sources = Sources(self._client, behind.storage, behind.mailbox)
         hydrator = Hydrator(
             sources.table(downs["svc-storage"], downs["svc-mailbox"]),
@@ -147,7 +148,7 @@ class OmnigateService:
             self._inventory.clock,
         )
         made = [
-            *ObjectRoutes(behind.storage, downs["svc-storage"], chunk_s=read_s).routes(),
+            *self._objects.routes(),
             *MailboxRoutes(behind.mailbox, downs["svc-mailbox"]).routes(),
             *PassportRoutes(behind.passport, downs["svc-passport"]).routes(),
             *ViewRoutes(options.views, hydrator).routes(),
@@ -211,8 +212,11 @@ class OmnigateService:
         await listener.run(child)
 
     def apply(self, settings: Settings) -> None:
-        """Follow a reload: quotas and the policy bundle; a bundle that does not load leaves the old one in force."""
-        self.gate.apply(Quotas.from_settings(settings))
+        """Follow a reload: quotas, limit, waits and the policy bundle; one that does not load leaves the old in force."""
+        self.gate.apply(Quotas.from_settings(settings), adaptive=settings.flag("omnigate.fair_queue.adaptive"))
+        read_s, write_s = settings.seconds("omnigate.read_timeout"), settings.seconds("omnigate.write_timeout")
+        self.proxies.retime(read_s, write_s)
+        self._objects.chunk_s = read_s
         try:
             bundle = _bundle(settings.path("omnigate.policy"))
         except BundleRefused as refused:
@@ -237,6 +241,15 @@ _NO_TAGS: Final[frozenset[str]] = frozenset()
 def _for_pool(options: OmnigateOptions) -> FairOptions:
     """Let nobody through for whom there is no worker: who has to wait waits in the fair queue."""
     return replace(options.fair, max_inflight=min(options.fair.max_inflight, options.pool_size))
+
+
+def _proxy_options(options: OmnigateOptions) -> ProxyOptions:
+    chosen = ProxyOptions(calls_max=options.upstream_calls, default_deadline_s=options.default_deadline_s)
+    listener = options.listener
+    if listener is None:
+        return chosen
+    # A piece of a body may take as long on the way to an upstream as on the way to a client.
+    return replace(chosen, read_timeout_s=listener.read_timeout_s, write_timeout_s=listener.write_timeout_s)
 
 
 def _bundle(path: Path | None) -> Bundle:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.kernel.errors import Malformed
+from penstock.net.client_origin import parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,7 @@ Fallback: TypeAlias = Literal["omit", "default", "stale"]
 PartStatus: TypeAlias = Literal["ok", "omitted", "default", "stale"]
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_DOTS: Final = frozenset((".", ".."))
 _PLACE: Final = re.compile(r"\{([a-z][a-z0-9_-]{0,63})\}")
 
 
@@ -50,6 +52,10 @@ class PartSpec:
         escape = self.source == "http"
         return _PLACE.sub(lambda m: quote(params[m[1]], safe="") if escape else params[m[1]], self.target)
 
+    def strays(self, params: Mapping[str, str]) -> bool:
+        """Tell whether the parameters make a dot segment: an upstream would take that for another path."""
+        return self.source == "http" and not _DOTS.isdisjoint(self.fill(params).partition("?")[0].split("/"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewSpec:
@@ -68,6 +74,8 @@ class ViewSpec:
             raise Malformed(f"This view takes {wanted}.", reason="bad_query")
         if any(len(value) > PARAM_CHARS_MAX for value in given.values()):
             raise Malformed(f"A parameter is longer than {PARAM_CHARS_MAX} characters.", reason="bad_query")
+        if any(part.strays(given) for part in self.parts):
+            raise Malformed("A parameter is no dot segment of a path.", reason="bad_query")
         return given
 
 
@@ -126,11 +134,15 @@ def _check_target(part: PartSpec) -> None:
     """Refuse a target whose parameters could choose another host, or leave braces in a URL."""
     if part.source != "http":
         return
-    host = urlsplit(part.target)
-    if host.scheme != "http" or not host.netloc or "{" in host.netloc or "@" in host.netloc:
-        raise ViewRefused(f"the target of the part {part.name} is no http:// address with a fixed host")
     if set("{}") & set(_PLACE.sub("", part.target)):
         raise ViewRefused(f"the target of the part {part.name} has a brace that is no parameter")
+    host = re.match("http://[^/?#]*", part.target)
+    if host is None or "{" in host[0]:
+        raise ViewRefused(f"the target of the part {part.name} is no http:// address with a fixed host")
+    try:
+        parse_url(_PLACE.sub("x", part.target))
+    except Malformed as exc:
+        raise ViewRefused(f"the target of the part {part.name} cannot be asked: {exc.detail}") from exc
 
 
 class PartOut(msgspec.Struct, frozen=True, omit_defaults=True):

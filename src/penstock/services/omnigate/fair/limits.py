@@ -87,6 +87,9 @@ class FixedLimit:
     def adjust(self, now: float, *, running: int, waiting: int) -> None:
         """Stay."""
 
+    def next_window(self, now: float) -> None:
+        """Have nothing to forget."""
+
 
 class AdaptiveLimit:
     """Between 8 and `most`, by the gradient of latency."""
@@ -132,7 +135,7 @@ class AdaptiveLimit:
             self._doubt = _DOUBT_MOST
         for route in self._touched:
             route.follow(self._doubt if felt else 0.0)
-        self._next_window(now)
+        self.next_window(now)
 
     def _short_s(self) -> float:
         total_s = sum(route.total_s for route in self._touched)
@@ -171,7 +174,8 @@ class AdaptiveLimit:
         self._limit = min(float(self._most), max(float(LEAST), limit))
         self.value = int(self._limit)
 
-    def _next_window(self, now: float) -> None:
+    def next_window(self, now: float) -> None:
+        """Begin anew; what was sampled is forgotten."""
         for route in self._touched:
             route.count, route.total_s = 0, 0.0
         self._touched.clear()

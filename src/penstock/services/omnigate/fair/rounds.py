@@ -19,15 +19,16 @@ _BUCKETS: Final = DEBT_ROUNDS + 1
 class Flow(Node):
     """One party to a round: what it gets a turn, and what it has left or owes."""
 
-    __slots__ = ("deficit", "due_quanta", "quantum")
+    __slots__ = ("deficit", "due_quanta", "due_round", "quantum")
 
     def __init__(self, quantum: int) -> None:
         """Start with nothing, owing nothing."""
         super().__init__()
         self.quantum = quantum
         self.deficit = 0
-        # The rounds it waits for, credited when its turn comes.
+        # The rounds it waits for, credited when its turn comes, and the number of the one it waits for.
         self.due_quanta = 0
+        self.due_round = 0
 
     def charge(self, cost: int) -> None:
         """Take a cost off; a debt stops growing at its bound."""
@@ -67,10 +68,16 @@ class Rounds(Generic[F]):
         self._file(flow)
 
     def leave(self, flow: F) -> None:
-        """Take out a flow that has nothing left; what it did not use is lost, what it owes stays."""
+        """Take out a flow that has nothing left; what it did not use is lost, what it owes stays.
+
+        The rounds it waited count, or a debtor who asks again and again with little patience would never be done.
+        """
         self.waiting -= 1
         flow.unlink()
-        flow.due_quanta = 0
+        if flow.due_quanta:
+            rounds_left = (flow.due_round - self._now) % _BUCKETS
+            flow.deficit += (flow.due_quanta - rounds_left) * flow.quantum
+            flow.due_quanta = 0
         if flow.deficit > 0:
             flow.deficit = 0
 
@@ -100,7 +107,7 @@ class Rounds(Generic[F]):
         quanta = -flow.deficit // flow.quantum + 1
         # A debt at its very bound pays off one quantum late; there is no bucket for that.
         flow.due_quanta = quanta = min(quanta, DEBT_ROUNDS)
-        index = (self._now + quanta) % _BUCKETS
+        flow.due_round = index = (self._now + quanta) % _BUCKETS
         self._buckets[index].append(flow)
         self._occupied |= 1 << index
 
