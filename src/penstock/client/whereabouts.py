@@ -15,6 +15,8 @@ TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105 - the name of a variable
 DIRECTORY_VARIABLE: Final = "PENSTOCK_DATA_DIR"
 DIRECTORY_DEFAULT: Final = ".penstock"
 _HOST: Final = "127.0.0.1"
+# What a client calls.
+_SERVICES: Final = ("mailbox", "passport", "storage")
 
 
 class Whereabouts:
@@ -104,7 +106,12 @@ class Whereabouts:
         found = self._read("admin.json").get("services")
         if isinstance(found, dict) and found:
             return found
-        return {name: _door(port, self._tls) for name, port in self._read("ports.json").items()}
+        return {name: _door(port, self._tls) for name, port in self._read("ports.json").items()} or self._read_alone()
+
+    def _read_alone(self) -> dict[str, dict[str, Any]]:
+        """Read where services listen that run by themselves, each with a file of its own."""
+        said = {name: self._read(f"{name}.json") for name in _SERVICES}
+        return {name: door for name, door in said.items() if door.get("url")}
 
     def _read(self, name: str) -> dict[str, Any]:
         if self._data_dir is None:
