@@ -103,15 +103,12 @@ async def _follow(client: Client, args: argparse.Namespace, ending: Ending) -> N
 
 
 async def _pause(failures: int) -> None:
-    import asyncio
     import random
 
     from penstock.kernel.backoff import FullJitter
-    from penstock.kernel.deadline import timeout
+    from penstock.kernel.deadline import pause
 
-    seconds = FullJitter(0.2, cap_s=5.0).delay(failures, random.SystemRandom())
-    async with timeout("follow_pause", 2 * seconds + 1):
-        await asyncio.sleep(seconds)
+    await pause("follow_pause", FullJitter(0.2, cap_s=5.0).delay(failures, random.SystemRandom()))
 
 
 def _show(args: argparse.Namespace, message: Envelope) -> None:

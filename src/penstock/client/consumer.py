@@ -25,7 +25,7 @@ from penstock.client.lease_keeper import LeaseKeeper
 from penstock.client.values import checked
 from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import FullJitter
-from penstock.kernel.deadline import current_deadline, timeout
+from penstock.kernel.deadline import current_deadline, pause, timeout
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
@@ -104,14 +104,14 @@ class Source:
             if not waiting_mends(error):
                 raise
             _log.warning("consumer.waits", topic=ask.topic, code=error.code, failures=self._failures + 1)
-            await _pause(max(_hint_s(error), _PAUSE.delay(self._failures, _rng)))
+            await pause("consumer_pause", max(_hint_s(error), _PAUSE.delay(self._failures, _rng)))
             self._failures += 1
             return []
         if received.messages:
             self._failures = 0
         elif received.inflight_full or loop.time() - began_at <= ask.wait_ms / 2000:
             # Nothing was waited for: the next poll would come at once, and the next, and the next.
-            await _pause(_PAUSE.delay(1, _rng))
+            await pause("consumer_pause", _PAUSE.delay(1, _rng))
         return [self._delivery(envelope) for envelope in received.messages]
 
     def _delivery(self, envelope: m.Envelope) -> Delivery:
@@ -293,11 +293,6 @@ class _Poll:
 
 def _not_yet(_delivery: Delivery) -> None:
     """Free no place: the handler still runs."""
-
-
-async def _pause(seconds: float) -> None:
-    async with timeout("consumer_pause", 2 * seconds + 1):
-        await asyncio.sleep(seconds)
 
 
 def _hint_s(error: PenstockError) -> float:

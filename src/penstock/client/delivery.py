@@ -25,7 +25,7 @@ from penstock.client.lease_keeper import LeaseKeeper, sure_s
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import check_envelope
 from penstock.kernel.backoff import CALLS
-from penstock.kernel.deadline import no_deadline, timeout
+from penstock.kernel.deadline import no_deadline, pause, timeout
 from penstock.kernel.errors import Conflict, NotFound, PenstockError
 from penstock.kernel.log import Log
 
@@ -170,8 +170,7 @@ class Delivery:
                     raise
             delay_s = min(CALLS.delay(tries, _rng), left_s / 2)
             tries += 1
-            async with timeout("settle_pause", 2 * delay_s):
-                await asyncio.sleep(delay_s)
+            await pause("settle_pause", delay_s)
 
     def _end(self) -> None:
         self._phase = _Phase.SETTLED

@@ -23,7 +23,7 @@ from penstock.kernel.broadcast import Broadcast, Receiver
 from penstock.kernel.channel import Channel, Full
 from penstock.kernel.child import Child, ChildSpec, ChildState, Drain
 from penstock.kernel.clock import SYSTEM, Clock, LoopClock
-from penstock.kernel.deadline import Deadline, current_deadline, no_deadline, timeout, use_deadline
+from penstock.kernel.deadline import Deadline, current_deadline, no_deadline, pause, timeout, use_deadline
 from penstock.kernel.drain import DrainReport
 from penstock.kernel.errors import (
     BackoffRetry,
@@ -151,6 +151,7 @@ __all__ = [
     "current_deadline",
     "no_deadline",
     "open_resources",
+    "pause",
     "timeout",
     "use_deadline",
 ]

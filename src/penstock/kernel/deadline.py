@@ -150,3 +150,17 @@ class timeout:  # noqa: N801 - reads as a verb at the call site: `async with tim
         ours_alone = self._task.uncancel() <= self._cancels_before
         if ours_alone and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise Timeout(self._op, budget_s=self._budget_s) from error
+
+
+async def pause(op: str, seconds: float) -> None:
+    """Wait so long, or until the caller's deadline has passed, which is a `Timeout`.
+
+    A process that was stopped meanwhile has waited longer, and goes on: how late a pause ends is nobody's failure.
+    """
+    outer, loop = _current.get(), asyncio.get_running_loop()
+    try:
+        async with timeout(op, seconds):
+            await loop.create_future()
+    except Timeout:
+        if outer is not None and outer.expired(loop.time()):
+            raise
