@@ -250,6 +250,29 @@ def test_a_stuck_thread_is_left_behind_when_a_timer_waits() -> None:
     assert session.run(main(), loop)
 
 
+def test_a_process_that_stood_still_has_not_lost_its_patience_with_its_threads() -> None:
+    class Overslept(threading.Event):
+        """The first wait is over at once, and no thread had its turn: so it looks when a process was stopped."""
+
+        slept = False
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if self.slept:
+                return super().wait(timeout)
+            self.slept = True
+            return False
+
+    loop = VirtualLoop()
+    loop._woken = Overslept()
+
+    async def main() -> str:
+        async with asyncio.timeout(1):
+            return await loop.run_in_executor(None, lambda: threading.Event().wait(0.02) or "done")
+
+    assert session.run(main(), loop) == "done"
+    assert loop._woken.slept
+
+
 def test_a_thread_that_never_answers_is_a_deadlock_with_its_name() -> None:
     loop = VirtualLoop(thread_patience_s=0.01)
 

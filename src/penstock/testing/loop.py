@@ -11,7 +11,6 @@ import asyncio
 import heapq
 import itertools
 import threading
-import time
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from penstock.testing.stacks import describe_all
@@ -28,6 +27,7 @@ START_S = 1000.0
 """Where virtual time begins: not at zero, so that an unset instant is not mistaken for now."""
 
 _PURGE_AT = 64
+_PATIENCE_TURNS = 20
 _SETTLE_ITERATIONS = 1000
 
 
@@ -125,7 +125,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.steps_limit = steps_limit
         """How many steps may pass at one instant before it is a livelock."""
         self.thread_patience_s = thread_patience_s
-        """Real seconds to wait for threads; then, as on a real clock, timers go on without them, or it is a deadlock."""
+        """Real seconds to wait for threads; then, as on a real clock, timers go on without them, or it is a deadlock.
+
+        Seconds in which the whole process stood still are not counted: its threads did not run either.
+        """
         self._now = start_s
         self._instant_step = 0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -265,11 +268,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _wait_for_threads(self) -> bool:
         """Wait in real time until a thread calls back; after that much patience the work counts as stuck."""
-        limit = time.monotonic() + self.thread_patience_s
+        turns_left = _PATIENCE_TURNS
         while not self._ready and self._external:
             self._woken.clear()
             # Looked at again after the clear: a callback that came just before it must not be slept through.
-            if not self._ready and not self._woken.wait(max(0.0, limit - time.monotonic())):
+            if self._ready or self._woken.wait(self.thread_patience_s / _PATIENCE_TURNS):
+                continue
+            turns_left -= 1
+            if not turns_left:
                 self._stuck |= self._external
                 self._external.clear()
                 return False

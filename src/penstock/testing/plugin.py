@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     set_debug(on=True)
     config.addinivalue_line(
         "markers",
-        'real_loop(loop="uvloop"|"asyncio", watchdog_s=30): run on the real clock with real sockets, '
+        'real_loop(loop="uvloop"|"asyncio", watchdog_s=120): run on the real clock with real sockets, '
         "uvloop when installed",
     )
 
