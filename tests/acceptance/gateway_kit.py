@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance.node_process import Answer, NodeProcess
 from tests.acceptance.upstream_process import Upstream
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 SLOTS = 128
 
 

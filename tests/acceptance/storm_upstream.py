@@ -25,12 +25,14 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 async def misbehave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve one connection of the gateway."""
-    with suppress(*GIVEN_UP):
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            await _read_body(reader, head.lower())
-            await _answer(head.split(b" ")[1].rpartition(b"/")[2], writer)
-    reset(writer)
+    try:
+        with suppress(*GIVEN_UP):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                await _read_body(reader, head.lower())
+                await _answer(head.split(b" ")[1].rpartition(b"/")[2], writer)
+    finally:
+        reset(writer)  # also when the test ends while an answer is held back
 
 
 async def _read_body(reader: asyncio.StreamReader, head: bytes) -> None:

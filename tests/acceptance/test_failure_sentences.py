@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -97,6 +98,11 @@ def mounted(here: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(here)], check=True)
 
 
+# What a program is told beside the exit code.
+CODES = {
+    "wrong_flag": "malformed", "wrong_value": "malformed", "torn_config": "malformed", "busy_port": "conflict", "used_data_dir": "conflict",
+    "file_in_the_way": "conflict", "late_start": "timeout",
+}  # fmt: skip
 SCENES: list[tuple[Scene, int]] = [
     (wrong_flag, 2), (wrong_value, 2), (torn_config, 2), (binary_config, 2), (missing_config, 2), (busy_port, 3), (foreign_address, 3),
     (used_data_dir, 1), (used_by_a_service, 1), (file_in_the_way, 1), (unwritable_data_dir, 1), (late_start, 4),
@@ -117,6 +123,28 @@ def test_a_failed_start_is_one_sentence_with_its_exit_code(tmp_path: Path, scene
     assert len(said(failed.stderr)) == 1, failed.stderr
     assert sentence in said(failed.stderr)[0]
     assert failed.stdout == ""
+
+
+@pytest.mark.parametrize("scene", [scene for scene, _ in SCENES if scene.__name__ in CODES])
+def test_with_json_a_failed_start_is_one_object_too(tmp_path: Path, scene: Scene) -> None:
+    with contextmanager(scene)(tmp_path) as (arguments, sentence):
+        failed = penstock("up", "--json", *arguments)
+    (line,) = failed.stdout.splitlines()
+    error = json.loads(line)["error"]
+
+    assert sentence in error["detail"]
+    assert error["code"] == CODES[scene.__name__]
+    assert len(said(failed.stderr)) == 1
+
+
+def test_with_json_every_fault_of_a_configuration_is_told_apart() -> None:
+    faults = ["--set", "mailbox.ready_shards=x", "--set", "node.nothing=1"]
+    told = [penstock(*command, "--json", *faults) for command in (("up",), ("config", "show"))]
+
+    for failed in told:
+        assert failed.returncode == 2
+        error = json.loads(failed.stdout)["error"]
+        assert [fault["key"] for fault in error["faults"]] == ["mailbox.ready_shards", "node.nothing"]
 
 
 @pytest.mark.parametrize("size", ["4k", "8k", "12k", "24k", "100k"])

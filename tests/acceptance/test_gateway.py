@@ -216,7 +216,7 @@ def test_policy_is_asked_before_the_upstream_and_a_bad_bundle_leaves_the_old_one
 def test_killed_workers_come_back_and_readiness_tells(node: NodeProcess) -> None:
     with socket.create_connection(("127.0.0.1", node.port("omnigate"))) as waiting:
         token = node.ready["token"]
-        body = b'{"wait_ms":15000}'
+        body = b'{"wait_ms":20000}'
         head = f"POST /v1/mailbox/gw%2Fkill/recv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         waiting.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         eventually(lambda: node.metric('fq_parked{service="omnigate"}'), 1)
@@ -234,7 +234,7 @@ def test_a_drain_answers_what_was_admitted(tmp_path: Path) -> None:
     with Upstream() as slow:
         config = tmp_path / "penstock.toml"
         config.write_text(
-            '[omnigate]\ndefault_deadline = "60s"\n'
+            '[omnigate]\ndefault_deadline = "60s"\ndrain_deadline = "5s"\n'
             f'[[omnigate.routes]]\nprefix = "/slow"\nupstream = ["{slow.url}"]\ntimeout = "60s"\n',
             encoding="ascii",
         )
@@ -253,8 +253,10 @@ def test_a_drain_answers_what_was_admitted(tmp_path: Path) -> None:
 
 
 def test_the_status_tells_whether_the_gateway_sheds_work(node: NodeProcess) -> None:
-    status = node.ask("admin", "GET", "/status", token=True).json()
-    told = {row["service"]: (row["brownout"], row["brownout_why"]) for row in status["services"]}
+    def told() -> dict[str, tuple[bool | None, str]]:
+        status = node.ask("admin", "GET", "/status", token=True).json()
+        return {row["service"]: (row["brownout"], row["brownout_why"]) for row in status["services"]}
 
-    assert told["omnigate"] == (False, "")
-    assert told["svc-storage"] == (None, "")
+    # A machine that stands still makes it shed for a moment, and rightly so.
+    eventually(lambda: float(told()["omnigate"] == (False, "")), 1.0)
+    assert told()["svc-storage"] == (None, "")

@@ -64,7 +64,7 @@ class Load:
 
 
 def test_sigterm_under_load_answers_everything_admitted_and_exits_0() -> None:
-    with NodeProcess(*ECHO, "--set", "echo.workers=4") as node:
+    with NodeProcess(*ECHO, "--set", "echo.workers=4", "--set", "echo.drain_deadline=5s") as node:
         load = Load(node, clients=8, delay_ms=30)
         load.start()
         before = node.metric('http_requests_total{method="POST",route="/v1/echo",service="svc-echo",status="200"}')
@@ -90,10 +90,7 @@ def test_sigterm_under_load_answers_everything_admitted_and_exits_0() -> None:
 
 def test_work_beyond_the_drain_deadline_is_aborted_counted_and_exits_1() -> None:
     with NodeProcess(*ECHO, "--set", "echo.workers=1", "--set", "echo.drain_deadline=1s") as node:
-        connection = node.connect("echo")
-        connection.request("POST", "/v1/echo", json.dumps({"text": "x", "delay_ms": 10_000}))
-        while node.metric('inflight_requests{service="svc-echo"}') < 1:
-            pass
+        connection = node.begin_echo("x", delay_ms=10_000)
         node.signal(signal.SIGTERM)
         code, out, _ = node.wait()
         connection.close()
@@ -104,11 +101,8 @@ def test_work_beyond_the_drain_deadline_is_aborted_counted_and_exits_1() -> None
 
 def test_a_reader_that_left_does_not_disturb_the_drain() -> None:
     """`penstock up --json | head -1` closes our standard output; the admitted job is answered all the same."""
-    with NodeProcess(*ECHO, "--set", "echo.workers=1") as node:
-        connection = node.connect("echo")
-        connection.request("POST", "/v1/echo", json.dumps({"text": "admitted", "delay_ms": 400}))
-        while node.metric('inflight_requests{service="svc-echo"}') < 1:
-            pass
+    with NodeProcess(*ECHO, "--set", "echo.workers=1", "--set", "echo.drain_deadline=5s") as node:
+        connection = node.begin_echo("admitted", delay_ms=400)
         assert node.process.stdout is not None
         node.process.stdout.close()
         node.process.stdout = None

@@ -12,14 +12,17 @@ import sys
 import threading
 from typing import Any, Self
 
-from tests.acceptance.node_process import START_S, STOP_S, ask
+from tests.acceptance.node_process import PATIENCE, START_S, STOP_S, ask
 
 KEPT = 20
+# With a reader, the last lines are waited for as long as it takes a busy machine to read them.
 _START = f"""
 import sys
 from penstock.cli import main
-from penstock.kernel.log_writer import WRITER
+from penstock.kernel.log_writer import WRITER, LogWriter
 WRITER.lines_max = {KEPT}
+if sys.argv[1:]:
+    LogWriter.close.__defaults__ = (float(sys.argv[1]),)
 sys.exit(main(["up", "--json", "--amnesia", "--ephemeral-ports", "--set", "node.echo=true"]))
 """
 
@@ -27,13 +30,20 @@ sys.exit(main(["up", "--json", "--amnesia", "--ephemeral-ports", "--set", "node.
 class Unread:
     """A node that logs into a pipe which was full before it started."""
 
+    def __init__(self, *end_s: str) -> None:
+        self._end_s = end_s
+
     def __enter__(self) -> Self:
         self._reading, writing = os.pipe()
         os.set_blocking(writing, False)
         self._stuffing = _fill(writing)
         os.set_blocking(writing, True)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START], stdout=subprocess.PIPE, stderr=writing, text=True
+            [sys.executable, "-c", _START, *self._end_s],
+            stdout=subprocess.PIPE,
+            stderr=writing,
+            text=True,
+            env={**PATIENCE, **os.environ},
         )
         os.close(writing)
         assert self.process.stdout is not None
@@ -90,7 +100,7 @@ def _fill(writing: int) -> int:
 
 def test_a_node_serves_although_nobody_reads_its_log_and_says_what_was_lost_to_the_first_who_does() -> None:
     told: list[dict[str, Any]] = []
-    with Unread() as node:
+    with Unread("60") as node:
         refused = node.statuses("mailbox", "/v1/send/orders", 90)
         served = node.statuses("echo", "/v1/echo", 20)
         ready = json.loads(node.page("/readyz"))["ready"]

@@ -11,9 +11,8 @@ import tempfile
 import time
 from typing import Any, Self
 
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ANSWER_S = 60.0
-WAIT_S = 45.0
+ANSWER_S = 90.0
+WAIT_S = 60.0
 _OPTIONS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu", "--disable-extensions",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--mute-audio",
@@ -28,6 +27,18 @@ _POLL = """new Promise((done) => {
     if (found) done(found); else if (Date.now() > until) done(null); else setTimeout(look, 25);
   })();
 })"""
+
+
+def found() -> str | None:
+    """Name a Chromium that runs; what a package manager left half installed does not."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        program = shutil.which(name)
+        if program and not subprocess.run([program, "--version"], capture_output=True, check=False).returncode:
+            return program
+    return None
+
+
+PROGRAM = found()
 
 
 class Navigated(AssertionError):
@@ -92,7 +103,9 @@ class Chromium:
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._from], [], [], max(0.0, until - time.monotonic()))
             assert ready, "the browser does not answer"
-            self._buffer += os.read(self._from, 1 << 16)
+            piece = os.read(self._from, 1 << 16)
+            assert piece, "the browser has ended"
+            self._buffer += piece
         message, _, self._buffer = self._buffer.partition(b"\0")
         decoded: dict[str, Any] = json.loads(message)
         return decoded
@@ -130,8 +143,10 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", features=scheme)
 
     def open(self, url: str) -> None:
-        """Go there."""
+        """Go there, and return when the page before is gone: what is asked next is asked of the new one."""
+        self.js("window.before = true")
         self.call("Page.navigate", url=url)
+        self.wait("window.before === undefined")
 
     def js(self, expression: str) -> Any:
         """Evaluate in the page; a promise is waited for."""

@@ -227,7 +227,7 @@ def test_a_full_channel_is_first_and_its_refusals_are_counted(browser: Chromium,
     connections = [node.connect("echo") for _ in range(8)]
     try:
         for connection in connections:
-            connection.request("POST", "/v1/echo", json.dumps({"text": "x", "delay_ms": 4000}))
+            connection.request("POST", "/v1/echo", json.dumps({"text": "x", "delay_ms": 10_000}))
         shown = tab.wait("parseInt(full.split('4 / 4')[1]) >= 3 && full")
     finally:
         for connection in connections:
@@ -340,15 +340,12 @@ new MutationObserver(() => states.push(document.getElementById('state').innerTex
 
 
 def test_a_drain_is_watched_to_its_end(browser: Chromium, tmp_path: Path) -> None:
-    with NodeProcess("--set", "node.echo=true", data_dir=tmp_path) as node:
+    with NodeProcess("--set", "node.echo=true", "--set", "echo.drain_deadline=5s", data_dir=tmp_path) as node:
         tab = browser.tab()
         tab.open(node.ready["dashboard"])
         tab.wait("document.querySelectorAll('.panel').length")
         tab.js(REMEMBER_STATES)
-        connection = node.connect("echo")
-        connection.request("POST", "/v1/echo", json.dumps({"text": "admitted", "delay_ms": 2000}))
-        while node.metric('inflight_requests{service="svc-echo"}') < 1:
-            continue
+        connection = node.begin_echo("admitted", delay_ms=2000)
         node.signal(signal.SIGTERM)
         tab.wait("states.includes('draining')")
         answer = connection.getresponse()

@@ -33,18 +33,19 @@ async def pieces(data: bytes):
 
 @pytest.mark.real_loop
 async def test_an_object_comes_back_whole_and_in_parts(node: NodeProcess) -> None:
+    data = DATA + b"nobody else's"
     async with connect(node.ready["data_dir"]) as client:
-        stored = await client.storage.put(DATA)
-        again = await client.storage.put(DATA)
+        stored = await client.storage.put(data)
+        again = await client.storage.put(data)
 
-        assert (stored.address, stored.size, stored.existed) == (address_of(DATA), len(DATA), False)
+        assert (stored.address, stored.size, stored.existed) == (address_of(data), len(data), False)
         assert again.existed
-        assert await client.storage.get(stored.address) == DATA
-        assert await client.storage.get(stored.address, offset=10, length=5) == DATA[10:15]
-        assert await client.storage.get(stored.address, offset=len(DATA) - 3) == DATA[-3:]
-        assert (await client.storage.head(stored.address)).size == len(DATA)
+        assert await client.storage.get(stored.address) == data
+        assert await client.storage.get(stored.address, offset=10, length=5) == data[10:15]
+        assert await client.storage.get(stored.address, offset=len(data) - 3) == data[-3:]
+        assert (await client.storage.head(stored.address)).size == len(data)
         async with client.storage.open(stored.address) as answered:
-            assert b"".join([piece async for piece in answered]) == DATA
+            assert b"".join([piece async for piece in answered]) == data
 
 
 @pytest.mark.real_loop
@@ -100,7 +101,7 @@ async def test_a_stream_stored_under_another_address_is_found() -> None:
 
 def penstock(node: NodeProcess, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "penstock.cli", *words, "--data-dir", node.ready["data_dir"]]
-    return subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, input=data, capture_output=True, timeout=120, check=False)
 
 
 def test_put_prints_an_address_and_get_brings_the_bytes(node: NodeProcess, tmp_path: Path) -> None:

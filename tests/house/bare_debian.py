@@ -100,7 +100,7 @@ class BareDebian:
     def run(self) -> tuple[int, str]:
         """Run `scripts/environment` and give its exit code and what it said."""
         process = self.start()
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=300)[1]
         return process.returncode, said
 
     def log(self, name: str) -> list[str]:

@@ -16,7 +16,7 @@ def made(tmp_path_factory):
     """Start the script twice at once on a bare Debian, as root."""
     debian = BareDebian(tmp_path_factory.mktemp("debian"))
     both = [debian.start(), debian.start()]
-    said = [process.communicate(timeout=120)[1] for process in both]
+    said = [process.communicate(timeout=300)[1] for process in both]
     return debian, [process.returncode for process in both], said
 
 

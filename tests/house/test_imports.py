@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def skeleton(tmp_path):
 def _lint_imports(where: Path) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     environment = {"PYTHONPATH": "src", "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
-    return subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_every_contract_has_a_planted_fault():
@@ -118,8 +119,11 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name)[0]).lower()
 
 
+_packages = cache(packages_distributions)  # it reads what is installed, every time
+
+
 def _distribution(root: str) -> str:
-    return _normal(packages_distributions().get(root, [root])[0])
+    return _normal(_packages().get(root, [root])[0])
 
 
 def test_product_declares_what_it_imports():

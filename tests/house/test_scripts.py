@@ -38,16 +38,16 @@ class Checkout:
         for tool in [*_TOOLS, "scripts/environment", "scripts/system-packages", "scripts/check-bootstrap"]:
             self._tool(here / tool)
 
-    def _tool(self, path):
+    def _tool(self, path, text=_TOOL):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_TOOL)
+        path.write_text(text)
         path.chmod(0o755)
 
     def run(self, *command, fail="nothing at all"):
         """Run a command of the checkout from another folder."""
         environment = {"PATH": "/usr/bin:/bin", "CALLS": str(self.here / "calls"), "FAIL": fail}
         whole = [self.here / command[0], *command[1:]]
-        return subprocess.run(whole, cwd="/", env=environment, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(whole, cwd="/", env=environment, capture_output=True, text=True, timeout=120, check=False)
 
     def calls(self):
         return (self.here / "calls").read_text().splitlines()
@@ -78,6 +78,75 @@ def test_test_runs_the_later_steps_after_a_failure(checkout):
     checkout.run("scripts/test", fail="ruff format")
 
     assert any("-m pytest" in call for call in checkout.calls())
+
+
+# Leaves what a whole and a killed process leave, and notes what it then finds.
+_MEASURING = """#!/bin/sh
+case $1 in
+    run) touch .coverage/data.a.pid1.Xabcx .coverage/data.a.pid2.Xdefx.Hk8YKe6l1E4h && echo "1 passed" ;;
+    combine) ls .coverage >>"$CALLS" ;;
+esac
+"""
+
+
+def test_what_a_killed_process_has_half_measured_is_thrown_away(checkout):
+    checkout._tool(checkout.here / ".venv/bin/coverage", _MEASURING)
+
+    done = checkout.run("scripts/test")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [call for call in checkout.calls() if call.startswith("data.")] == ["data.a.pid2.Xdefx.Hk8YKe6l1E4h"]
+
+
+# --- programs for tests
+
+# Like the real one: installs nothing before its lists are fetched. `lists` tells whether they can be.
+_APT_GET = """#!/bin/sh
+echo "$*" >>{calls}
+case "$*" in
+    *update) [ -e {mirror} ] && touch {lists} ;;
+    *download-only*) [ -e {lists} ] ;;
+esac
+"""
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """Run `scripts/system-packages` where no program is installed; returns what it said and what apt-get was asked."""
+
+    def run(*, mirror):
+        tools, calls = tmp_path / "bin", tmp_path / "apt-calls"
+        tools.mkdir()
+        for name in ("bash", "env", "timeout", "touch"):
+            (tools / name).symlink_to(shutil.which(name))
+        for name, text in {"id": "#!/bin/sh\necho 0\n", "apt-get": _APT_GET}.items():
+            places = {"calls": calls, "mirror": tmp_path / "mirror", "lists": tmp_path / "lists"}
+            (tools / name).write_text(text.format(**places))
+            (tools / name).chmod(0o755)
+        if mirror:
+            (tmp_path / "mirror").touch()
+        done = subprocess.run(
+            [ROOT / "scripts/system-packages"], env={"PATH": str(tools)}, capture_output=True, text=True, timeout=120, check=True
+        )  # fmt: skip
+        return done.stderr.splitlines(), calls.read_text().splitlines()
+
+    return run
+
+
+def test_lists_of_packages_are_fetched_once_and_each_package_is_fetched_before_it_is_installed(packages):
+    said, asked = packages(mirror=True)
+
+    assert len([call for call in asked if call.endswith("update")]) == 1
+    installed = [call.rpartition(" ")[2] for call in asked if "--no-download" in call]
+    assert installed == ["softhsm2", "chromium", "strace", "zsh", "fish"]
+    assert not any("skipped" in line for line in said)
+
+
+def test_without_a_mirror_the_tests_are_skipped_one_sentence_a_package(packages):
+    said, asked = packages(mirror=False)
+
+    assert len([line for line in said if line.endswith("will be skipped.")]) == 5
+    assert len([call for call in asked if call.endswith("update")]) == 1
 
 
 @pytest.mark.parametrize("arguments", [["tests/kernel", "-k", "a b"], ["-x"]])

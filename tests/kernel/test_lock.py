@@ -23,7 +23,7 @@ def test_threads_exclude_each_other() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
     assert total == [8000]
     assert lock.acquired == 8000
@@ -43,7 +43,7 @@ def test_ranks_are_checked_for_each_thread_apart() -> None:
     with high:
         thread = threading.Thread(target=take_low)
         thread.start()
-        thread.join(10)
+        thread.join(60)
 
     assert failed == []
 

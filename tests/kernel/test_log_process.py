@@ -14,7 +14,7 @@ import pytest
 
 from penstock.kernel.log import Log, configure
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 _BEGIN = """
 import asyncio, logging, os, signal, sys, threading
 from penstock.kernel.log import Log, configure, settle

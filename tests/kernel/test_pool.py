@@ -48,8 +48,8 @@ async def _late(pool: Pool, op: str, seconds: float, call: Gated) -> str:
 
 async def test_a_call_runs_on_a_named_daemon_thread_and_its_result_comes_back() -> None:
     async with Pool("sqlite", threads=2, capacity=2) as pool:
-        thread = await pool.run("query", 5.0, threading.current_thread)
-        assert await pool.run("query", 5.0, divmod, 7, 3) == (2, 1)
+        thread = await pool.run("query", 60.0, threading.current_thread)
+        assert await pool.run("query", 60.0, divmod, 7, 3) == (2, 1)
 
     assert thread.daemon
     assert thread.name.startswith("sqlite")
@@ -58,11 +58,11 @@ async def test_a_call_runs_on_a_named_daemon_thread_and_its_result_comes_back() 
 async def test_a_full_pool_is_busy_and_says_so_at_once() -> None:
     call = Gated()
     async with Pool("files", threads=1, capacity=1) as pool:
-        tasks = [asyncio.create_task(pool.run("read", 5.0, call)) for _ in range(2)]
+        tasks = [asyncio.create_task(pool.run("read", 60.0, call)) for _ in range(2)]
         await asyncio.sleep(0)
         assert pool.depth == 2
         with pytest.raises(Busy):
-            await pool.run("read", 5.0, call)
+            await pool.run("read", 60.0, call)
         assert pool.refused == 1
         call.gate.set()
         assert [await task for task in tasks] == ["done", "done"]
@@ -76,24 +76,24 @@ async def test_a_late_call_times_out_at_once_and_keeps_its_slot_until_it_returns
             await _late(pool, "fsync", 0.02, call)
         assert (pool.stuck, pool.depth) == (1, 1)
         with pytest.raises(Busy):
-            await pool.run("fsync", 5.0, call)
+            await pool.run("fsync", 60.0, call)
         call.gate.set()
         await _until(lambda: pool.depth == 0)
         assert pool.stuck == 0
-        assert await pool.run("fsync", 5.0, str, 1) == "1"
+        assert await pool.run("fsync", 60.0, str, 1) == "1"
 
 
 async def test_a_call_that_never_began_gives_its_place_back_and_never_runs() -> None:
     call, waiting = Gated(), Gated()
     async with Pool("files", threads=1, capacity=1) as pool:
-        first = asyncio.create_task(pool.run("read", 5.0, call))
+        first = asyncio.create_task(pool.run("read", 60.0, call))
         await _until(lambda: call.calls == 1)
         with pytest.raises(Timeout):
             await pool.run("read", 0.02, waiting)
         assert (pool.stuck, pool.depth) == (0, 1)
         call.gate.set()
         assert await first == "done"
-        assert await pool.run("read", 5.0, str, 2) == "2"
+        assert await pool.run("read", 60.0, str, 2) == "2"
 
     assert waiting.calls == 0
 
@@ -101,7 +101,7 @@ async def test_a_call_that_never_began_gives_its_place_back_and_never_runs() -> 
 async def test_a_cancelled_caller_leaves_its_running_call_in_its_slot() -> None:
     call = Gated()
     async with Pool("files", threads=1, capacity=0) as pool:
-        caller = asyncio.create_task(pool.run("read", 5.0, call))
+        caller = asyncio.create_task(pool.run("read", 60.0, call))
         await _until(lambda: call.calls == 1)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -140,7 +140,7 @@ async def test_an_error_of_the_call_reaches_the_caller_and_frees_the_slot(error,
 
     async with Pool("files", threads=1, capacity=0) as pool:
         with pytest.raises(told):
-            await pool.run("read", 5.0, fail)
+            await pool.run("read", 60.0, fail)
         assert pool.depth == 0
 
 
@@ -194,6 +194,6 @@ async def test_a_caller_that_gives_up_just_before_the_call_begins_stops_it(monke
             await caller
         assert (pool.depth, pool.stuck) == (0, 0)
         gate.set()
-        assert await pool.run("read", 5.0, str, 1) == "1"
+        assert await pool.run("read", 60.0, str, 1) == "1"
 
     assert calls == []

@@ -41,7 +41,7 @@ async def _serve_and_drain() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert boss.kill("worker")
-    report = await boss.drain(5.0)
+    report = await boss.drain(25.0)
 
     assert report.clean
     ends = [job.reply.exception() is None for job in jobs]

@@ -152,7 +152,7 @@ async def test_no_descriptor_is_left_behind_by_clients_that_come_and_go(loop_nam
         before = await come_and_go(site)
         after = await come_and_go(site)
 
-    assert after == before
+    assert after <= before
 
 
 class Queue:

@@ -296,7 +296,7 @@ async def test_server_as_a_supervised_child_drains_in_order(tmp_path: Path) -> N
     open_call = loop.create_task(kit.echo_call("later"))
     await until(lambda: bool(kit.echo.replies))
 
-    draining = loop.create_task(supervisor.drain(3.0))
+    draining = loop.create_task(supervisor.drain(60.0))
     await until(lambda: kit.server.draining)
     with pytest.raises(NotReady):
         await kit.echo_call()

@@ -179,7 +179,7 @@ def test_a_service_manager_hears_when_the_node_is_ready_and_when_it_stops(tmp_pa
     place = f"@penstock-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{place[1:]}" if abstract else place)
-        manager.settimeout(20)
+        manager.settimeout(80)
         with NodeProcess(env={**os.environ, "NOTIFY_SOCKET": place}) as node:
             ready = manager.recv(100)
             node.signal(signal.SIGTERM)
