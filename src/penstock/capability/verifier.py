@@ -143,6 +143,14 @@ class CapabilityVerifier:
                 return self._judged_again(digest, standing, now)
         return self._prove(token, digest, now)
 
+    def holds(self, standing: Standing) -> bool:
+        """Tell whether what was judged of a token would be judged again: the keys, floors, times and feed are the same."""
+        trust = self.trust
+        if standing.version != trust.version or self._wall() >= standing.until or self._monotonic() >= trust.lease_until:
+            return False
+        self.hits += 1
+        return True
+
     def digest(self, token: str) -> bytes:
         """Name a token where the token itself must not lie; what is too long to be one is refused."""
         return self._digest(token)

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 COPY_BYTES_MAX: Final = 16 * 1024
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _JSON: Final = (msgspec.Struct, dict)
-_PENDING: Final = (asyncio.Future, CoroutineType, Promise)
-_AS_IT_IS: Final = (Written, Response, Relayed, StreamResponse, PenstockError, *_PENDING)
+# In the order of how often they are met: each is asked in turn.
+_PENDING: Final = (Promise, CoroutineType, asyncio.Future)
+_AS_IT_IS: Final = (Written, *_PENDING, Response, Relayed, StreamResponse, PenstockError)
 # A handler's value once it is ready to be written: bytes are the body of a JSON 200.
 Ready = bytes | Response | Relayed | StreamResponse | PenstockError
 Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any] | Promise"
@@ -77,7 +78,8 @@ class Answers:
                 except (msgspec.DecodeError, UnicodeDecodeError) as exc:
                     raise Malformed(str(exc)) from exc
                 result = endpoint.handler(request, value)
-            result = encode_json(result) if isinstance(result, _JSON) else self._ready_or_pending(result)
+            if not isinstance(result, Promise):
+                result = encode_json(result) if isinstance(result, _JSON) else self._ready_or_pending(result)
         except PenstockError as error:
             result = forget_where(error)
         except Exception as error:  # noqa: BLE001 - the request's boundary: a bug is one 500, not a dead connection

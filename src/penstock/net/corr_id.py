@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _USABLE: Final = re.compile(rb"[\x20-\x7e]{1,64}")
-_TAIL_DIGITS: Final = 15
+# Three digits, a dash, twelve digits.
+_TAIL_CHARS: Final = 16
 _POOL_TAILS: Final = 512
 # The counter's three digits and what follows them up to the random part: the variant is `10` and two bits of the
 # sixty-two that are ours to choose; they stay `10` as well.
@@ -62,7 +63,8 @@ class CorrIds:
 
     def _refill(self) -> list[bytes]:
         """Draw random digits for the next ids from the system, many at once."""
-        digits = os.urandom(_POOL_TAILS * _TAIL_DIGITS // 2).hex().encode("ascii")
-        starts = range(0, len(digits), _TAIL_DIGITS)
-        self._tails = [b"%b-%b" % (digits[at : at + 3], digits[at + 3 : at + _TAIL_DIGITS]) for at in starts]
+        drawn = bytearray(os.urandom(_POOL_TAILS * _TAIL_CHARS // 2).hex().encode("ascii"))
+        drawn[3::_TAIL_CHARS] = b"-" * _POOL_TAILS
+        texts = bytes(drawn)
+        self._tails = [texts[at : at + _TAIL_CHARS] for at in range(0, len(texts), _TAIL_CHARS)]
         return self._tails

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability.relayed import judge_relayed, was_charged
+from penstock.capability.standing import Standing
+from penstock.capability.verifier import CapabilityVerifier
 from penstock.contracts.call import Call, Origin
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import Forbidden, PenstockError, Unauthenticated
@@ -22,6 +24,8 @@ AUDIENCE: Final = "svc-mailbox"
 ANY_TOPIC: Final = "*"
 _BY_TOPIC: Final = frozenset({"topic"})
 Verify = Callable[..., Grant | Awaitable[Grant]]
+# What a judgement depends on: method and path, the field with the token, the address, the op and the topic.
+Asking = tuple["StartLine", bytes, str, str, str | None]
 _KEPT_MAX: Final = 1024
 
 
@@ -33,8 +37,9 @@ class Authority:
         self._verifier = verifier
         self.failures = 0
         # The same few fields and request lines come over and over, as the same objects: the listener remembers heads.
-        self._tokens: dict[bytes, str] = {}
-        self._contexts: dict[tuple[StartLine, str, str, str | None], RequestContext] = {}
+        self._allowed: dict[Asking, Standing] = {}
+        # Only this one says what it went by.
+        self._lasting = verifier if isinstance(verifier, CapabilityVerifier) else None
 
     @property
     def open(self) -> bool:
@@ -66,32 +71,27 @@ class Authority:
         return True
 
     def admit(self, request: Request, op: str, topic: str | None, cost_bytes: int = 0) -> Awaitable[None] | None:
-        """Do the same for a request of this service's own listener."""
+        """Do the same for a request of this service's own listener; what was allowed a moment ago is not judged again."""
         if self._verifier is None:
             return None
-        context = self._contexts.get((request.head.start, request.peer.host, op, topic))
-        if context is None:
-            context = self._keep_context(request, op, topic)
-        field = request.headers.get(b"authorization", b"")
-        token = self._tokens.get(field)
-        if token is None:
-            token = self._keep_token(field)
-        return self._judge(self._verifier.verify, token, context, cost_bytes)
-
-    def _keep_context(self, request: Request, op: str, topic: str | None) -> RequestContext:
-        path, host = "/" + "/".join(request.segments), request.peer.host
-        context = RequestContext(AUDIENCE, op, topic, request.method, path, host or None)
-        if len(self._contexts) >= _KEPT_MAX:
-            self._contexts.clear()
-        self._contexts[request.head.start, host, op, topic] = context
-        return context
-
-    def _keep_token(self, field: bytes) -> str:
+        field, host = request.headers.get(b"authorization", b""), request.peer.host
+        asking = (request.head.start, field, host, op, topic)
+        standing = self._allowed.get(asking)
+        if standing is not None and self._lasting is not None and self._lasting.holds(standing):
+            return None
         token = token_in(field)
-        if len(self._tokens) >= _KEPT_MAX:
-            self._tokens.clear()
-        self._tokens[field] = token
-        return token
+        context = RequestContext(AUDIENCE, op, topic, request.method, "/" + "/".join(request.segments), host or None)
+        waiting = self._judge(self._verifier.verify, token, context, cost_bytes)
+        if waiting is None and self._lasting is not None:
+            self._keep(asking, self._lasting.open(token))
+        return waiting
+
+    def _keep(self, asking: Asking, standing: object) -> None:
+        """Remember what was allowed, unless every request has to be counted."""
+        if isinstance(standing, Standing) and not standing.counted:
+            if len(self._allowed) >= _KEPT_MAX:
+                self._allowed.clear()
+            self._allowed[asking] = standing
 
     def _judge(
         self, verify: Verify, token: str, context: RequestContext, cost_bytes: int, *, relayed: bool = False
