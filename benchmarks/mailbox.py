@@ -51,12 +51,18 @@ class Case:
     mode: str
     connections: int = 64
     batch: int = 1
+    # Over a Unix socket instead of TCP on loopback.
+    unix: bool = False
 
 
+KINDS = (("send", 1), ("cycle", 1), ("send", 100), ("cycle", 100))
 CASES = tuple(
     Case(f"{mode}, batch {batch}, {durability}", durability, mode, 64 if batch == 1 else 8, batch)
     for durability in ("fsync", "os", "memory")
-    for mode, batch in (("send", 1), ("cycle", 1), ("send", 100), ("cycle", 100))
+    for mode, batch in KINDS
+) + tuple(
+    Case(f"{mode}, batch {batch}, fsync, Unix socket", "fsync", mode, 64 if batch == 1 else 8, batch, unix=True)
+    for mode, batch in KINDS
 )
 
 
@@ -124,7 +130,11 @@ def load(pid: int, module: str, *arguments: object) -> dict[str, Any]:
 def measure(case: Case, seconds: int) -> dict[str, Any]:
     """Run one case on a fresh mailbox."""
     with tempfile.TemporaryDirectory() as directory, server(directory, case.durability) as (process, port, _):
-        return {"name": case.name, **load(process.pid, "load", port, case.mode, case.connections, seconds, case.batch)}
+        address = Path(directory, "socket") if case.unix else port
+        return {
+            "name": case.name,
+            **load(process.pid, "load", address, case.mode, case.connections, seconds, case.batch),
+        }
 
 
 # --- latency at half load

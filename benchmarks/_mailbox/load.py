@@ -1,4 +1,6 @@
-"""Load on an HTTP mailbox: `load.py PORT MODE CONNECTIONS SECONDS BATCH [TOPIC] [RATE]`; prints one JSON line.
+"""Load on an HTTP mailbox: `load.py ADDRESS MODE CONNECTIONS SECONDS BATCH [TOPIC] [RATE]`; prints one JSON line.
+
+ADDRESS is a port on loopback or the path of a Unix socket.
 
 MODE is `send`, `cycle` (send, recv, ack), `recv` (recv, ack) or `fill` (send BATCH messages a request until SECONDS
 messages are there). Every connection is a closed loop unless RATE (rounds a second over all) paces it: then a round's
@@ -56,10 +58,14 @@ class Line:
 
     __slots__ = ("buffer", "sent_at", "sock", "steps")
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, address: str) -> None:
         """Connect."""
-        self.sock = socket.create_connection(("127.0.0.1", port))
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.isdigit():
+            self.sock = socket.create_connection(("127.0.0.1", int(address)))
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.connect(address)
         self.buffer = b""
         self.sent_at = 0.0
         self.steps: Steps
@@ -151,10 +157,10 @@ class Load:
 
 def main() -> None:
     """Run for so many seconds, or until so many messages are there."""
-    port, mode, connections, goal, batch = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6])
+    address, mode, connections, goal, batch = *sys.argv[1:3], *map(int, sys.argv[3:6])
     topic, rate = (*sys.argv[6:8], *("bench", "0")[len(sys.argv[6:8]) :])
     load = Load(mode, batch, topic, float(rate))
-    lines = [Line(port) for _ in range(connections)]
+    lines = [Line(address) for _ in range(connections)]
     before = time.process_time()
     elapsed = load.run(lines, goal)
     own_us = (time.process_time() - before) / max(1, load.count) * 1e6

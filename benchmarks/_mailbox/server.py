@@ -30,13 +30,13 @@ from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.service import SERVICE, MailboxService
 
 
-def listener(port: int) -> ListenerSettings:
-    """Listen on loopback, with room for many connections of one peer."""
+def listener(port: int, directory: Path | None = None) -> ListenerSettings:
+    """Listen on loopback, and on a socket in the directory, with room for many connections of one peer."""
     return ListenerSettings(
         host="127.0.0.1",
         port=port,
-        uds_path=None,
-        uds_allow_uids=(),
+        uds_path=None if directory is None else directory / "socket",
+        uds_allow_uids=(os.getuid(),),
         max_conns=4096,
         max_conns_per_ip=4096,
         read_timeout_s=5.0,
@@ -69,7 +69,7 @@ async def main() -> None:
     extra = dict(pair.split("=", 1) for pair in sys.argv[4:])
     bounds = Bounds(backlog_messages=int(extra.get("backlog", "4000000")), backlog_bytes=8 << 30)
     options = MailboxOptions(
-        listener=listener(port),
+        listener=listener(port, directory),
         engine="memory" if mode == "memory" else "sqlite",
         data_dir=directory,
         fsync=mode == "fsync",
