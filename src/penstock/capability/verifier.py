@@ -145,12 +145,8 @@ class CapabilityVerifier:
 
     def holds(self, standing: Standing) -> bool:
         """Tell whether what was judged of a token would be judged again: the keys, floors, times and feed are the same."""
-        trust = self.trust
-        if (
-            standing.version != trust.version
-            or self._wall() >= standing.until
-            or self._monotonic() >= trust.lease_until
-        ):
+        trust, now = self.trust, self._wall()
+        if standing.version != trust.version or now >= standing.until or self._monotonic() >= trust.lease_until:
             return False
         self.hits += 1
         return True
