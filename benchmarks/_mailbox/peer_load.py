@@ -23,7 +23,7 @@ class PeerLine(Line):
 
     def __init__(self, name: str, port: int, number: int) -> None:
         """Connect, and say hello where that is the custom."""
-        super().__init__(port)
+        super().__init__(str(port))
         self.number = number
         self.whole: Whole = lambda _data: True
         if name in peers.HELLO:
