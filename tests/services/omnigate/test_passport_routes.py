@@ -9,11 +9,11 @@ import pytest
 
 from penstock.contracts import passport as p
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.passport_bodies import VerifiedOut
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.services.omnigate.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.passport_routes import OPEN_BATCH_MAX, PassportRoutes
-from penstock.services.passport.routes import VerifiedOut
 from tests.net.listener_kit import post, serving
 
 GOOD = "for-the-gateway"

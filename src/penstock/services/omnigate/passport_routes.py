@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from penstock.contracts import passport as p
+from penstock.contracts.passport_bodies import VerifiedBatchOut, VerifiedOut, batch_out, verified_out
 from penstock.kernel.errors import Unauthenticated
 from penstock.net.route import Route
 from penstock.services.omnigate.calling import call_of, convert, present
@@ -22,22 +21,6 @@ if TYPE_CHECKING:
 OPEN_BATCH_MAX: Final = 16
 _OPEN_ERRORS: Final = ("malformed", "busy", "rate_limited", "timeout", "not_ready", "downstream_unavailable")
 _ERRORS: Final = (*_OPEN_ERRORS, "unauthenticated", "expired", "forbidden", "policy_blocked")
-
-
-class VerifiedOut(msgspec.Struct, frozen=True):
-    """The verdict with all its members."""
-
-    ok: bool
-    claims: p.Claims | None
-    reason: str
-    warnings: tuple[str, ...]
-    authoritative: bool
-
-
-class VerifiedBatchOut(msgspec.Struct, frozen=True):
-    """The verdicts, in order."""
-
-    results: tuple[VerifiedOut, ...]
 
 
 # Path, body, answer, op, open to anyone, safe to repeat, what it does.
@@ -127,9 +110,5 @@ class PassportRoutes:
 def _whole(answer: object) -> object:
     """Give a verdict with all its members: what a contract leaves out by default, HTTP says."""
     if isinstance(answer, p.Verified):
-        return _verdict(answer)
-    return VerifiedBatchOut(tuple(map(_verdict, answer.results))) if isinstance(answer, p.VerifiedBatch) else answer
-
-
-def _verdict(given: p.Verified) -> VerifiedOut:
-    return VerifiedOut(given.ok, given.claims, given.reason, given.warnings, given.authoritative)
+        return verified_out(answer)
+    return batch_out(answer) if isinstance(answer, p.VerifiedBatch) else answer

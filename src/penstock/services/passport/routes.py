@@ -10,6 +10,7 @@ from blake3 import blake3
 
 from penstock.contracts import passport as p
 from penstock.contracts.capability import Grant, RequestContext
+from penstock.contracts.passport_bodies import VerifiedBatchOut, VerifiedOut, batch_out, verified_out
 from penstock.kernel.errors import Malformed, NotReady
 from penstock.net.bearer import bearer
 from penstock.net.hosts import is_loopback
@@ -34,26 +35,6 @@ VERIFYING: Final = frozenset(
     {"/v1/passport/verify", "/v1/passport/verify_batch", "/v1/keys", "/v1/passport/revocations", "/readyz/verify"}
 )
 encode_json: Final = msgspec.json.Encoder().encode
-
-
-class VerifiedOut(msgspec.Struct, frozen=True):
-    """The verdict with all its members."""
-
-    ok: bool
-    claims: p.Claims | None
-    reason: str
-    warnings: tuple[str, ...]
-    authoritative: bool
-
-
-class VerifiedBatchOut(msgspec.Struct, frozen=True):
-    """The verdicts, in order."""
-
-    results: tuple[VerifiedOut, ...]
-
-
-def _out(verdict: p.Verified) -> VerifiedOut:
-    return VerifiedOut(verdict.ok, verdict.claims, verdict.reason, verdict.warnings, verdict.authoritative)
 
 
 class PassportRoutes:
@@ -186,13 +167,13 @@ class PassportRoutes:
 
     def _verify(self, _request: Request, asked: p.Verify) -> Any:  # noqa: ANN401 - the verdict, or a coroutine that leads to it
         verdict = self._api.judge(asked)
-        return _out(verdict) if isinstance(verdict, p.Verified) else _out_later(verdict)
+        return verified_out(verdict) if isinstance(verdict, p.Verified) else _out_later(verdict)
 
     async def _verify_batch(self, request: Request, asked: p.VerifyBatch) -> VerifiedBatchOut:
         is_local = request.peer.uid is not None or is_loopback(request.peer.host)
         await self._api.check_batch_allowed(len(asked.items), bearer(request), is_local=is_local)
         found = await self._api.verify_batch(asked)
-        return VerifiedBatchOut(tuple(map(_out, found.results)))
+        return batch_out(found)
 
     def _keys(self, request: Request) -> Response:
         body = encode_json(self._api.key_set())
@@ -216,7 +197,7 @@ class PassportRoutes:
 
 
 async def _out_later(verdict: Awaitable[p.Verified]) -> VerifiedOut:
-    return _out(await verdict)
+    return verified_out(await verdict)
 
 
 def context_of(request: Request, op: str) -> RequestContext:
