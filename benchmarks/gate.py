@@ -22,16 +22,16 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.kernel.inventory import Inventory
-from penstock.net.core import Found
-from penstock.net.endpoint import Endpoint
 from penstock.net.message import Peer, Request
-from penstock.net.route import Route
-from penstock.services.omnigate.classes import Rule
+from penstock.net.server.core import Found
+from penstock.net.server.endpoint import Endpoint
+from penstock.net.server.route import Route
 from penstock.services.omnigate.config import FairOptions, Quotas
 from penstock.services.omnigate.fair.entry import Entry
 from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue
-from penstock.services.omnigate.gate import Gate, GateOptions
-from penstock.wire.http1 import RequestReader
+from penstock.services.omnigate.gate.classes import Rule
+from penstock.services.omnigate.gate.gate import Gate, GateOptions
+from penstock.wire.http1.request import RequestReader
 from tests.capability.kit import Issuer
 
 RESULTS = Path(__file__).parent / "results" / "gate.json"

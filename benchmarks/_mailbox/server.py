@@ -25,8 +25,8 @@ from penstock.config import ListenerSettings
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
-from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.ledger import Bounds
 from penstock.services.mailbox.service import SERVICE, MailboxService
 
 

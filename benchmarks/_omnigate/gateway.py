@@ -24,7 +24,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.omnigate.config import OmnigateOptions, Quotas
-from penstock.services.omnigate.proxy_config import ProxyRoute
+from penstock.services.omnigate.proxy.config import ProxyRoute
 from penstock.services.omnigate.service import SERVICE, Behind, OmnigateService
 
 SEED = bytes(range(32))

@@ -14,9 +14,9 @@ import uvloop
 from penstock.kernel.errors import Busy
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
-from penstock.net.admission import Refusal
-from penstock.net.listener import Listener, ListenerOptions
-from penstock.net.route import Route
+from penstock.net.server.admission import Refusal
+from penstock.net.server.listener import Listener, ListenerOptions
+from penstock.net.server.route import Route
 
 if TYPE_CHECKING:
     from penstock.net.message import Request

@@ -6,7 +6,8 @@ shutdown drains. The floors of the house, each of which knows only those below i
     cli                          one module per command; parses, calls, prints
     node                         builds the services and hangs them under one root supervisor
     services, admin              the services, strangers to each other; dashboard and operator pages
-    clients                      contracts over the network and in memory
+    client, sdk                  the Python SDK, under its public name and as it lies
+    rpc                          contracts over the network: how services reach each other
     net                          sockets: HTTP listener and client, frame endpoint, TLS
     contracts, wire, capability  what services may ask of each other; bytes to values and back; tokens
     config                       the one schema, loading, precedence, reload

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.node_process import NodeProcess, ask, penstock
-from tests.net.certificates import make_certificate
+from tests.net.server.certificates import make_certificate
 
 ECHO = ("--set", "node.echo=true")
 SERVICES = ("omnigate", "svc-echo", "svc-mailbox", "svc-passport", "svc-storage", "node")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import NoNode, NoService
-from penstock.client.whereabouts import Whereabouts
+from penstock.sdk.discovery import Whereabouts
 from tests.acceptance.node_process import NodeProcess, penstock
 
 

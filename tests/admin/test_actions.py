@@ -13,7 +13,13 @@ from penstock.admin.actions import PanelActions
 from penstock.admin.authority import OperatorOnly
 from penstock.admin.panel import Action, Column, Outcome, Panel
 from penstock.kernel.errors import Conflict
-from tests.net.listener_kit import Answer, Site, get, post, serving
+from tests.net.server.listener_kit import (
+    Answer,
+    Site,
+    get,
+    post,
+    serving,
+)
 
 TOKEN = "psp1_not-a-real-token-just-forty-characters-long"
 BEARER = f"Authorization: Bearer {TOKEN}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.admin.authority import OperatorOnly
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 
 TOKEN = "psp1_not-a-real-token-just-forty-characters-long"
 

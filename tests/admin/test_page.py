@@ -17,7 +17,15 @@ from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
-from tests.net.listener_kit import Answer, RawClient, Site, get, post, serving, settle
+from tests.net.server.listener_kit import (
+    Answer,
+    RawClient,
+    Site,
+    get,
+    post,
+    serving,
+    settle,
+)
 
 TOKEN = "psp1_not-a-real-token-just-forty-characters-long"
 DESCRIBED = {"svc-x": {"openapi": "3.1.0", "info": {"version": "1"}, "paths": {"/v1/x": {"get": {"summary": "Look."}}}}}

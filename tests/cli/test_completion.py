@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import COMMANDS, main
-from penstock.cli.completion import places
+from penstock.cli.commands.completion import places
 
 ASK = """
 source '{script}'

@@ -256,7 +256,9 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("module", ["argparse", "penstock.cli", "penstock.cli.topics", "penstock.client", "asyncio"])
+@pytest.mark.parametrize(
+    "module", ["argparse", "penstock.cli", "penstock.cli.commands.topics", "penstock.client", "asyncio"]
+)
 def test_ctrl_c_while_the_command_is_still_being_read_is_quiet(tmp_path: Path, module: str) -> None:
     script = INTERRUPT.format(module=module)
     done = subprocess.run(

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.tour_stage import Show, Stage, Step
-from penstock.cli.tour_steps import STEPS
+from penstock.cli.tour.stage import Show, Stage, Step
+from penstock.cli.tour.steps import STEPS
 from penstock.client import connect, sync
-from penstock.client.whereabouts import Whereabouts
 from penstock.kernel.errors import Busy
+from penstock.sdk.discovery import Whereabouts
 from tests.acceptance.node_process import NodeProcess
 
 TIMEOUT_S = 300

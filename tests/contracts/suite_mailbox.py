@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from penstock.clients.memory_mailbox_state import MemoryMailboxOptions
 from penstock.contracts.call import Call
 from penstock.contracts.mailbox import (
     Ack,
@@ -23,6 +22,7 @@ from penstock.contracts.mailbox import (
 )
 from penstock.contracts.mailbox_rules import check_envelope
 from penstock.kernel.errors import Busy, Conflict, Integrity, NotFound, OverLimit
+from penstock.testing.contracts.memory_mailbox_state import MemoryMailboxOptions
 from penstock.wire.ids import address_of, uuid7_ms
 from tests.contracts.suite_mailbox_operator import OperatorSuite
 

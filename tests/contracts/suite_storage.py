@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from penstock.clients.storage_streams import get_stream, put_stream
 from penstock.contracts.storage import Get, Head, Put, UploadAbort, UploadAppend, UploadFinish, UploadOpen
 from penstock.kernel.errors import Busy, Conflict, Malformed, NotFound, OverLimit
+from penstock.rpc.storage_streams import get_stream, put_stream
 from penstock.wire.ids import address_of
 from tests.contracts.worlds import World
 

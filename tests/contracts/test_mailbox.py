@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.clients.memory_mailbox import MemoryMailbox
-from penstock.clients.memory_mailbox_state import MailboxState
 from penstock.contracts.mailbox import Envelope, Recv, Send
 from penstock.contracts.mailbox_rules import METHODS, check_envelope, hash_chain
 from penstock.kernel.clock import Clock
 from penstock.kernel.errors import Integrity
+from penstock.testing.contracts.memory_mailbox import MemoryMailbox
+from penstock.testing.contracts.memory_mailbox_state import MailboxState
 from penstock.wire.ids import address_of
 from tests.contracts.suite_mailbox import LongPollSuite, MailboxSuite, mailbox_options
 from tests.contracts.worlds import World, in_ram, over_memory, over_socket

@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 import pytest
 
-from penstock.clients.memory_passport import MemoryPassport
-from penstock.clients.memory_tokens import TokenBook, check_caveat, is_under
 from penstock.contracts.call import Call
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.contracts.passport import METHODS, Issue, Revoke
 from penstock.kernel.errors import Expired, Forbidden, Malformed, RateLimited, Unauthenticated
+from penstock.testing.contracts.memory_passport import MemoryPassport
+from penstock.testing.contracts.memory_tokens import TokenBook, check_caveat, is_under
 from penstock.testing.fakes import VirtualClock
 from tests.contracts.suite_passport import PassportSuite
 from tests.contracts.worlds import World, in_ram, over_memory, over_socket

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.clients.memory_storage import MemoryStorage, MemoryStorageOptions
 from penstock.contracts.storage import METHODS, Chunk, Get, Put, check_chunk, clip_range
 from penstock.kernel.errors import Integrity, Malformed
+from penstock.testing.contracts.memory_storage import MemoryStorage, MemoryStorageOptions
 from penstock.wire.ids import address_of
 from tests.contracts.suite_storage import ADDRESS, DATA, StorageSuite
 from tests.contracts.worlds import World, in_ram, over_memory, over_socket

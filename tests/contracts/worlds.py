@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from penstock.clients.oap import Stub, serve
 from penstock.contracts.method import Methods
 from penstock.kernel.clock import Clock, LoopClock
 from penstock.kernel.inventory import Inventory
-from penstock.net.oap_client import OapClient, OapClientOptions
-from penstock.net.oap_server import OapServer
-from penstock.net.oap_service import OapServerOptions
+from penstock.net.oap.client import OapClient, OapClientOptions
+from penstock.net.oap.server import OapServer
+from penstock.net.oap.service import OapServerOptions
+from penstock.rpc.oap import Stub, serve
 from penstock.testing.fakes import VirtualClock
 from penstock.testing.transport import memory_pair
 

@@ -19,11 +19,12 @@ from penstock.contracts.method import Methods
 from penstock.contracts.passport import KeySet, Revocation, Revocations
 from penstock.kernel.errors import Busy
 from penstock.services.passport import audit
-from penstock.wire import cbor, oap, oap_problem
+from penstock.wire import cbor
+from penstock.wire.oap.frame import frame, problem
 from tests.capability.kit import Issuer, narrowed
 from tests.fuzz.mutating import CORPUS
 from tests.fuzz.targets import GENUINE, SIGNED_POLICY
-from tests.wire.h11_differences import DIFFERENCES
+from tests.wire.http1.h11_differences import DIFFERENCES
 
 _CAVEATS: Final = (
     "op=send,recv", "topic=orders/,eu*", "route=/v1/o", "method=GET,HEAD", "ip=10.0.0.0/8,::1", "exp=1800000900",
@@ -83,7 +84,7 @@ def seeds() -> dict[str, list[bytes]]:
         "passport_values": _values(passport.METHODS),
         "mailbox_values": _values(mailbox_rules.METHODS),
         "oap_frames": list(_frames()),
-        "oap_payloads": [b'{"ua":"x","max_frame":65536}', oap_problem.encode_problem(Busy("full", limit="x")), _zstd()],
+        "oap_payloads": [b'{"ua":"x","max_frame":65536}', problem.encode_problem(Busy("full", limit="x")), _zstd()],
         "http_requests": [*_requests(), *(each.example for each in DIFFERENCES.values())],
         "http_answers": list(_answers()),
         "request_target": [
@@ -133,11 +134,13 @@ def _values(methods: Methods) -> list[bytes]:
 
 
 def _frames() -> Iterator[bytes]:
-    whole = oap.Frame(oap.REQ | oap.START | oap.END, 7, code=1, app_proto_id=1, capability=b"psp1_x", payload=b"hello")
-    yield oap.encode(whole)
-    yield oap.encode(whole) + oap.encode(oap.Frame(oap.RESP | oap.START | oap.END, 7, code=200))
-    yield oap.encode(whole)[:37]
-    yield b"\xff\xff\xff\xff" + oap.encode(whole)[4:]
+    whole = frame.Frame(
+        frame.REQ | frame.START | frame.END, 7, code=1, app_proto_id=1, capability=b"psp1_x", payload=b"hello"
+    )
+    yield frame.encode(whole)
+    yield frame.encode(whole) + frame.encode(frame.Frame(frame.RESP | frame.START | frame.END, 7, code=200))
+    yield frame.encode(whole)[:37]
+    yield b"\xff\xff\xff\xff" + frame.encode(whole)[4:]
 
 
 def _requests() -> Iterator[bytes]:

@@ -22,13 +22,15 @@ from penstock.contracts.capability import Grant
 from penstock.contracts.method import Methods
 from penstock.kernel.errors import Malformed, PenstockError
 from penstock.services.passport import audit, policy
-from penstock.wire import cbor, oap, oap_hello, oap_problem
+from penstock.wire import cbor
 from penstock.wire.inflate import Inflater
+from penstock.wire.oap import frame as oap
+from penstock.wire.oap.frame import hello, problem
 from penstock.wire.target import parse_target
 from tests.capability.kit import SEND, Issuer
-from tests.wire.answer_reading import read as read_answer
-from tests.wire.requests_drawn import read_all
-from tests.wire.test_http1_h11 import check as check_against_h11
+from tests.wire.http1.answer_reading import read as read_answer
+from tests.wire.http1.requests_drawn import read_all
+from tests.wire.http1.test_h11 import check as check_against_h11
 
 Target = Callable[[bytes], None]
 TARGETS: dict[str, Target] = {}
@@ -196,12 +198,12 @@ def _frames(pieces: list[bytes]) -> tuple[list[oap.Frame], str]:
 def oap_payloads(data: bytes) -> None:
     """What frames carry: HELLO, problems, and compressed payloads, which never grow beyond their bound."""
     with contextlib.suppress(PenstockError):
-        oap_hello.read_hello(oap.Frame(oap.REQ, 1, payload=data))
+        hello.read_hello(oap.Frame(oap.REQ, 1, payload=data))
     with contextlib.suppress(PenstockError):
-        oap_hello.read_welcome(oap.Frame(oap.RESP, 1, payload=data))
-    error = oap_problem.decode_problem(503, data)
+        hello.read_welcome(oap.Frame(oap.RESP, 1, payload=data))
+    error = problem.decode_problem(503, data)
     assert isinstance(error, PenstockError)
-    assert type(oap_problem.decode_problem(error.status, oap_problem.encode_problem(error))) is type(error)
+    assert type(problem.decode_problem(error.status, problem.encode_problem(error))) is type(error)
     with contextlib.suppress(PenstockError):
         assert len(oap.inflate(data, bytes_max=_INFLATE_BYTES)) <= _INFLATE_BYTES
 

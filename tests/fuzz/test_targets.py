@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.capability import caveats, token, verifier
 from penstock.kernel.errors import PenstockError
-from penstock.wire import cbor, http1_head, inflate, oap
+from penstock.wire import cbor, inflate
+from penstock.wire.http1 import head
+from penstock.wire.oap import frame
 from tests.capability.kit import Issuer
 from tests.fuzz import targets
 from tests.fuzz.mutating import CORPUS, corpus_of, mutated
@@ -77,8 +79,8 @@ PLANTED = {
     "a verifier that skips the proof": ("token_envelope", verifier.Pending, "run", lambda _pending: True),
     "numbers in any length": ("canonical_cbor", cbor, "_long", _any_length),
     "any word in a caveat": ("caveat_text", caveats, "_check_word", lambda _family, _word: None),
-    "a length that is trusted": ("oap_frames", oap, "_bad_header", lambda *_: KeyError("planted")),
-    "a blind Content-Length": ("http_requests", http1_head, "content_length", lambda _length: 0),
+    "a length that is trusted": ("oap_frames", frame, "_bad_header", lambda *_: KeyError("planted")),
+    "a blind Content-Length": ("http_requests", head, "content_length", lambda _length: 0),
     "an inflater that does not count": ("inflated", inflate.Inflater, "_measure", lambda _self, _bytes: None),
 }
 

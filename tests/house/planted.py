@@ -17,14 +17,14 @@ GOOD = {
     "scripts/up": "#!/usr/bin/env bash\n# Run the node.\nset -euo pipefail\n",
     "src/penstock/__init__.py": _DOC,
     "src/penstock/cli/__init__.py": _DOC + 'from penstock.database import Row\nCOMMANDS = {"token": ""}\n',
-    "src/penstock/cli/token.py": _DOC,
+    "src/penstock/cli/commands/token.py": _DOC,
     "src/penstock/database.py": _DOC + "class Row:\n    def close(self):\n        '''Nothing is open.'''\n",
     "tests/test_database.py": _DOC + "def test_row_closes():\n    assert Row().close() is None\n",
     "tests/test_words.py": _DOC + "def test_refuses():\n    with pytest.raises(ValueError):\n        parse('')\n",
 }
 
 HITS: dict[str, list[dict[str, str]]] = {
-    "files_are_short": [{"src/penstock/long.py": _DOC + "x = 1\n" * 400}],
+    "files_are_short": [{"src/penstock/long.py": _DOC + "x = 1\n" * 800}],
     "functions_are_short": [
         {"src/penstock/long.py": _DOC + "def f():\n" + "    x = 1\n" * 70},
         {"tests/test_long.py": _DOC + "async def f():\n" + "    x = 1\n" * 70},

@@ -26,8 +26,8 @@ FORBIDDEN = [
     ("Dependencies point one way", "services/one/bad.py", "penstock.admin"),
     ("Dependencies point one way", "node.py", "penstock.lint"),
     ("Dependencies point one way", "cli/bad.py", "penstock.testing"),
-    ("Dependencies point one way", "client/bad.py", "penstock.services"),
-    ("Dependencies point one way", "clients/bad.py", "penstock.client"),
+    ("Dependencies point one way", "sdk/bad.py", "penstock.services"),
+    ("Dependencies point one way", "rpc/bad.py", "penstock.sdk"),
     ("Services are strangers to each other", "services/one/bad.py", "penstock.services.two"),
     ("The kernel stands on the standard library alone", "kernel/bad.py", "msgspec"),
     ("Pure modules do no I/O and read no clock", "wire/bad.py", "asyncio"),
@@ -35,7 +35,7 @@ FORBIDDEN = [
     ("Pure modules do no I/O and read no clock", "services/one/core.py", "random"),
 ]
 PACKAGES = [
-    "admin", "cli", "client", "clients", "config", "contracts", "kernel", "lint", "net", "services", "services/one", "services/two",
+    "admin", "cli", "client", "config", "contracts", "kernel", "lint", "net", "rpc", "sdk", "services", "services/one", "services/two",
     "testing", "wire",
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.net.bearer import bearer, token_in
-from tests.net.listener_kit import get, route, serving
+from tests.net.server.listener_kit import get, route, serving
 
 
 @pytest.mark.parametrize(

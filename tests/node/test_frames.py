@@ -11,8 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.clients.memory_mailbox import MemoryMailbox
-from penstock.clients.oap import remote_mailbox, remote_passport
 from penstock.config import Settings, Sources, load
 from penstock.contracts import mailbox as m
 from penstock.contracts import passport as p
@@ -23,12 +21,14 @@ from penstock.kernel.errors import Busy, DownstreamUnavailable, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
 from penstock.kernel.supervisor import Supervisor
-from penstock.net.listener import CannotBind
-from penstock.net.oap_client import OapClient, OapClientOptions
-from penstock.net.oap_server import OapServer
-from penstock.net.oap_service import OapServerOptions
+from penstock.net.oap.client import OapClient, OapClientOptions
+from penstock.net.oap.server import OapServer
+from penstock.net.oap.service import OapServerOptions
+from penstock.net.server.listener import CannotBind
 from penstock.node.build import Node, schema
 from penstock.node.frames import frame_children, framed_mailbox, framed_passport, socket_beside
+from penstock.rpc.oap import remote_mailbox, remote_passport
+from penstock.testing.contracts.memory_mailbox import MemoryMailbox
 from tests.services.passport.kit import running
 
 

@@ -7,8 +7,8 @@ from penstock.capability.trust import Trust
 from penstock.config import Sources, load
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.inventory import Inventory
-from penstock.node.belief import Belief
 from penstock.node.build import schema
+from penstock.node.trust_source import Belief
 
 SETTINGS = load(schema(), Sources(sets=("capability.budgets=16",)))
 

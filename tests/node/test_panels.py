@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.admin.node_panels import services
 from penstock.admin.view import _service
 from penstock.node.panels import gateway_brownout, traffic_classes
-from tests.services.omnigate.test_prober import fall_ill, running
+from tests.services.omnigate.agents.test_prober import fall_ill, running
 
 
 async def test_a_gateway_that_sheds_writes_says_so_in_its_status_and_on_its_panels() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from penstock.admin.panel import heads
 from penstock.kernel.errors import NotFound
 from penstock.kernel.log import Log
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.admin.sessions import SESSION_S, Sessions
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import Unauthenticated
-from penstock.net.admission import Refusal
 from penstock.net.bearer import bearer
+from penstock.net.server.admission import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

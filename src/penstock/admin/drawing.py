@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.kernel.log import Log
-from penstock.net.core import encode_json
+from penstock.net.server.core import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from penstock.admin.exposition import CONTENT_TYPE, Exposition
 from penstock.kernel.child import ChildSpec, Drain
-from penstock.net.listener import Listener
-from penstock.net.listener_options import ListenerOptions
 from penstock.net.message import Response
-from penstock.net.route import Route
+from penstock.net.server.listener import Listener
+from penstock.net.server.listener_options import ListenerOptions
+from penstock.net.server.route import Route
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory

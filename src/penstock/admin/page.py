@@ -12,7 +12,7 @@ from penstock.admin.docs_page import index_page, service_page
 from penstock.admin.publisher import DEADLINE_S
 from penstock.kernel.errors import NotFound, Unauthenticated
 from penstock.net.message import Response, StreamResponse
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from penstock.net.core import encode_json
+from penstock.net.server.core import encode_json
 
 if TYPE_CHECKING:
     from penstock.kernel.child import Child

@@ -10,7 +10,7 @@ from penstock import config
 from penstock.admin.exposition import CONTENT_TYPE, Exposition
 from penstock.kernel.errors import NotFound, PolicyBlocked
 from penstock.net.message import Response
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,8 +17,8 @@ from penstock.admin.routes import AdminRoutes
 from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.runtime import LoopWatch
 from penstock.kernel.supervisor import SupervisorOptions
-from penstock.net.listener import Listener
-from penstock.net.listener_config import listener_options
+from penstock.net.server.listener import Listener
+from penstock.net.server.listener_config import listener_options
 
 if TYPE_CHECKING:
     from penstock.admin.authority import OperatorOnly
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.kernel.bus import KernelEvent
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
-    from penstock.net.route import Route
+    from penstock.net.server.route import Route
 
 SERVICE = "node"
 

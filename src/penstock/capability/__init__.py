@@ -15,5 +15,5 @@
 | `verifier` | the one verifier of the code base |
 | `standing`, `proving` | a token judged before a request is looked at, and the signatures left to check |
 | `config` | the `[capability]` table |
-| `following` | keeps a verifier's trust fresh: a feed, or a file; `clients.issuer` finds the source |
+| `following` | keeps a verifier's trust fresh: a feed, or a file; `rpc.issuer` finds the source |
 """

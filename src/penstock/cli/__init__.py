@@ -1,7 +1,18 @@
-"""The command line: one module a command, each parses, calls and prints; no logic lives here.
+"""The command line: parses, calls, prints. A command is imported only when it is used, so `penstock version` is fast.
 
-A command module has `HELP`, `add(parser)` and `run(args) -> exit code`; it is imported only when it is used,
-so that `penstock version` does not pay for the node.
+commands/  one module a command
+tour/      what `penstock tour` shows
+asking     data commands: their options, the client, and how a failure is reported
+running    finds a running node and asks its admin listener
+settings   the options that lead to settings
+settling   what ack, nack and extend share
+following  how a command that follows output ends
+payloads   bytes from elsewhere, printed so that they cannot take the terminal over
+console    rich output that survives a closed pipe
+paint      tables
+countdown  the line that shows how long a drain may still take
+output     what a node prints on standard output, off the loop
+__main__   `python -m penstock.cli`
 """
 
 from __future__ import annotations
@@ -169,7 +180,7 @@ def parser_of(wanted: Collection[str]) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if name in wanted and name != "lint":
-            module = importlib.import_module(f"penstock.cli.{name}")
+            module = importlib.import_module(f"penstock.cli.commands.{name}")
             module.add(sub)
             sub.set_defaults(run=module.run)
     return parser

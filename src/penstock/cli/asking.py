@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.cli import running
 
 if TYPE_CHECKING:
-    from penstock.client import Client
     from penstock.kernel.errors import PenstockError
+    from penstock.sdk import Client
 
 FAILED: Final = 1
 BAD_USE: Final = 2
@@ -61,7 +61,7 @@ def play(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]])
 
 
 async def _with_client(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
-    from penstock.client import SdkOptions, connect
+    from penstock.sdk import SdkOptions, connect
 
     async with connect(
         args.data_dir, options=SdkOptions(timeout_s=args.timeout / 1000)
@@ -80,7 +80,7 @@ def explain(args: argparse.Namespace, error: PenstockError) -> int:
 
 
 def _sentence(error: PenstockError) -> str:
-    from penstock.client import NoNode
+    from penstock.sdk import NoNode
 
     if isinstance(error, NoNode) or "out of reach" in error.detail:
         return running.NO_NODE

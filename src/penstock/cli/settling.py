@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.cli import asking
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.sdk import Client
 
 
 class Lease(NamedTuple):

@@ -1,13 +1,13 @@
-"""Sockets: whatever happens here has a deadline in hand.
+"""Sockets: the HTTP server and client, the frame endpoint between processes. Every wait here has a deadline.
 
-message, route, problem         what a handler sees, what it is found by, how an error looks
-listener, listener_options      binding, drain, the whole life as a supervised child
-connection, requests, answers   one connection: transport and deadlines; heads to handlers; answers in order
-exchange, body                  one unanswered request; a body on its way in
-core, endpoint, admission       what all connections of a listener share; compiled routes; prebuilt refusals
-answer, corr_id, hosts          bytes of an answer; correlation ids; Host and Origin rules
-wheel, caps, peer, tls          deadlines without a timer each; places; who is there; certificates
-own_pages                    /healthz, /readyz, /version
-client*, openapi                the HTTP client; the description of routes
-oap_*                           the frame endpoint between processes
+server/  the HTTP listener: accepts connections, routes requests, admits or refuses them, writes answers
+calls/   the HTTP client: pooled connections, deadlines, retries within a budget
+oap/     OAP/1, the framed protocol between processes: both ends
+message  what a handler sees of a request, and what it may return
+promise  an answer that comes later and is written in the callback that brings it
+problem  errors as RFC 9457 problem details
+bearer   reads the token out of `Authorization: Bearer`
+corr_id  correlation ids: the caller's, or a new UUIDv7
+hosts    Host and Origin rules
+peer     who is at the other end of a transport
 """

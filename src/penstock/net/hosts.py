@@ -10,7 +10,7 @@ from penstock.kernel.errors import Forbidden, Malformed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.wire.http1_head import Head
+    from penstock.wire.http1.head import Head
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _CROSS_SITE: Final = frozenset({b"cross-site", b"same-site"})

@@ -11,10 +11,10 @@ from penstock.kernel.errors import Malformed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from penstock.net.admission import Ticket
-    from penstock.net.body import BodyStream
-    from penstock.net.core import Found
-    from penstock.wire.http1_head import Head
+    from penstock.net.server.admission import Ticket
+    from penstock.net.server.body import BodyStream
+    from penstock.net.server.core import Found
+    from penstock.wire.http1.head import Head
 
 JSON: Final = b"application/json"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.net.message import Peer
-from penstock.net.unix_socket import peer_uid
+from penstock.net.server.unix import peer_uid
 
 if TYPE_CHECKING:
     import asyncio

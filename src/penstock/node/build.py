@@ -25,17 +25,17 @@ from penstock.kernel.root import Root, Staged
 from penstock.kernel.runtime import GcPauses, raise_fd_limit
 from penstock.kernel.snapshot import Snapshot
 from penstock.kernel.supervisor import Supervisor, SupervisorOptions
-from penstock.net.caps import fit_caps
-from penstock.net.listener import CannotBind
-from penstock.net.listener_config import listener_options
-from penstock.net.openapi import openapi
-from penstock.net.tls import CertificateRefused
-from penstock.node.belief import Belief
+from penstock.net.server.caps import fit_caps
+from penstock.net.server.listener import CannotBind
+from penstock.net.server.listener_config import listener_options
+from penstock.net.server.openapi import openapi
+from penstock.net.server.tls import CertificateRefused
 from penstock.node.bus_subscriber import BusSubscriber
 from penstock.node.config_watcher import ConfigWatcher
 from penstock.node.frames import frame_children
 from penstock.node.part import STAGE_NODE, Part
 from penstock.node.services import SERVICE_NAMES, SERVICES, schema
+from penstock.node.trust_source import Belief
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.clients.oap import serve
 from penstock.contracts import mailbox_rules, passport, storage
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.errors import Busy, NotReady, PenstockError
 from penstock.kernel.log import Log
-from penstock.net.oap_server import OapServer
-from penstock.net.oap_service import OapServerOptions, Service
+from penstock.net.oap.server import OapServer
+from penstock.net.oap.service import OapServerOptions, Service
+from penstock.rpc.oap import serve
 
 if TYPE_CHECKING:
     from penstock.contracts.call import Call

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.clients.oap import remote_mailbox, remote_passport, remote_storage
-from penstock.clients.remote import Remote, RemoteOptions, oap_place
-from penstock.net.oap_client import OapClientOptions
+from penstock.net.oap.client import OapClientOptions
 from penstock.node.frames import socket_beside
-from penstock.services.omnigate.calling import absent
+from penstock.rpc.oap import remote_mailbox, remote_passport, remote_storage
+from penstock.rpc.remote import Remote, RemoteOptions, oap_place
 from penstock.services.omnigate.config import BEHIND
+from penstock.services.omnigate.own.calling import absent
 from penstock.services.omnigate.service import Behind
 
 if TYPE_CHECKING:

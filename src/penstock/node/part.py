@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from penstock.admin.panel import Panel
     from penstock.config import Settings
     from penstock.kernel.supervisor import Supervisor
-    from penstock.net.listener import Listener
-    from penstock.net.route import Route
+    from penstock.net.server.listener import Listener
+    from penstock.net.server.route import Route
 
 STAGE_EDGE = 1
 STAGE_INNER = 2

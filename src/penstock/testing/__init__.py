@@ -12,6 +12,7 @@ disk       a small file layer with real files: `Disk`, `RealDisk`
 simdisk    the same on a disk that can lose power: `SimDisk`
 faults     named fault points: `strikes`, `simulation`
 fakes      a clock, a generator, a scripted downstream
+contracts/ whole services in RAM behind their contracts
 """
 
 from __future__ import annotations

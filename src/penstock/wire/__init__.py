@@ -1,9 +1,11 @@
-"""Bytes to values and back, free of I/O: no socket, clock or random source is imported here.
+"""Bytes to values and back, free of I/O: no socket, clock or random source is imported here. Pure.
 
-http1, http1_head, http1_chunked   requests out of a connection's bytes
-http1_answer                       answers out of a connection's bytes
-target                             the request target: split first, decoded once
-inflate                            bounded decompression
-oap, oap_hello                     frames between processes
-ids                                UUIDv7 and content addresses as text
+http1/      HTTP/1.1: requests and answers out of bytes
+oap/        OAP/1: frames, the first exchange, stream rules, errors
+cbor        canonical CBOR for a closed subset: what signed things are made of
+inflate     bounded decompression
+target      the request target: split first, then decoded once
+ranges      which part of an object a request asks for
+conditions  If-None-Match and If-Range
+ids         UUIDv7 and content addresses as text
 """

@@ -7,8 +7,8 @@ from collections import Counter
 import apsw
 
 from penstock.services.mailbox.engines.memory import MemoryEngine
-from penstock.services.mailbox.mailroom import Mailroom
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY
+from penstock.services.mailbox.state import Mailroom
 from penstock.services.mailbox.topics import DELAYED, LEASED, READY, Message, Topic
 
 

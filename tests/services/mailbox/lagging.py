@@ -12,11 +12,11 @@ import pytest
 
 from penstock.contracts.mailbox import Recv, Send
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import DiskFull, EngineFailed
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
+from penstock.services.mailbox.ledger import Bounds
 from penstock.services.mailbox.service import MailboxService
 from penstock.services.mailbox.writer import Thread
 from penstock.testing.loop import VirtualLoop

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, GetTopic, Nack, Purge, Recv, Send, SendBatch
 from penstock.kernel.errors import Busy, PenstockError
-from penstock.services.mailbox.books import Books, Bounds, Now
 from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ids import read_msg_id
 from penstock.services.mailbox.jobs import Bearings, kept
+from penstock.services.mailbox.ledger import Books, Bounds, Now
 from penstock.services.mailbox.shard import Rules
 from penstock.services.mailbox.topics import LEASED
 from tests.services.mailbox.invariants import check_all, check_ram, settled

@@ -9,7 +9,7 @@ import pytest
 from penstock.kernel.errors import PenstockError
 from penstock.net.message import Peer
 from penstock.services.mailbox.authority import Authority
-from penstock.wire.http1_head import Head, StartLine
+from penstock.wire.http1.head import Head, StartLine
 from penstock.wire.target import Target
 from tests.capability.kit import NOW, Issuer, narrowed
 

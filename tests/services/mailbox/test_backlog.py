@@ -12,10 +12,10 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, AckBatch, Nack, NackBatch, Recv, Send
 from penstock.kernel.clock import SYSTEM
-from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.eviction import make_room
+from penstock.services.mailbox.ledger import Bounds
 from tests.services.mailbox.prefill import prefill
 from tests.services.mailbox.worlds import running
 

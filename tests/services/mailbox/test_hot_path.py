@@ -12,8 +12,8 @@ from penstock.kernel.errors import Busy, Conflict
 from penstock.net.promise import Promise
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.batch import Batch
+from penstock.services.mailbox.codec import JSON, VALUES
 from penstock.services.mailbox.engines.memory import MemoryEngine
-from penstock.services.mailbox.forms import JSON, VALUES
 from penstock.services.mailbox.jobs import Bulk, kept
 from tests.services.mailbox.worlds import mailbox_options, mailbox_world, running
 

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.clients.memory_tokens import TokenBook
 from penstock.contracts.call import Call
 from penstock.contracts.mailbox import Ack, AckBatch, Extend, GetTopics, Nack, Recv, Send
 from penstock.contracts.passport import Claims
@@ -21,6 +20,7 @@ from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from penstock.services.mailbox.shard import Rules
+from penstock.testing.contracts.memory_tokens import TokenBook
 from tests.services.mailbox.test_http import HI, LISTENER, Http, _line
 from tests.services.mailbox.worlds import WALL
 

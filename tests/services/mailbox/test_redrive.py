@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.contracts.mailbox import Ack, GetDlq, Nack, Recv, Reprocess, Send
-from penstock.services.mailbox.departures import Departures
+from penstock.services.mailbox.redrive_guard import Departures
 from penstock.services.mailbox.shard import Rules
 from tests.services.mailbox.invariants import check_all, settled
 from tests.services.mailbox.lagging import Steps, at_every_step, lagging, taken

@@ -11,10 +11,10 @@ import pytest
 from penstock.contracts.mailbox import Ack, Extend, GetDlq, GetTopic, Nack, Recv, Reprocess, Send
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Busy, Malformed, NotFound, Timeout
-from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import DeadPage
 from penstock.services.mailbox.jobs import Bearings, kept
+from penstock.services.mailbox.ledger import Bounds
 from penstock.services.mailbox.reprocessor import Redrive
 from penstock.services.mailbox.shard import Rules
 from tests.services.mailbox.worlds import make_engine, running

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from penstock.contracts.mailbox_rules import hash_chain
 from penstock.kernel.errors import Integrity
-from penstock.services.mailbox.books import Now
 from penstock.services.mailbox.claims import Claims, ClaimTable
 from penstock.services.mailbox.ids import SEQ_MAX, Receipts, make_msg_id, read_msg_id
+from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import KIND_LEASED, Row, State, read_row, read_state
 from penstock.wire.ids import uuid7_ms
 

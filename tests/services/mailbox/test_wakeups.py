@@ -14,12 +14,12 @@ from penstock.contracts.mailbox import Ack, AckBatch, Nack, Recv, Send, SendBatc
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import Busy, PenstockError
 from penstock.services.mailbox import shard_worker
-from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import EngineFailed
 from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ids import slot_of
 from penstock.services.mailbox.jobs import Bearings, kept
+from penstock.services.mailbox.ledger import Bounds
 from penstock.services.mailbox.stream import Credit
 from penstock.services.mailbox.topics import READY
 from tests.services.mailbox.invariants import check_all, check_ram, settled

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.contracts.mailbox import Ack, GetTopic, Recv, Send, SendBatch
-from penstock.services.mailbox.books import Bounds
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.eviction import make_room
+from penstock.services.mailbox.ledger import Bounds
 from tests.services.mailbox.worlds import make_engine, running
 
 MANY = 6000

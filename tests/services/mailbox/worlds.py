@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from penstock.clients.oap import Stub, serve
 from penstock.contracts.mailbox_rules import METHODS
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
-from penstock.net.oap_client import OapClient, OapClientOptions
-from penstock.net.oap_server import OapServer
-from penstock.net.oap_service import OapServerOptions
-from penstock.services.mailbox.books import Bounds
+from penstock.net.oap.client import OapClient, OapClientOptions
+from penstock.net.oap.server import OapServer
+from penstock.net.oap.service import OapServerOptions
+from penstock.rpc.oap import Stub, serve
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
+from penstock.services.mailbox.ledger import Bounds
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from penstock.services.mailbox.shard import Rules
 from penstock.testing.loop import VirtualLoop

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.services.omnigate.policy import parse_bundle
-from penstock.services.omnigate.views import read_views
+from penstock.services.omnigate.gate.policy import parse_bundle
+from penstock.services.omnigate.own.views import read_views
 from tests.acceptance.node_process import NodeProcess
 
 PAGE = (Path(__file__).parents[3] / "docs" / "services" / "omnigate.md").read_text()

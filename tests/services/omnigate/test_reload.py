@@ -12,11 +12,11 @@ from penstock.config.listener import HTTP
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.services.omnigate.config import TABLE, OmnigateOptions
-from penstock.services.omnigate.policy import BundleRefused
-from penstock.services.omnigate.proxy_config import ProxyRoute
+from penstock.services.omnigate.gate.policy import BundleRefused
+from penstock.services.omnigate.proxy.config import ProxyRoute
 from penstock.services.omnigate.service import Behind, OmnigateService
-from tests.net.listener_kit import get, post
-from tests.services.omnigate.proxy_kit import gateway, ok, says
+from tests.net.server.listener_kit import get, post
+from tests.services.omnigate.proxy.kit import gateway, ok, says
 
 # Followed by `OmnigateService.apply`; the rest of what is live is the listener's and the supervisor's.
 FOLLOWED = {"policy", "fair_queue.adaptive", "quotas.default_rps", "quotas.burst_rps", "quotas.per_ip_rps", "quotas.per_cap_rps"}  # fmt: skip

@@ -10,8 +10,8 @@ from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import DownstreamUnavailable
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
+from penstock.services.omnigate.agents.prober import DIAL_EVERY, LOOK_S
 from penstock.services.omnigate.config import FairOptions, OmnigateOptions
-from penstock.services.omnigate.prober import DIAL_EVERY, LOOK_S
 from penstock.services.omnigate.service import Behind, OmnigateService
 
 

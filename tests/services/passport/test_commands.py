@@ -11,7 +11,7 @@ import pytest
 
 from penstock.capability.making import seal
 from penstock.capability.token import decode
-from penstock.cli import audit, token
+from penstock.cli.commands import audit, token
 from tests.capability.kit import Issuer
 from tests.services.passport.kit import options, running
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clients.oap import Stub, serve
 from penstock.contracts.passport import METHODS
 from penstock.kernel.inventory import Inventory
-from penstock.net.oap_client import OapClient, OapClientOptions
-from penstock.net.oap_server import OapServer
-from penstock.net.oap_service import OapServerOptions
+from penstock.net.oap.client import OapClient, OapClientOptions
+from penstock.net.oap.server import OapServer
+from penstock.net.oap.service import OapServerOptions
+from penstock.rpc.oap import Stub, serve
 from penstock.testing.transport import memory_pair
 from tests.contracts.suite_passport import PassportSuite
 from tests.contracts.worlds import World

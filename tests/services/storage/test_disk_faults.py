@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from penstock.clients.storage_streams import get_stream, put_stream
 from penstock.contracts.storage import Get, Head, Put
 from penstock.kernel.errors import DownstreamUnavailable, NotFound, OverLimit
+from penstock.rpc.storage_streams import get_stream, put_stream
 from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.engines.objects import SHARDS, Objects
 from penstock.services.storage.manifest import LEAF_BYTES

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.clients.storage_streams import put_stream
 from penstock.contracts.storage import Put, UploadAppend, UploadOpen
 from penstock.kernel.errors import Busy, OverLimit, PenstockError
+from penstock.rpc.storage_streams import put_stream
 from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.engines.ram import RamDisk
 from penstock.services.storage.ledger import Ledger

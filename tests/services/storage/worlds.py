@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from penstock.clients.oap import Stub, serve
 from penstock.config import ListenerSettings
 from penstock.contracts.storage import METHODS
 from penstock.kernel.clock import SYSTEM, LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
-from penstock.net.oap_client import OapClient, OapClientOptions
-from penstock.net.oap_server import OapServer
-from penstock.net.oap_service import OapServerOptions
+from penstock.net.oap.client import OapClient, OapClientOptions
+from penstock.net.oap.server import OapServer
+from penstock.net.oap.service import OapServerOptions
+from penstock.rpc.oap import Stub, serve
 from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.service import SERVICE, StorageService
 from penstock.testing.loop import VirtualLoop

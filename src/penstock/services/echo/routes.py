@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.kernel.errors import PolicyBlocked
 from penstock.kernel.worker import Job
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 
 if TYPE_CHECKING:
     import asyncio

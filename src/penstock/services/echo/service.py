@@ -10,8 +10,8 @@ from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.restart import RestartPolicy
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job, JobLoop
-from penstock.net.listener import Listener
-from penstock.net.listener_config import listener_options
+from penstock.net.server.listener import Listener
+from penstock.net.server.listener_config import listener_options
 from penstock.services.echo.routes import EchoIn, EchoJob, EchoOut, EchoRoutes
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from penstock.services.mailbox.window import Loaded
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.authority import Authority
-    from penstock.services.mailbox.desk import Desk
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.dispatch import Desk
     from penstock.services.mailbox.reprocessor import Reprocessor
+    from penstock.services.mailbox.state import Mailroom
 
 _SLICE: Final = 1000
 _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})

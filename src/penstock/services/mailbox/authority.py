@@ -17,7 +17,7 @@ from penstock.net.bearer import bearer, token_in
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
     from penstock.net.message import Request
-    from penstock.wire.http1_head import StartLine
+    from penstock.wire.http1.head import StartLine
 
 AUDIENCE: Final = "svc-mailbox"
 # No topic has this name. Everything but the topic is judged: for a list, which is filtered, and for a message that is gone.

@@ -10,7 +10,7 @@ import msgspec
 from blake3 import blake3
 
 from penstock.contracts import mailbox as m
-from penstock.services.mailbox.books import Now
+from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import Claim
 
 _MARK_MS: Final = 1000

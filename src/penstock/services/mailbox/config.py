@@ -18,7 +18,7 @@ from penstock.config import (
     service_table,
 )
 from penstock.kernel.backoff import FullJitter
-from penstock.services.mailbox.books import Bounds
+from penstock.services.mailbox.ledger import Bounds
 from penstock.services.mailbox.shard import Rules
 
 if TYPE_CHECKING:

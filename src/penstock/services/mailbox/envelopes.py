@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.books import Now
 from penstock.services.mailbox.jobs import RecvJob
+from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import Row
 from penstock.services.mailbox.topics import Message
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.state import Mailroom
 
 
 class Deliveries:

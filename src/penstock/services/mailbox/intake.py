@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.errors import Busy, Conflict, PenstockError
-from penstock.services.mailbox.books import Now
 from penstock.services.mailbox.claims import claim_name, content_sum
 from penstock.services.mailbox.ids import make_msg_id
 from penstock.services.mailbox.jobs import Draft, Run, SendBatchJob, SendJob, refuse_all
+from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import KIND_DELAYED, Claim, Row, State
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.state import Mailroom
     from penstock.services.mailbox.topics import Topic
 
 Incoming = SendJob | Draft

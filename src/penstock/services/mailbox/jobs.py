@@ -16,7 +16,7 @@ from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import PenstockError, forget_where
 from penstock.kernel.worker import Job
 from penstock.net.promise import Promise
-from penstock.services.mailbox.forms import VALUES, Form
+from penstock.services.mailbox.codec import VALUES, Form
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.rows import Dead, Row
 from penstock.services.mailbox.shard import Want

@@ -13,8 +13,8 @@ from penstock.services.mailbox.wants import Load
 from penstock.services.mailbox.window import FOLLOWERS_MAX, REFILL
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.mailroom import Mailroom
     from penstock.services.mailbox.shard import Shard
+    from penstock.services.mailbox.state import Mailroom
 
 P = ParamSpec("P")
 R = TypeVar("R")

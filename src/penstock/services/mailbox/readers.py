@@ -6,7 +6,7 @@ begins: so it is bounded by how long a read takes, also where there is always so
 
 from __future__ import annotations
 
-from penstock.services.mailbox.books import Over
+from penstock.services.mailbox.ledger import Over
 from penstock.services.mailbox.topics import READY, WRITTEN
 
 

@@ -10,7 +10,7 @@ from penstock.kernel.log import Log
 
 if TYPE_CHECKING:
     from penstock.kernel.watch import Watch
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.state import Mailroom
 
 _DRAIN_STEP_S = 0.002
 # How often to look whether the engine is open again.

@@ -11,14 +11,14 @@ from penstock.kernel.channel import Channel
 from penstock.kernel.child import Child
 from penstock.kernel.errors import Busy, Closed, PenstockError
 from penstock.kernel.log import Log
+from penstock.services.mailbox.codec import VALUES
 from penstock.services.mailbox.engines.engine import DeadPage
-from penstock.services.mailbox.forms import VALUES
 from penstock.services.mailbox.ids import slot_of
 from penstock.services.mailbox.jobs import Bearings, Bulk, Draft, SendBatchJob, kept
 from penstock.services.mailbox.rows import Dead, Row
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.state import Mailroom
 
 SLICE: Final = 100
 _REFUSED: Final = Doubling(0.05, 0.1, cap_s=2.0)

@@ -14,7 +14,7 @@ from penstock.services.mailbox.rows import Row
 from penstock.services.mailbox.topics import Topic
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.state import Mailroom
 
 TICK_S: Final = 0.5
 _SLICE: Final = 1000

@@ -12,10 +12,10 @@ from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Forbidden, Malformed, PenstockError
 from penstock.net.message import Response, StreamResponse
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
-from penstock.services.mailbox.forms import JSON
+from penstock.services.mailbox.codec import JSON
 from penstock.services.mailbox.ids import read_msg_id
 from penstock.services.mailbox.jobs import Bearings, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from penstock.net.promise import Promise
     from penstock.services.mailbox.api import MailboxApi
     from penstock.services.mailbox.authority import Authority
-    from penstock.services.mailbox.desk import Desk
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.dispatch import Desk
+    from penstock.services.mailbox.state import Mailroom
 
 _encode: Final = msgspec.json.Encoder().encode
 _NDJSON: Final = b"application/x-ndjson"

@@ -13,21 +13,21 @@ from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.errors import Busy
 from penstock.kernel.restart import RestartPolicy
 from penstock.kernel.supervisor import SupervisorOptions
-from penstock.net.listener import Listener
-from penstock.net.listener_config import listener_options
+from penstock.net.server.listener import Listener
+from penstock.net.server.listener_config import listener_options
 from penstock.services.mailbox.api import MailboxApi
 from penstock.services.mailbox.authority import Authority
 from penstock.services.mailbox.cap_cache_refresher import CapCacheRefresher
-from penstock.services.mailbox.desk import Desk
+from penstock.services.mailbox.dispatch import Desk
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.jobs import Work
-from penstock.services.mailbox.mailroom import Mailroom
 from penstock.services.mailbox.rebalancer import Rebalancer
 from penstock.services.mailbox.reprocessor import Redrive, Reprocessor
 from penstock.services.mailbox.retention import Retention
 from penstock.services.mailbox.routes import MailboxRoutes
 from penstock.services.mailbox.shard_worker import ShardWorker
+from penstock.services.mailbox.state import Mailroom
 from penstock.services.mailbox.visibility_scanner import VisibilityScanner
 
 if TYPE_CHECKING:

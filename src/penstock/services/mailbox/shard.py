@@ -23,8 +23,8 @@ from penstock.contracts.mailbox_rules import SETTLED_OR_UNKNOWN, STALE_RECEIPT
 from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
 from penstock.kernel.errors import Conflict, Malformed, NotFound
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.books import Books, Now, lease_state
 from penstock.services.mailbox.ids import MessageName
+from penstock.services.mailbox.ledger import Books, Now, lease_state
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY, Dead, Row, State
 from penstock.services.mailbox.topics import DELAYED, LEASED, READY, SETTLING, WRITTEN, Lane, Message, Topic
 from penstock.services.mailbox.window import Window

@@ -12,7 +12,6 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import Busy, Closed, Conflict, Internal, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
-from penstock.services.mailbox.books import Now
 from penstock.services.mailbox.envelopes import Deliveries
 from penstock.services.mailbox.intake import Intake
 from penstock.services.mailbox.jobs import (
@@ -26,13 +25,14 @@ from penstock.services.mailbox.jobs import (
     SettleJob,
     Work,
 )
+from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.loader import load
-from penstock.services.mailbox.mailroom import empty
 from penstock.services.mailbox.shard import NackCause, Shard, Want
+from penstock.services.mailbox.state import empty
 from penstock.services.mailbox.topics import Lane, Message, Topic
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.state import Mailroom
 
 Settlement = SettleJob | Settle
 

@@ -15,8 +15,8 @@ from penstock.kernel.errors import PenstockError, Timeout
 from penstock.services.mailbox.jobs import Bearings, kept
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.desk import Desk
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.dispatch import Desk
+    from penstock.services.mailbox.state import Mailroom
     from penstock.services.mailbox.topics import Message
 
 HEARTBEAT_S: Final = 10.0

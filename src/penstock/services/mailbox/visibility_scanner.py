@@ -12,7 +12,7 @@ from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.shard import Shard
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.mailroom import Mailroom
+    from penstock.services.mailbox.state import Mailroom
 
 WAKE_S_MIN: Final = 0.050
 WAKE_S_MAX: Final = 0.500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappush
 from typing import Final
 
-from penstock.services.mailbox.books import Books, Now
+from penstock.services.mailbox.ledger import Books, Now
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, Row, State
 from penstock.services.mailbox.topics import DELAYED, LEASED, READY, KeyLine, Lane, Message, Topic
 from penstock.services.mailbox.wants import Wants

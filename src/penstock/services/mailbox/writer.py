@@ -16,8 +16,8 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.books import Books, Now, Over
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineFailed, Opened
+from penstock.services.mailbox.ledger import Books, Now, Over
 
 if TYPE_CHECKING:
     from penstock.kernel.clock import Clock

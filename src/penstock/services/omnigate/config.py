@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.clients.remote import oap_place
 from penstock.config import Apply, Key, Kind, channel_key, listener_settings, service_drain, service_table
 from penstock.config.schema import Rule
 from penstock.kernel.errors import Malformed
-from penstock.services.omnigate.proxy_config import ProxyRoute, RouteRefused, read_routes
-from penstock.services.omnigate.views import (
+from penstock.rpc.remote import oap_place
+from penstock.services.omnigate.own.views import (
     FALLBACKS,
     PARTS_MAX,
     SOURCES,
@@ -18,6 +17,7 @@ from penstock.services.omnigate.views import (
     ViewSpec,
     read_views,
 )
+from penstock.services.omnigate.proxy.config import ProxyRoute, RouteRefused, read_routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

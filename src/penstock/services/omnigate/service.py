@@ -8,27 +8,34 @@ from typing import TYPE_CHECKING, Final
 from penstock.kernel.bus import KernelEvent
 from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.supervisor import SupervisorOptions
-from penstock.net.client import ClientOptions, HttpClient
-from penstock.net.listener import Listener
-from penstock.net.listener_config import listener_options
-from penstock.services.omnigate.boot import check_all, service_probes
+from penstock.net.calls.client import ClientOptions, HttpClient
+from penstock.net.server.listener import Listener
+from penstock.net.server.listener_config import listener_options
+from penstock.services.omnigate.agents.housekeeping import Housekeeping
+from penstock.services.omnigate.agents.passport_cache_refresher import PassportCacheRefresher
+from penstock.services.omnigate.agents.prober import Prober
+from penstock.services.omnigate.agents.readiness import Readiness
+from penstock.services.omnigate.agents.workers import WorkerPool
 from penstock.services.omnigate.config import Quotas
-from penstock.services.omnigate.downstream import Downstream, DownstreamOptions
-from penstock.services.omnigate.gate import Gate, GateOptions
-from penstock.services.omnigate.housekeeping import Housekeeping
-from penstock.services.omnigate.hydration import Hydrator
-from penstock.services.omnigate.mailbox_routes import MailboxRoutes
-from penstock.services.omnigate.object_routes import ObjectRoutes
-from penstock.services.omnigate.passport_cache_refresher import PassportCacheRefresher
-from penstock.services.omnigate.passport_routes import PassportRoutes
-from penstock.services.omnigate.policy import DEFAULT, Bundle, BundleRefused, Policy, Sender, read_bundle
-from penstock.services.omnigate.prober import Prober
-from penstock.services.omnigate.proxy import Proxies, ProxyOptions, Surroundings
-from penstock.services.omnigate.readiness import Readiness
-from penstock.services.omnigate.rules import own_rules, proxy_rules
-from penstock.services.omnigate.teller import CallerTeller
-from penstock.services.omnigate.view_routes import Sources, ViewRoutes
-from penstock.services.omnigate.workers import WorkerPool
+from penstock.services.omnigate.gate.gate import Gate, GateOptions
+from penstock.services.omnigate.gate.policy import (
+    DEFAULT,
+    Bundle,
+    BundleRefused,
+    Policy,
+    Sender,
+    read_bundle,
+)
+from penstock.services.omnigate.gate.rules import own_rules, proxy_rules
+from penstock.services.omnigate.own.boot import check_all, service_probes
+from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
+from penstock.services.omnigate.own.hydration import Hydrator
+from penstock.services.omnigate.own.mailbox import MailboxRoutes
+from penstock.services.omnigate.own.objects import ObjectRoutes
+from penstock.services.omnigate.own.passport import PassportRoutes
+from penstock.services.omnigate.own.view_routes import Sources, ViewRoutes
+from penstock.services.omnigate.proxy.caller_headers import CallerTeller
+from penstock.services.omnigate.proxy.routes import Proxies, ProxyOptions, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +48,11 @@ if TYPE_CHECKING:
     from penstock.contracts.storage import Storage
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
-    from penstock.net.admission import Refusal
     from penstock.net.message import Request
-    from penstock.net.route import Route
+    from penstock.net.server.admission import Refusal
+    from penstock.net.server.route import Route
     from penstock.services.omnigate.config import FairOptions, OmnigateOptions
-    from penstock.services.omnigate.ticket import Ticket
+    from penstock.services.omnigate.gate.ticket import Ticket
 
 SERVICE: Final = "omnigate"
 

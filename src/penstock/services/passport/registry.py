@@ -14,7 +14,7 @@ from penstock.kernel.backoff import Doubling
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, Malformed, PenstockError, Timeout
 from penstock.kernel.log import Log
-from penstock.net.client import HttpClient
+from penstock.net.calls.client import HttpClient
 from penstock.services.passport.policy import Descriptor, read, sign
 from penstock.services.passport.store import write_private
 

@@ -15,7 +15,7 @@ from penstock.kernel.errors import Malformed, NotReady
 from penstock.net.bearer import bearer
 from penstock.net.hosts import is_loopback
 from penstock.net.message import Request, Response
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 from penstock.services.passport.api import AUDIENCE, PassportApi
 from penstock.services.passport.issuance import COVERED, IssueWork
 from penstock.wire.conditions import has_it

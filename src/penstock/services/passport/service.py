@@ -15,10 +15,10 @@ from penstock.kernel.deadline import current_deadline
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
 from penstock.net.bearer import admit_bearers
-from penstock.net.client import ClientOptions, HttpClient
-from penstock.net.core import Core
-from penstock.net.listener import Listener
-from penstock.net.listener_config import listener_options
+from penstock.net.calls.client import ClientOptions, HttpClient
+from penstock.net.server.core import Core
+from penstock.net.server.listener import Listener
+from penstock.net.server.listener_config import listener_options
 from penstock.services.passport.api import Ingress, Intake, PassportApi
 from penstock.services.passport.audit_writer import AuditTrail
 from penstock.services.passport.background import BusSubscriber, ConfigWatcher, ReadySampler, Seen

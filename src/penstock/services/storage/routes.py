@@ -12,9 +12,9 @@ from penstock.contracts.storage import Stored
 from penstock.kernel.errors import Conflict, Malformed
 from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
-from penstock.net.route import Route
+from penstock.net.server.route import Route
 from penstock.wire.conditions import has_it, range_holds, tag_of
-from penstock.wire.http1_head import CHUNKED
+from penstock.wire.http1.head import CHUNKED
 from penstock.wire.ids import parse_address
 from penstock.wire.ranges import Span, content_range, parse_range
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.supervisor import SupervisorOptions
-from penstock.net.listener import Listener
-from penstock.net.listener_config import listener_options
+from penstock.net.server.listener import Listener
+from penstock.net.server.listener_config import listener_options
 from penstock.services.storage.api import StorageApi
 from penstock.services.storage.authority import Authority
 from penstock.services.storage.committer import Committer

@@ -1,0 +1,20 @@
+"""One module a command. Each has `add(parser)` and `run(args) -> exit code`, and is imported only when it is used.
+
+ack, nack, extend  settle messages, or keep them longer
+audit              walk the hash-chained audit
+bench              run the benchmarks of a checkout
+completion         print a completion script for bash, zsh or fish
+config             show, check or reload the configuration
+dlq                dead letters
+get, put           objects by their address
+inventory          the live inventory, and the generated tables
+mailbox            check and repair the mailbox's files
+send, recv         store messages; lease and show them
+serve              run one service alone
+status             one table of a running node
+token              issue, narrow, look into, verify and revoke capabilities
+topics             what waits, what is leased, what is dead
+tour               shows the promises on a running node
+up                 run the whole node
+version            print the version
+"""

@@ -1,0 +1,83 @@
+"""`penstock dlq`: dead letters: list them, look into them, send them back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli import asking
+
+if TYPE_CHECKING:
+    from penstock.contracts.mailbox import DeadLetter
+    from penstock.sdk import Client
+    from penstock.sdk.mailbox import ReprocessOptions
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+    shown = actions.add_parser("list", help="show reason, origin and attempts")
+    shown.add_argument("topic", nargs="?", help="only of this topic")
+    shown.add_argument("--reason", help="only those with this reason")
+    shown.add_argument("--max", type=int, default=100, metavar="N", help="at most so many (default 100)")
+    asking.add(shown)
+    shown.set_defaults(action=_list)
+    peek = actions.add_parser("peek", help="show the messages themselves")
+    peek.add_argument("topic", help="of which topic")
+    peek.add_argument("--max", type=int, default=10, metavar="N", help="at most so many (default 10)")
+    asking.add(peek)
+    peek.set_defaults(action=_peek)
+    redrive = actions.add_parser("redrive", help="send them back to where they came from")
+    redrive.add_argument("topic", help="of which topic")
+    redrive.add_argument("--reason", help="only those with this reason")
+    redrive.add_argument("--max", type=int, default=1000, metavar="N", help="at most so many (default 1000)")
+    redrive.add_argument("--to", metavar="TOPIC", help="to this topic instead")
+    redrive.add_argument("--dry-run", action="store_true", help="only count them")
+    asking.add(redrive)
+    redrive.set_defaults(action=_redrive)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked."""
+    return asking.ask(args, lambda client: args.action(client, args))
+
+
+async def _list(client: Client, args: argparse.Namespace) -> int:
+    letters: list[DeadLetter] = []
+    async for letter in client.mailbox.dead_letters(args.topic, reason=args.reason):
+        if len(letters) == args.max:
+            break
+        letters.append(letter)
+    if args.json:
+        for letter in letters:
+            asking.print_json(asking.plain(letter))
+        return 0
+    from penstock.cli.paint import dead_letters
+
+    dead_letters(letters)
+    return 0
+
+
+async def _peek(client: Client, args: argparse.Namespace) -> int:
+    messages = await client.mailbox.peek(args.topic, "dlq", limit=args.max, payload=True)
+    if not messages and not args.json:
+        sys.stderr.write("nothing there\n")
+    for message in messages:
+        if args.json:
+            asking.print_json(asking.plain(message))
+        else:
+            from penstock.cli.paint import message as paint
+
+            paint(message, with_receipt=False)
+    return 0
+
+
+async def _redrive(client: Client, args: argparse.Namespace) -> int:
+    said: ReprocessOptions = {"limit": args.max, "reason": args.reason, "to": args.to, "dry_run": args.dry_run}
+    accepted = await client.mailbox.reprocess(args.topic, **said)
+    if args.json:
+        asking.print_json({"accepted": accepted, "dry_run": args.dry_run})
+    else:
+        sys.stdout.write(f"{accepted} {'would go' if args.dry_run else 'go'} back\n")
+    return 0

@@ -1,0 +1,124 @@
+"""`penstock recv`: lease messages and show them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli import asking, running
+from penstock.cli.payloads import BinaryOnTerminal, write_raw
+
+if TYPE_CHECKING:
+    from penstock.cli.following import Ending
+    from penstock.contracts.mailbox import Envelope
+    from penstock.sdk import Client
+
+_POLL_MS: Final = 20_000
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("topic", help="where from")
+    parser.add_argument("--max", type=int, default=1, metavar="N", help="at most so many at once (1-256)")
+    parser.add_argument("--wait", type=asking.duration_ms, default=0, metavar="TIME", help="wait for one (up to 20s)")
+    parser.add_argument(
+        "--visibility", type=asking.duration_ms, default=30_000, metavar="TIME", help="how long they are yours (30s)"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("--ack", action="store_true", help="ack each message once it is printed")
+    parser.add_argument("--raw", action="store_true", help="print the payload's bytes and nothing else")
+    asking.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show what was leased; Ctrl-C is how following ends, and no failure."""
+    try:
+        return asking.ask(args, lambda client: _receive(client, args))
+    except BinaryOnTerminal as binary:
+        return running.refuse(args, str(binary), code="unsupported")
+    except KeyboardInterrupt:
+        if not args.follow:
+            raise
+        return 0
+
+
+async def _receive(client: Client, args: argparse.Namespace) -> int:
+    if args.follow:
+        from penstock.cli.following import Ending
+
+        with Ending() as ending:
+            await _follow(client, args, ending)
+        return 0
+    messages = await _take(client, args, args.wait)
+    for message in messages:
+        await _hand_out(client, args, message)
+    if not messages and not args.json:
+        sys.stderr.write("nothing there\n")
+    return 0
+
+
+async def _take(client: Client, args: argparse.Namespace, wait_ms: int) -> Sequence[Envelope]:
+    return await client.mailbox.recv(args.topic, max_messages=args.max, visibility_ms=args.visibility, wait_ms=wait_ms)
+
+
+async def _hand_out(client: Client, args: argparse.Namespace, message: Envelope) -> None:
+    from penstock.kernel.errors import Conflict, NotFound
+
+    _show(args, message)
+    try:
+        if args.ack:
+            await client.mailbox.ack(message)
+    except (Conflict, NotFound) as error:
+        if not args.follow:
+            raise
+        # The lease ended before we did: the message comes again, to us or to another.
+        asking.explain(args, error)
+
+
+async def _follow(client: Client, args: argparse.Namespace, ending: Ending) -> None:
+    """Go on until told to end. A node that was there once is waited for: it may only be restarting."""
+    from penstock.kernel.errors import PenstockError
+    from penstock.sdk.errors import waiting_mends
+
+    # The first time without waiting: where there is no node, that shall be said at once.
+    messages = await _take(client, args, 0)
+    failures = 0
+    while not ending.asked:
+        try:
+            for message in messages:
+                with ending.later():
+                    await _hand_out(client, args, message)
+            messages = await _take(client, args, args.wait or _POLL_MS)
+            failures = 0
+        except PenstockError as error:
+            if not waiting_mends(error):
+                raise
+            messages = ()
+            if not failures:
+                sys.stderr.write(f"penstock: waiting for the node: {error.detail}\n")
+            await _pause(failures)
+            failures += 1
+
+
+async def _pause(failures: int) -> None:
+    import random
+
+    from penstock.kernel.backoff import FullJitter
+    from penstock.kernel.deadline import pause
+
+    await pause("follow_pause", FullJitter(0.2, cap_s=5.0).delay(failures, random.SystemRandom()))
+
+
+def _show(args: argparse.Namespace, message: Envelope) -> None:
+    """Print before acking: what could not be printed comes again."""
+    if args.json:
+        asking.print_json(asking.plain(message))
+    elif args.raw:
+        write_raw(message.payload)
+    else:
+        from penstock.cli.paint import message as paint
+
+        paint(message, with_receipt=not args.ack)
+    sys.stdout.flush()

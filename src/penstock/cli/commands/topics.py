@@ -1,0 +1,35 @@
+"""`penstock topics`: what waits, what is leased, what is dead."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from penstock.cli import asking
+
+if TYPE_CHECKING:
+    from penstock.sdk import Client
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("topic", nargs="?", help="only this one")
+    asking.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each topic."""
+
+    async def work(client: Client) -> int:
+        mailbox = client.mailbox
+        found = await mailbox.topics() if args.topic is None else (await mailbox.topic(args.topic),)
+        if args.json:
+            for stats in found:
+                asking.print_json(asking.plain(stats))
+            return 0
+        from penstock.cli.paint import topics
+
+        topics(found)
+        return 0
+
+    return asking.ask(args, work)

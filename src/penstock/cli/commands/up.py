@@ -1,0 +1,241 @@
+"""`penstock up`: run the whole node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli import running
+from penstock.cli import settings as options
+from penstock.cli.countdown import Countdown
+from penstock.cli.output import Voice
+from penstock.kernel.errors import PenstockError, Timeout
+from penstock.kernel.lifecycle import Phase
+from penstock.kernel.log import configure, settle
+from penstock.net.server.listener import CannotBind
+from penstock.net.server.tls import CertificateRefused
+from penstock.node import process
+from penstock.node.build import Node, fit_connections
+from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
+from penstock.node.service_notice import notify
+from penstock.node.services import KEEPERS, schema
+from penstock.node.trust_source import NeedsPassport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.cli.console import Console
+    from penstock.config import Settings, Sources
+    from penstock.kernel.drain import DrainReport
+    from penstock.kernel.health import Gate
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    options.add(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON line when ready and one a phase change")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the whole node."""
+    return start(args, only=None)
+
+
+def start(args: argparse.Namespace, *, only: str | None) -> int:
+    """Check the settings, then run the node, or `only` one service of it, until told to stop."""
+    given = options.sources(args)
+    settings = options.load_or_explain(schema(), given, as_json=args.json)
+    if settings is None:
+        return process.BAD_CONFIG
+    if settings.text("node.profile") == "macro":
+        said = "this build runs the micro profile only; use --profile micro"
+        return running.refuse(args, said, code="malformed", exit_code=process.BAD_CONFIG)
+    configure(settings.text("node.log.format"), settings.text("node.log.level"))
+    return launch(settings, given, only=only, as_json=args.json)
+
+
+def launch(settings: Settings, given: Sources, *, only: str | None, as_json: bool) -> int:
+    """Run a node, or `only` one service of it, and turn what can go wrong into one sentence and an exit code."""
+    keeps = not settings.flag("node.amnesia") and (only is None or only in KEEPERS)
+    data_dir = DataDir(_path(settings), only=only) if keeps else None
+    caps = fit_connections(settings)
+    voice = Voice(sys.stdout)
+    fail = _Failure(voice if as_json else None)
+    try:
+        if data_dir is not None:
+            data_dir.open()
+        token = _own_token(settings, data_dir, only)
+        talk = _Talk(data_dir, voice, as_json=as_json)
+        hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
+        return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
+    except DataDirRefused as refused:
+        return fail.say(str(refused), "conflict", process.FAILED)
+    except (NeedsPassport, CertificateRefused) as refused:
+        return fail.say(str(refused), "malformed", process.BAD_CONFIG)
+    except CannotBind as failed:
+        return fail.say(str(failed), "conflict", process.CANNOT_BIND)
+    except Timeout as late:
+        return fail.say(f"not ready in time: {late.detail}", late.code, process.NOT_READY)
+    except PenstockError as error:
+        return fail.say(f"{error.detail}{_because(error)}", error.code, process.FAILED)
+    except OSError as error:
+        # The machine's no, wherever it was met: a full disk, a directory that may not be written.
+        return fail.say(f"the node failed: {_words(error)}", "internal", process.FAILED)
+    finally:
+        if data_dir is not None:
+            data_dir.close()
+        # A crash is told after what led to it.
+        voice.settle()
+        settle()
+
+
+def _own_token(settings: Settings, data_dir: DataDir | None, only: str | None) -> str:
+    """Make an operator token of the node's own, where no svc-passport runs to mint a real one."""
+    if only is not None or settings.flag("node.passport"):
+        return ""
+    return new_token() if data_dir is None else data_dir.operator_token()
+
+
+def _path(settings: Settings) -> Path:
+    path = settings.path("node.data_dir")
+    assert path is not None
+    return path.absolute()
+
+
+class _Failure:
+    """Says why there is no node: a sentence for people, and for programs an object whose `code` they know."""
+
+    def __init__(self, voice: Voice | None) -> None:
+        self._voice = voice
+
+    def say(self, sentence: str, code: str, exit_code: int) -> int:
+        if self._voice is not None:
+            self._voice.say(json.dumps({"error": {"code": code, "detail": sentence}}) + "\n")
+        settle()
+        sys.stderr.write(f"penstock: {sentence}\n")
+        return exit_code
+
+
+def _because(error: PenstockError) -> str:
+    """Name the cause where the error itself has no words for it."""
+    cause = "" if error.__cause__ is None else _words(error.__cause__)
+    return f" ({cause})" if cause and cause not in error.detail else ""
+
+
+def _words(error: BaseException) -> str:
+    """Say an error as a person would: without its number, with the file it is about."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+
+
+def _draining(node: Node) -> list[str]:
+    """Name the services that have begun to end and are not done."""
+    ending = (Phase.DRAINING, Phase.ABORTING)
+    return [part.supervisor.service for part in node.parts if part.supervisor.phase.value in ending]
+
+
+def _shut(node: Node) -> list[tuple[str, Gate]]:
+    """Name what keeps the node from being ready although it runs: a damaged store shuts its own service alone."""
+    healths = [(part.supervisor.service, part.supervisor.inventory.health) for part in node.parts]
+    return [(service, gate) for service, health in healths for gate in health.gates() if not gate.open]
+
+
+class _Talk:
+    """What the node says of itself on standard output."""
+
+    def __init__(self, data_dir: DataDir | None, voice: Voice, *, as_json: bool) -> None:
+        self._data_dir = data_dir
+        self._voice = voice
+        self._say = voice.say
+        self._json = as_json
+        self._countdown: Countdown | None = None
+
+    def ready(self, node: Node) -> None:
+        node.on_moved = self._write_ports
+        if not self._json and not sys.stdout.closed and sys.stdout.isatty():
+            limit_s: Callable[[], float] = lambda: node.settings.value.seconds("node.drain_deadline")  # noqa: E731
+            self._countdown = Countdown(self._say, limit_s, lambda: _draining(node))
+            self._voice.dress(self._countdown.around)
+        self._show(node)
+        notify("READY=1")
+
+    def _show(self, node: Node) -> None:
+        self._write_ports(node)
+        if self._json:
+            where = None if self._data_dir is None else str(self._data_dir.path)
+            token = None if node.serves_alone else node.operator_token()
+            ready: dict[str, object] = {"ports": node.ports(), "token": token, "data_dir": where}
+            page = {} if node.serves_alone else {"dashboard": node.page_link()}
+            shut = _shut(node)
+            missing = {"missing": [f"{service}/{gate.name}" for service, gate in shut]} if shut else {}
+            self._line({"event": "ready", **ready, **page, **missing})
+        else:
+            self._say(self._table(node))
+
+    def _write_ports(self, node: Node) -> None:
+        if self._data_dir is None:
+            return
+        if node.serves_alone:
+            for door in node.doors().values():
+                self._data_dir.write_door(door)
+        else:
+            self._data_dir.write_ports(node.ports(), node.admin_door())
+
+    def phase(self, service: str, phase: str) -> None:
+        notify("STOPPING=1")
+        if self._countdown is not None:
+            self._countdown.draw()
+        elif self._json:
+            self._line({"event": "phase", "service": service, "phase": phase})
+        else:
+            self._say(f"{service}: {phase}\n")
+
+    def stopped(self, reports: list[DrainReport]) -> None:
+        aborted = [f"{report.service}/{name}" for report in reports for name in report.aborted]
+        settle()
+        if self._countdown is not None:
+            self._countdown.end()
+        if self._json:
+            self._line({"event": "stopped", "aborted": aborted})
+        else:
+            self._say(f"stopped; cut off: {', '.join(aborted)}\n" if aborted else "stopped, drained cleanly\n")
+
+    def _line(self, fields: dict[str, object]) -> None:
+        self._say(json.dumps(fields) + "\n")
+
+    def _table(self, node: Node) -> str:
+        from rich.table import Table
+
+        from penstock.cli.console import Console, Page
+
+        shut = _shut(node)
+        table = Table(title="penstock is up, but not ready" if shut else "penstock is ready", title_justify="left")
+        # Folded on a narrow terminal, never cut: an address is there to be copied.
+        for column in ("service", "address"):
+            table.add_column(column, overflow="fold")
+        for part in node.parts:
+            if part.listener is not None:
+                table.add_row(part.name, ", ".join(part.urls()))
+        page = Page(sys.stdout)
+        console = Console(file=page)
+        console.print(table)
+        self._print_facts(console, node, shut)
+        return page.getvalue()
+
+    def _print_facts(self, console: Console, node: Node, shut: list[tuple[str, Gate]]) -> None:
+        for line in dict.fromkeys(f"not ready: {service}: {gate.why or gate.name}" for service, gate in shut):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+        if node.serves_alone:
+            return
+        link = node.page_link()
+        if link is not None:
+            console.print(f"operator's page (works once, for 5 minutes): {link}", soft_wrap=True, highlight=False)
+        if self._data_dir is None:
+            told = f"operator token (kept nowhere else): {node.operator_token()}"
+            console.print(told, soft_wrap=True, highlight=False)
+        else:
+            console.print(f"operator token: {self._data_dir.path / TOKEN_FILE}", soft_wrap=True, highlight=False)

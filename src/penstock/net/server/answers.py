@@ -1,0 +1,384 @@
+"""The answering side of a connection: handlers are called here, and answers leave in the order of their requests."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import suppress
+from functools import partial
+from socket import SO_LINGER, SOL_SOCKET
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import msgspec
+
+from penstock.kernel.deadline import no_deadline, use_deadline
+from penstock.kernel.errors import Malformed, PenstockError, Timeout, forget_where
+from penstock.net.message import Relayed, Response, StreamResponse, Written
+from penstock.net.problem import problem
+from penstock.net.promise import Promise
+from penstock.net.server import answer, source
+from penstock.net.server.admission import Refusal, labels_of
+from penstock.net.server.body import gone
+from penstock.net.server.core import UNANSWERED_MAX, Core, encode_json
+from penstock.net.server.exchange import Exchange
+from penstock.net.server.pausing import paused
+from penstock.net.server.wheel import NEVER
+
+if TYPE_CHECKING:
+    from penstock.net.message import Peer, Request
+    from penstock.net.server.endpoint import Endpoint
+    from penstock.wire.http1.head import Head
+
+# A body above this is not copied behind its head but handed over beside it.
+COPY_BYTES_MAX: Final = 16 * 1024
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+_JSON: Final = (msgspec.Struct, dict)
+# In the order of how often they are met: each is asked in turn.
+_PENDING: Final = (Promise, CoroutineType, asyncio.Future)
+_AS_IT_IS: Final = (Written, *_PENDING, Response, Relayed, StreamResponse, PenstockError)
+# A handler's value once it is ready to be written: bytes are the body of a JSON 200.
+Ready = bytes | Response | Relayed | StreamResponse | PenstockError
+Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any] | Promise"
+
+
+class Answers:
+    """What a connection owes its client. The reading side is `Connection`."""
+
+    __slots__ = ("_closing", "_core", "_out", "_room", "_transport", "_waiting", "_write_paused", "peer")
+
+    _transport: asyncio.Transport
+    peer: Peer
+
+    def __init__(self, core: Core) -> None:
+        """Owe nothing yet."""
+        self._core = core
+        # Bytes of this turn's answers; they leave in one write at its end.
+        self._out: list[bytes] = []
+        # Requests in order whose answers are not written yet.
+        self._waiting: list[Exchange] = []
+        # Set with the last answer of the connection: nothing after it is read.
+        self._closing = False
+        self._write_paused = False
+        self._room: asyncio.Future[None] | None = None
+
+    # --- calling the handler ---------------------------------------------------------------------------
+
+    def serve(self, request: Request, endpoint: Endpoint) -> None:
+        """Call the handler of an admitted request. No task is made unless the handler is a coroutine."""
+        core = self._core
+        result: object
+        try:
+            decode = endpoint.decode
+            if decode is None:
+                result = endpoint.handler(request)
+            else:
+                try:
+                    value = decode(request.body)
+                except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+                    raise Malformed(str(exc)) from exc
+                result = endpoint.handler(request, value)
+            if not isinstance(result, Promise):
+                result = encode_json(result) if isinstance(result, _JSON) else self._ready_or_pending(result)
+        except PenstockError as error:
+            result = forget_where(error)
+        except Exception as error:  # noqa: BLE001 - the request's boundary: a bug is one 500, not a dead connection
+            result = core.failed(error, request.corr)
+        head = request.head
+        if type(result) is bytes and not self._waiting and head.plain and not core.draining:
+            # The common case: an answer that is there at once, on a connection that stays open.
+            endpoint.latency.observe(core.monotonic() - request.received_at)
+            endpoint.ok.value += 1
+            if request.held_bytes:
+                core.let_go(request)
+            if request.ticket is not None:
+                request.ticket.ended(len(request.body) + len(result), answered=True)
+            self._out.append(core.heads.json(request.corr, result))
+            if len(result) > COPY_BYTES_MAX:
+                self.flush()
+        else:
+            self._serve_uncommon(request, endpoint, result)
+
+    def _serve_uncommon(self, request: Request, endpoint: Endpoint, result: object) -> None:
+        """Place an answer that has to wait, or is not a JSON 200 on a connection that stays open."""
+        core = self._core
+        core.inflight += 1
+        if isinstance(result, _PENDING):
+            self._wait(request, endpoint, result)
+        else:
+            endpoint.latency.observe(core.monotonic() - request.received_at)
+            self._put(Exchange(self, request, endpoint), cast("Ready", result))
+
+    def _ready_or_pending(self, result: object) -> Ready | Pending:
+        """Turn a handler's value into the bytes of a JSON 200, unless it is an answer or a promise of one."""
+        if isinstance(result, _AS_IT_IS):
+            return result
+        if result is None:
+            return Response(204, content_type=b"")
+        return encode_json(result)
+
+    def _wait(self, request: Request, endpoint: Endpoint, pending: Pending) -> None:
+        exchange = Exchange(self, request, endpoint)
+        self._queue(exchange)
+        core = self._core
+        try:
+            core.hold(request, len(request.body))
+            if isinstance(pending, CoroutineType):
+                with no_deadline():  # whoever's step this is: the request before, or the work that answered it
+                    work = core.scope.start(self._under_deadline(request, pending))
+                # One that is cancelled before its first step would leave its coroutine behind.
+                work.add_done_callback(partial(_close_unbegun, pending))
+                pending = work
+        except PenstockError as busy:
+            # No place for what it would hold, or for its task: the work is withdrawn before anybody took it.
+            _withdraw(pending)
+            self._place(exchange, busy)
+            return
+        exchange.follow(pending)
+
+    async def _under_deadline(self, request: Request, work: CoroutineType[Any, Any, Any]) -> object:
+        """Run a coroutine handler; whatever it raises is its answer, so the scope sees no failure."""
+        try:
+            with use_deadline(request.deadline):
+                return await work
+        except PenstockError as error:
+            return forget_where(error)
+        except Exception as error:  # noqa: BLE001 - the request's boundary
+            return self._core.failed(error, request.corr)
+
+    # --- placing the answer ----------------------------------------------------------------------------
+
+    def resolve(self, exchange: Exchange, result: object) -> None:
+        """Take the late result of a handler, and go on with the connection."""
+        core = self._core
+        ready: Ready
+        try:
+            if isinstance(result, Exception) and not isinstance(result, PenstockError):
+                raise result
+            late = self._ready_or_pending(result)
+            if isinstance(late, _PENDING):
+                raise TypeError("a handler's promise held another promise")
+            ready = late
+        except Exception as error:  # noqa: BLE001 - the request's boundary
+            ready = core.failed(error, exchange.request.corr)
+        exchange.endpoint.latency.observe(core.monotonic() - exchange.request.received_at)
+        self._place(exchange, ready)
+        self.advance()
+
+    def advance(self) -> None:
+        """Go on reading; the reading side implements this."""
+        raise RuntimeError("the reading side is missing")
+
+    def _queue(self, exchange: Exchange) -> None:
+        """Take the next place in the order; reading pauses before there are more than so many."""
+        if len(self._waiting) >= UNANSWERED_MAX:
+            raise RuntimeError("a request was read past the bound on unanswered ones")
+        self._waiting.append(exchange)
+
+    def _put(self, exchange: Exchange, ready: Ready) -> None:
+        self._queue(exchange)
+        self._place(exchange, ready)
+
+    def _place(self, exchange: Exchange, ready: Ready) -> None:
+        """Turn a value into the exchange's bytes, and write whatever is next in order."""
+        request, core = exchange.request, self._core
+        core.heads.tick(request.received_at)
+        # The deadline runs to here, whenever its turn to be written comes; each piece of a stream has its own.
+        exchange.due = NEVER
+        streamed = isinstance(ready, StreamResponse)
+        # A streamed answer may still be reading its request; that is settled when it ends.
+        exchange.close = not self._keeps(request) or (not streamed and self._leaves_body(request))
+        # What ended the connection, a body that stopped coming, is said by the last answer on it.
+        exchange.close = exchange.close or (self._closing and self._waiting[-1] is exchange)
+        self._closing = self._closing or exchange.close
+        if isinstance(ready, StreamResponse):
+            exchange.stream = ready
+            if request.ticket is not None:
+                request.ticket.answering()
+        else:
+            exchange.data = data = self._render(exchange, ready)
+            core.release(request, sum(map(len, data)))
+        self._write_in_order()
+
+    def _keeps(self, request: Request) -> bool:
+        """Tell whether the connection stays open after this request."""
+        return request.head.keep_alive and not self._core.draining
+
+    def _leaves_body(self, request: Request) -> bool:
+        """Tell whether the handler answered while too much of its body is still to come; the reader knows."""
+        return False
+
+    def _render(self, exchange: Exchange, ready: bytes | Response | Relayed | PenstockError) -> list[bytes]:
+        request, endpoint = exchange.request, exchange.endpoint
+        if isinstance(ready, Relayed):
+            endpoint.count(request.method, ready.status)
+            head = self._core.heads.relayed(ready, request.corr, close=exchange.close)
+            return [head, ready.body] if ready.body else [head]
+        if isinstance(ready, PenstockError):
+            labels = labels_of(ready)
+            endpoint.count_refusal(request.method, labels)
+            self._core.note_refusal(endpoint.path, labels, request.corr)
+            ready = problem(ready, request.corr_id)
+        else:
+            if isinstance(ready, bytes):
+                ready = Response(200, ready)
+            endpoint.count(request.method, ready.status)
+        head = self._core.heads.whole(ready, request.corr, close=exchange.close)
+        return [head] if request.method == "HEAD" or not ready.body else [head, ready.body]
+
+    def refuse(self, head: Head | None, corr: bytes, endpoint: Endpoint, refusal: Refusal, *, close: bool) -> None:
+        """Answer a request that never reached its handler."""
+        core = self._core
+        method = "none" if head is None else head.method
+        endpoint.count_refusal(method, refusal.labels)
+        core.note_refusal(endpoint.path, refusal.labels, corr)
+        data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
+        self._closing = self._closing or close
+        if self._waiting:
+            self._queue(Exchange.settled(self, [data]))
+        else:
+            self._out.append(data)
+
+    # --- writing ---------------------------------------------------------------------------------------
+
+    def _write_in_order(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0].data is not None:
+            data = waiting.pop(0).data or ()
+            self._out += data
+            if len(data) > 1 and len(data[1]) > COPY_BYTES_MAX:
+                # At once, so that the transport can say stop before the next large answer is made.
+                self.flush()
+        if waiting and waiting[0].stream is not None:
+            self._start_stream(waiting[0], waiting[0].stream)
+
+    def flush(self) -> None:
+        """Hand this turn's answers to the transport in one call."""
+        out = self._out
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif not out:
+            return
+        elif max(map(len, out)) > COPY_BYTES_MAX:
+            self._transport.writelines(out)
+            self._out = []
+            return
+        else:
+            self._transport.write(b"".join(out))
+        out.clear()
+
+    def _start_stream(self, exchange: Exchange, stream: StreamResponse) -> None:
+        request, exchange.stream = exchange.request, None
+        chunked = stream.length is None and request.head.minor == 1
+        try:
+            with no_deadline():
+                self._core.scope.start(self._pump(exchange, stream, chunked=chunked))
+        except PenstockError as busy:
+            # Nothing of it was written: a refusal takes its place.
+            self._close_unsent(stream)
+            self._place(exchange, busy)
+            return
+        exchange.sending = stream
+        exchange.endpoint.count(request.method, stream.status)
+        if stream.length is None and not chunked:
+            exchange.close = self._closing = True
+        self._out.append(self._core.heads.streamed(stream, request.corr, chunked=chunked, close=exchange.close))
+
+    async def _pump(self, exchange: Exchange, stream: StreamResponse, *, chunked: bool) -> None:
+        """Send a streamed body at the client's pace; a failure ends the connection, so that the cut is seen."""
+        try:
+            self.flush()
+            if exchange.request.method != "HEAD":
+                await self._send_chunks(exchange.request, stream, chunked=chunked)
+        except Exception as error:  # noqa: BLE001 - the request's boundary
+            if exchange.connection is not None:
+                self._count_cut(error, exchange.request.corr)
+            self._cut(to_the_end=stream.length is None and not chunked)
+        finally:
+            self._stream_ended(exchange)
+            await source.close(stream)
+
+    async def _send_chunks(self, request: Request, stream: StreamResponse, *, chunked: bool) -> None:
+        sent_bytes = 0
+        limit_s = self._core.options.read_timeout_s if stream.chunk_s is None else stream.chunk_s
+        while (piece := await paused(request.ticket, source.next_piece(stream, limit_s))) is not None:
+            if not piece:
+                continue
+            sent_bytes += len(piece)
+            if request.ticket is not None:
+                request.ticket.bytes_seen += len(piece)
+            if self._transport.is_closing():
+                raise gone()
+            if stream.length is not None and sent_bytes > stream.length:
+                break
+            self._transport.writelines(answer.chunk(piece) if chunked else [piece])
+            if self._write_paused:
+                await paused(request.ticket, self._until_room())
+        if stream.length is not None and sent_bytes != stream.length:
+            raise RuntimeError(f"a stream of {stream.length} bytes gave {sent_bytes}")
+        if chunked:
+            self._transport.write(answer.LAST_CHUNK)
+
+    def _count_cut(self, error: Exception, corr: bytes) -> None:
+        """Count why a stream ended short; a condition is no bug."""
+        if not isinstance(error, PenstockError):
+            self._core.failed(error, corr)
+        elif isinstance(error, Timeout) and error.op == "stream":
+            self._core.timeouts["stream"].value += 1
+
+    def _cut(self, *, to_the_end: bool) -> None:
+        """End the connection short. A body that lasts to the end of the connection can only be cut by a reset."""
+        sock = self._transport.get_extra_info("socket") if to_the_end else None
+        if sock is not None and not self._transport.is_closing():
+            sock.setsockopt(SOL_SOCKET, SO_LINGER, _AT_ONCE)
+        self._transport.abort()
+
+    async def _until_room(self) -> None:
+        """Wait until the client took what it was sent; the write deadline ends the connection otherwise."""
+        self._room = asyncio.get_running_loop().create_future()
+        try:
+            await self._room
+        finally:
+            self._room = None
+
+    def _stream_ended(self, exchange: Exchange) -> None:
+        if exchange.connection is None:
+            # The client went first, and everything was given back then.
+            return
+        self._core.release(exchange.request, 0)
+        if not self._waiting or self._waiting[0] is not exchange:
+            return
+        self._waiting.pop(0)
+        self._closing = self._leaves_body(exchange.request) or self._closing
+        self._write_in_order()
+        self.advance()
+
+    def _close_unsent(self, stream: StreamResponse) -> None:
+        """Close the iterator of an answer that was never begun; what it holds open must not stay so."""
+        with suppress(PenstockError):
+            self._core.closings.start(source.close(stream))
+
+    def abandon_all(self) -> None:
+        """Give up every unanswered request, because the client is gone."""
+        for exchange in self._waiting:
+            if exchange.data is None:
+                self._core.release(exchange.request)
+            if exchange.stream is not None:
+                self._close_unsent(exchange.stream)
+            elif exchange.sending is not None:
+                source.stop(exchange.sending)
+            exchange.leave()
+        self._waiting.clear()
+        if self._room is not None and not self._room.done():
+            self._room.set_exception(gone())
+
+
+def _close_unbegun(work: CoroutineType[Any, Any, Any], _task: asyncio.Task[Any]) -> None:
+    work.close()
+
+
+def _withdraw(pending: Pending) -> None:
+    if isinstance(pending, CoroutineType):
+        pending.close()
+    else:
+        pending.cancel()

@@ -1,0 +1,132 @@
+"""Places for connections: a cap, a cap per address, and places kept for the operator."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.kernel.errors import Busy
+from penstock.net.server.admission import Refusal
+from penstock.net.server.wheel import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.net.message import Peer
+
+IDLE_EVICTABLE_S: Final = 1.0
+# Refused connections linger so that the client reads its 429; beyond so many of them they are cut at once.
+LINGERING_MAX: Final = 128
+
+
+class Held(Protocol):
+    """A connection, as far as its place is concerned."""
+
+    peer: Peer
+    idle_since: float
+
+    def close_if_idle(self) -> None:
+        """End it if nothing is owed."""
+        ...
+
+    def abort(self) -> None:
+        """End it now."""
+        ...
+
+
+class Caps:
+    """Who holds a place. A full house closes the connection idle longest, and only then says no."""
+
+    def __init__(self, *, places: int, per_address: int, reserved: int, uids: frozenset[int] | None) -> None:
+        """Bound the connections; `reserved` places are for Unix-socket peers alone."""
+        self._places = places
+        self._per_address = per_address
+        self._reserved = min(reserved, places - 1)
+        self._uids = uids
+        self._by_address: dict[str, int] = {}
+        self._none_idle_before = 0.0
+        self.held: set[Held] = set()
+        self.refused: set[Held] = set()
+        self.full = Refusal(Busy("The listener has no place for another connection.", limit="max_conns"))
+        self.address_full = Refusal(Busy("This address holds too many connections.", limit="max_conns_per_ip"))
+
+    def resize(self, places: int, per_address: int) -> None:
+        """Change the bounds; whoever is above a lowered one stays until it leaves."""
+        self._places = places
+        self._per_address = per_address
+        self._reserved = min(self._reserved, places - 1)
+
+    def enter(self, connection: Held, now: float) -> Refusal | None:
+        """Take a place, or return the refusal."""
+        refusal = self._judge(connection.peer, now)
+        if refusal is None:
+            self.held.add(connection)
+            self._count(connection.peer, 1)
+        else:
+            self.refused.add(connection)
+        return refusal
+
+    def leave(self, connection: Held) -> None:
+        """Give the place back."""
+        if connection in self.held:
+            self.held.discard(connection)
+            self._count(connection.peer, -1)
+        self.refused.discard(connection)
+
+    def admits_uid(self, peer: Peer) -> bool:
+        """Tell whether a Unix-socket peer's user may be here at all."""
+        return peer.uid is None or self._uids is None or peer.uid in self._uids
+
+    @property
+    def crowded(self) -> bool:
+        """Tell whether even saying no has become too much."""
+        return len(self.refused) > LINGERING_MAX
+
+    def _judge(self, peer: Peer, now: float) -> Refusal | None:
+        if peer.uid is None and self._by_address.get(address_block(peer.host), 0) >= self._per_address:
+            return self.address_full
+        places = self._places if peer.uid is not None else self._places - self._reserved
+        if len(self.held) < places or self._evict(now):
+            return None
+        return self.full
+
+    def _evict(self, now: float) -> bool:
+        """Close the connection idle longest, if it has been for a second; a search that failed is not repeated at once."""
+        if now < self._none_idle_before:
+            return False
+        oldest = min(self.held, key=lambda connection: connection.idle_since, default=None)
+        if oldest is None or oldest.idle_since > now - IDLE_EVICTABLE_S:
+            since = NEVER if oldest is None else oldest.idle_since
+            self._none_idle_before = min(since, now) + IDLE_EVICTABLE_S
+            return False
+        self.leave(oldest)
+        oldest.close_if_idle()
+        return True
+
+    def _count(self, peer: Peer, change: int) -> None:
+        if peer.uid is not None:
+            return
+        block = address_block(peer.host)
+        count = self._by_address.get(block, 0) + change
+        if count:
+            self._by_address[block] = count
+        else:
+            self._by_address.pop(block, None)
+
+
+def fit_caps(wanted: Mapping[str, int], room: int) -> dict[str, int]:
+    """Lower the listeners' caps in proportion until all of them fit; unchanged when they do already."""
+    room, total = max(len(wanted), room), sum(wanted.values())
+    if total <= room:
+        return dict(wanted)
+    return {name: max(1, places * room // total) for name, places in wanted.items()}
+
+
+def address_block(host: str) -> str:
+    """Return what counts as one address: an IPv4 address, or an IPv6 /64."""
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))

@@ -1,0 +1,264 @@
+"""What all connections of one listener share: the receive buffer, the routes, the counters and the rules."""
+
+from __future__ import annotations
+
+from contextvars import Context
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock import __version__
+from penstock.kernel.errors import Busy, Internal, NotReady, PenstockError
+from penstock.kernel.limiter import TokenBucket
+from penstock.kernel.log import Log
+from penstock.kernel.scope import Scope
+from penstock.net.corr_id import CorrIds
+from penstock.net.hosts import HostRules, is_loopback
+from penstock.net.message import Response
+from penstock.net.server.admission import Admission, Refusal
+from penstock.net.server.answer import AnswerHeads
+from penstock.net.server.endpoint import NOT_READY_HELP, Endpoint
+from penstock.net.server.route import Route, Router
+from penstock.net.server.wheel import Wheel
+from penstock.wire.http1.head import METHODS
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.limiter import ByteShare
+    from penstock.kernel.metrics import Counter, Metrics
+    from penstock.net.message import Request
+    from penstock.net.server.caps import Caps
+    from penstock.net.server.listener_options import ListenerOptions
+    from penstock.wire.http1.head import Head, StartLine
+
+BUFFER_BYTES: Final = 16 * 1024
+BODY_BUFFER_BYTES: Final = 64 * 1024
+# Requests of one connection that may wait for their answers; then reading pauses.
+UNANSWERED_MAX: Final = 8
+_FOUND_KEPT: Final = 1024
+REFUSAL_LINES_RPS: Final = 10
+encode_json: Final = msgspec.json.Encoder().encode
+
+
+class Found:
+    """What a request line led to; kept, because the same few lines come over and over."""
+
+    __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route")
+
+    def __init__(self, route: Route, params: dict[str, str], endpoint: Endpoint, *, always_open: bool) -> None:
+        """Hold the route and its compiled form; health pages are open whatever admission says."""
+        self.always_open = always_open
+        self.route = route
+        self.params = params
+        self.endpoint = endpoint
+        # The last refusal of this line and what it counts: under overload the same one comes over and over.
+        self.refused_as: Refusal | None = None
+        self.refused_counters: list[Counter] = []
+
+    def count_refusal(self, refusal: Refusal) -> None:
+        """Count a refusal; the counters are looked up only when it is another one than last time."""
+        if refusal is not self.refused_as:
+            self.refused_as = refusal
+            self.refused_counters = self.endpoint.refusal_counters(self.route.method, refusal.labels)
+        for counter in self.refused_counters:
+            counter.value += 1
+
+
+class Core:
+    """One per listener. Connections read it on every request, so everything here is looked up once."""
+
+    __slots__ = (
+        "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer", "buffer_view", "caps", "clock", "closings", "context",
+        "corr_ids", "draining", "draining_refusal", "ended", "endpoints", "found", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "metrics",
+        "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope", "timeouts", "unmatched", "unsaid", "wheel",
+    )  # fmt: skip
+
+    def __init__(self, inventory: Inventory, options: ListenerOptions, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the service's clock and metrics; routes come by `serve`."""
+        self.options = options
+        self.idle_timeout_s = options.idle_timeout_s
+        self.loop = loop
+        # Turns run in it that somebody's step asks for: what comes next is not under that one's deadline.
+        self.context = Context()
+        self.clock = inventory.clock
+        self.monotonic: Callable[[], float] = inventory.clock.monotonic
+        self.metrics = inventory.metrics
+        self.log = Log(inventory.service)
+        # One buffer serves every connection: filling and reading it is one synchronous step of the loop.
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.buffer_view = memoryview(self.buffer)
+        self.body_buffer = bytearray(BODY_BUFFER_BYTES)
+        self.body_view = memoryview(self.body_buffer)
+        self.corr_ids = CorrIds(inventory.clock.wall)
+        self.heads = AnswerHeads(inventory.clock.wall)
+        self.wheel = Wheel(loop)
+        self.hosts = HostRules(loopback=False)
+        self.scope = Scope("request", options.tasks_max, inventory.metrics)
+        # From the accept until the loop has the connection, or the handshake is done. The caps are the bound; one that
+        # was cut to make room is still here for a moment.
+        self.accepting = Scope("accept", 2 * options.max_conns, inventory.metrics)
+        self.accept_pauses = _accept_pauses(inventory.metrics)
+        # Answers that are never sent are closed here, also when no request finds a place; each connection owes but a few.
+        self.closings = Scope("stream_close", UNANSWERED_MAX * options.max_conns, inventory.metrics)
+        self.admission: Admission | None = None
+        self.budget: ByteShare | None = None
+        self.caps: Caps
+        self.refusal_lines = TokenBucket("refusal_lines", rate=REFUSAL_LINES_RPS, depth=100, now=self.monotonic())
+        self.unsaid = 0
+        self.draining = False
+        # Closed: whoever is still on the way in is turned away.
+        self.ended = False
+        self.draining_refusal = Refusal(NotReady("The service is draining.", phase="draining"))
+        self.always_open: frozenset[Endpoint] = frozenset()
+        self.inflight = 0
+        self.on_quiet: Callable[[], None] | None = None
+        self.unmatched = self._endpoint(None)
+        self.timeouts = _timeouts(self.metrics)
+        # Request heads that were read and passed their checks, for all connections; each reader bounds it.
+        self.known_heads: dict[bytes, Head] = {}
+        self.serve((), ())
+
+    def serve(self, routes: Iterable[Route], own: Iterable[Route]) -> None:
+        """Compile the routes; `own` are the listener's and stay open while draining."""
+        self.options_route = Route(method="OPTIONS", path="*", handler=self._tell_options, open=True)
+        own = (*own, self.options_route)
+        self.router = Router((*routes, *own))
+        self.endpoints = {route: self._endpoint(route) for route in self.router.routes}
+        self.found: dict[StartLine, Found] = {}
+        self.known_heads.clear()
+        self.always_open = frozenset(self.endpoints[route] for route in own)
+
+    def apply(self, options: ListenerOptions) -> None:
+        """Follow the options; what was compiled from the old ones is changed in place, because requests hold it."""
+        self.options = options
+        self.idle_timeout_s = options.idle_timeout_s
+        self.hosts = HostRules(
+            loopback=is_loopback(options.host), names=options.allowed_hosts, origins=options.allowed_origins
+        )
+        # A head that passed the old rules has to pass the new ones.
+        self.known_heads.clear()
+        self.caps.resize(options.max_conns, options.per_ip)
+        self.accepting.limit = 2 * options.max_conns
+        self.closings.limit = UNANSWERED_MAX * options.max_conns
+        for endpoint in (self.unmatched, *self.endpoints.values()):
+            endpoint.limit(body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s)
+
+    def find(self, head: Head) -> Found:
+        """Find the route of a request line and keep it; OPTIONS is answered here, unless a route takes it itself."""
+        segments = head.target.segments
+        if head.method == "OPTIONS" and (head.target.path == "*" or self.router.leaves_options(segments)):
+            route, params = self.options_route, dict[str, str]()
+        else:
+            route, params = self.router.match(head.method, segments)
+        if len(self.found) >= _FOUND_KEPT:
+            self.found.clear()
+        endpoint = self.endpoints[route]
+        found = self.found[head.start] = Found(route, params, endpoint, always_open=endpoint in self.always_open)
+        return found
+
+    def _tell_options(self, request: Request) -> Response:
+        """Name the methods of a path, or of the listener."""
+        allowed = self.router.allowed(request.segments) if request.path != "*" else sorted(METHODS)
+        return Response(204, content_type=b"", headers=[(b"Allow", ", ".join(allowed).encode("ascii"))])
+
+    def _endpoint(self, route: Route | None) -> Endpoint:
+        options = self.options
+        return Endpoint(
+            route, self.metrics, body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s
+        )
+
+    def note_refusal(self, path: str, labels: tuple[int, str, str | None], corr: bytes) -> None:
+        """Say what was refused and why, one line each.
+
+        Not under overload, where the counters tell enough, and not more than a reader can take: a client that asks
+        nonsense in a loop must not fill a disk, or the pipe to whoever reads the log.
+        """
+        status, reason, _ = labels
+        if status in (429, 503):
+            return
+        if not self.refusal_lines.try_take(self.monotonic()):
+            self.unsaid += 1
+            return
+        unsaid = {"unsaid": self.unsaid} if self.unsaid else {}
+        self.unsaid = 0
+        corr_id = corr.decode("ascii")
+        self.log.info("request.refused", route=path, status=status, reason=reason, corr_id=corr_id, **unsaid)
+
+    def failed(self, error: BaseException, corr: bytes) -> PenstockError:
+        """Turn a bug into `internal`: it is logged here, and nothing of it leaks but the corr_id."""
+        self.log.error("request.failed", error=error, corr_id=corr.decode("ascii"))
+        self.metrics.counter(
+            "job_failures_total", "Jobs that raised.", worker="listener", type=type(error).__name__
+        ).value += 1
+        return Internal()
+
+    def hold(self, request: Request, total: int) -> None:
+        """Make a request hold at least `total` bytes of the budget, or raise `Busy`."""
+        missing = total - request.held_bytes
+        if self.budget is None or missing <= 0:
+            return
+        if not self.budget.try_take(missing):
+            raise _no_bytes()
+        request.held_bytes += missing
+
+    def check_room(self, length: int) -> None:
+        """Raise `Busy` for an announced body that would not fit if it came now; nothing is taken for it yet."""
+        budget = self.budget
+        if budget is not None and length > budget.capacity - budget.in_use:
+            raise _no_bytes()
+
+    def let_go(self, request: Request) -> None:
+        """Give back what a request holds; harmless when that is nothing."""
+        if request.held_bytes and self.budget is not None:
+            self.budget.give(request.held_bytes)
+        request.held_bytes = 0
+
+    def release(self, request: Request, answer_bytes: int = -1) -> None:
+        """Note that an admitted request is answered, with so many bytes, or gone."""
+        if request.held_bytes:
+            self.let_go(request)
+        if request.ticket is not None:
+            seen_bytes = len(request.body) + max(0, answer_bytes)
+            request.ticket.ended(seen_bytes, answered=answer_bytes >= 0)
+        self.arrived()
+
+    def arrived(self) -> None:
+        """Note that an admitted request needs no more waiting for: its body is here and was handed on, or it is over."""
+        self.inflight -= 1
+        if not self.inflight and self.on_quiet is not None:
+            self.on_quiet()
+
+
+def _no_bytes() -> Busy:
+    return Busy("The node holds as many bytes as it may.", limit="node_bytes")
+
+
+def _timeouts(metrics: Metrics) -> dict[str, Counter]:
+    ops = ("read", "write", "idle", "request", "rpc", "stream")
+    return {op: metrics.counter("io_timeouts_total", "Deadlines that passed.", op=op) for op in ops}
+
+
+def _accept_pauses(metrics: Metrics) -> Counter:
+    return metrics.counter("accept_pauses_total", "Moments in which no newcomer could be accepted.")
+
+
+def declare_metrics(metrics: Metrics, routes: Iterable[Route]) -> None:
+    """Declare what a listener counts before it runs: a series that appears with its first event misses it."""
+    _timeouts(metrics)
+    _accept_pauses(metrics)
+    metrics.declare("counter", "rejected_total", "Requests refused, by reason.", "reason")
+    metrics.declare("counter", "job_failures_total", "Jobs that raised.", "worker", "type")
+    metrics.declare(
+        "counter", "busy_rejections_total", "Work refused because a bounded place was full.", "endpoint", "queue"
+    )
+    metrics.declare("counter", "not_ready_total", NOT_READY_HELP, "phase")
+    for route in routes:
+        Endpoint(route, metrics, body_bytes_max=0, timeout_s=0.0)
+
+
+def default_version() -> str:
+    """Return the package's version."""
+    return __version__

@@ -1,0 +1,88 @@
+"""Accepting TLS clients: a place under the caps is taken at the accept, not after a handshake that may never come."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.kernel.errors import Busy
+from penstock.net.message import Peer
+from penstock.net.server.accept import Acceptor
+from penstock.net.server.connection import Connection
+
+if TYPE_CHECKING:
+    import asyncio
+    import ssl
+
+    from penstock.net.server.core import Core
+
+
+class Handshake:
+    """A client that holds a place and has not shown a handshake yet. It speaks no HTTP: it is cut without a word."""
+
+    __slots__ = ("idle_since", "peer", "sock", "task")
+
+    def __init__(self, sock: socket.socket, peer: Peer, now: float) -> None:
+        """Count as idle from the accept on, as a silent client of a plain port does."""
+        # Ours to close until the loop has it.
+        self.sock: socket.socket | None = sock
+        self.peer = peer
+        self.idle_since = now
+        self.task: asyncio.Task[None] | None = None
+
+    def close_if_idle(self) -> None:
+        """Give the place to somebody else."""
+        self.abort()
+
+    def abort(self) -> None:
+        """End the handshake."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def drop(self) -> None:
+        """Close a socket that the loop never got."""
+        sock, self.sock = self.sock, None
+        if sock is not None:
+            sock.close()
+
+
+class SecureServer(Acceptor):
+    """Accepts clients that shake hands first."""
+
+    def __init__(self, core: Core, sockets: list[socket.socket], context: ssl.SSLContext) -> None:
+        """Start accepting on sockets that listen already."""
+        self._context = context
+        super().__init__(core, sockets)
+
+    def _admit(self, sock: socket.socket, address: tuple[str, int] | str) -> None:
+        """Give a place and start the handshake, or hang up: there is no answer before the keys are agreed on."""
+        core = self._core
+        held = Handshake(sock, Peer(str(address[0]), int(address[1]), None, secure=True), core.monotonic())
+        if core.caps.enter(held, held.idle_since) is not None:
+            self._end(held)
+            return
+        try:
+            held.task = core.accepting.start(self._shake_hands(held, sock))
+        except Busy:
+            self._end(held)
+            return
+        held.task.add_done_callback(lambda _task: self._end(held))
+
+    async def _shake_hands(self, held: Handshake, sock: socket.socket) -> None:
+        """Run the handshake under the read deadline; the connection takes the place over when it is done."""
+        core, held.sock = self._core, None
+        try:
+            await core.loop.connect_accepted_socket(
+                partial(Connection, core, held),
+                sock,
+                ssl=self._context,
+                ssl_handshake_timeout=core.options.read_timeout_s,
+            )
+        except OSError:
+            # A client that speaks no TLS, an older one, or none in time: nothing of ours, and nobody to tell.
+            return
+
+    def _end(self, held: Handshake) -> None:
+        self._core.caps.leave(held)
+        held.drop()

@@ -1,0 +1,46 @@
+"""One peer over as many OAP/1 connections as its calls need: a connection has a window, and a crowd more than one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.method import Methods
+from penstock.kernel.errors import Busy
+from penstock.net.oap.client import OapClient
+
+
+class Calls(Protocol):
+    """Whoever carries a call to a peer: a client, or a pool of them."""
+
+    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table
+        """Ask and wait for the answer."""
+
+
+class OapPool:
+    """Fills one connection's window before it opens the next; what is not needed falls idle and closes itself."""
+
+    def __init__(self, make: Callable[[], OapClient], *, connections_max: int) -> None:
+        """Dial nothing yet."""
+        self._make = make
+        self._connections_max = connections_max
+        self._clients: list[OapClient] = []
+
+    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table
+        """Ask on the first connection with a place left; `Busy` at once where none has."""
+        return await self._free().call(methods, name, value, call)
+
+    def _free(self) -> OapClient:
+        for client in self._clients:
+            if not client.full:
+                return client
+        if len(self._clients) >= self._connections_max:
+            raise Busy("As many calls are under way as the peer takes.", queue="oap_calls")
+        self._clients.append(client := self._make())
+        return client
+
+    async def close(self) -> None:
+        """Fail what is under way and close every connection."""
+        for client in self._clients:
+            await client.close()

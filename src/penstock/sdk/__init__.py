@@ -1,0 +1,63 @@
+"""The Python SDK: a node's mailbox, passport and storage over HTTP. Programs import it as `penstock.client`.
+
+| to | use |
+|---|---|
+| find a node and its services | `connect`, `Client`, `Client.from_env`, `SdkOptions` |
+| send, receive, settle, look | `MailboxClient`, `new_message` |
+| work on messages | `Consumer`, `Delivery`, `Reject`, `LeaseLost` |
+| issue, verify, narrow and revoke tokens | `PassportClient`, `narrow` |
+| store and fetch objects by content address | `StorageClient` |
+| do it all without asyncio | `penstock.client.sync` |
+
+connecting     the client of a node
+discovery      where a node listens and with which token it is asked
+calling        one service over HTTP: capability, deadline, retries
+problems       problem details back into errors
+errors         what only a client can say: no node, lease lost, message rejected
+http_mailbox   the mailbox contract over HTTP
+http_passport  the passport contract over HTTP
+mailbox        what users call: send, receive, settle, consume
+passport       what users call: issue, verify, revoke, narrow
+storage        what users call: put, get
+values         contract values from what a caller wrote
+consumer       takes messages as places are free and runs a handler for each
+delivery       one leased message in the hands of a handler
+lease_keeper   extends the leases of messages that are being worked on
+sync           the same methods, blocking
+loop_thread    the loop behind `sync`, on a thread of its own
+"""
+
+from __future__ import annotations
+
+from penstock.sdk.calling import SdkOptions
+from penstock.sdk.connecting import Client, connect
+from penstock.sdk.consumer import Consumer
+from penstock.sdk.delivery import Delivery
+from penstock.sdk.errors import (
+    ClientClosed,
+    LeaseLost,
+    NoNode,
+    NoService,
+    Reject,
+)
+from penstock.sdk.mailbox import MailboxClient, new_message
+from penstock.sdk.passport import PassportClient, narrow
+from penstock.sdk.storage import StorageClient
+
+__all__ = [
+    "Client",
+    "ClientClosed",
+    "Consumer",
+    "Delivery",
+    "LeaseLost",
+    "MailboxClient",
+    "NoNode",
+    "NoService",
+    "PassportClient",
+    "Reject",
+    "SdkOptions",
+    "StorageClient",
+    "connect",
+    "narrow",
+    "new_message",
+]

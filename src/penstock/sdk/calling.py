@@ -1,0 +1,234 @@
+"""One service of a node over HTTP: capability, deadline, retries, and errors that are ours.
+
+What may be repeated is repeated by `net.client`, within its retry budget. Here is what only we know: a refusal did
+nothing, so any call may be repeated after it; a node that restarted may listen elsewhere; and the operator's token may
+have been minted anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from penstock.contracts.call import NOBODY, Call
+from penstock.kernel.backoff import CALLS, MAX_TRIES, Rng
+from penstock.kernel.deadline import Deadline, current_deadline, timeout
+from penstock.kernel.errors import Canceled, DownstreamUnavailable, PenstockError, Unauthenticated
+from penstock.kernel.inventory import Inventory
+from penstock.kernel.resource import Resource
+from penstock.net.calls.client import (
+    Answer,
+    CallOptions,
+    ClientOptions,
+    HttpClient,
+    StreamAnswer,
+)
+from penstock.net.calls.connection import ClientConnection
+from penstock.net.calls.origin import Origin
+from penstock.net.calls.pool import Dial, SocketDial
+from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.errors import ClientClosed, NoNode
+from penstock.sdk.problems import raised
+
+T = TypeVar("T")
+
+JSON: Final = b"application/json"
+# Refused before anything was done: whoever was refused may ask again, whatever he asked for.
+REFUSALS: Final = frozenset({"busy", "rate_limited", "not_ready", "backpressure"})
+_PROBLEM_BYTES_MAX: Final = 64 << 10
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SdkOptions:
+    """The bounds of a client; every call ends within `timeout_s`, retries included (a recv: plus its own wait)."""
+
+    timeout_s: float = 10.0
+    connections_max: int = 64
+    tries_max: int = MAX_TRIES
+    # How long one read may take: above the longest poll, because the call's own deadline is what counts.
+    read_timeout_s: float = 30.0
+    answer_bytes_max: int = 64 << 20
+    # None: what the node's data directory says, else the system's authorities.
+    tls: ssl.SSLContext | None = None
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, before it knows where it goes."""
+
+    path: str
+    method: str = "POST"
+    body: bytes | AsyncIterator[bytes] = b""
+    body_bytes: int | None = None
+    kind: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    # Safe to do twice.
+    idempotent: bool = False
+    # Time on top of the client's own, for a call that is meant to wait.
+    wait_s: float = 0.0
+    call: Call = NOBODY
+
+
+def post(path: str, value: object, call: Call, *, idempotent: bool = False, wait_s: float = 0.0) -> Ask:
+    """Ask with a JSON body."""
+    return Ask(path=path, body=_encode(value), idempotent=idempotent, wait_s=wait_s, call=call)
+
+
+class Caller(Resource):
+    """Calls one service. Nothing is dialled before the first call."""
+
+    def __init__(
+        self,
+        service: str,
+        place: Whereabouts,
+        inventory: Inventory,
+        options: SdkOptions | None = None,
+        dial: Dial | None = None,
+    ) -> None:
+        """Name the service; where it is, `place` knows."""
+        self.service = service
+        self.options = options or SdkOptions()
+        self._place = place
+        self._inventory = inventory
+        self._dial = dial
+        self._http: HttpClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._socket: SocketDial | None = None
+        self._socket_tls: ssl.SSLContext | None = None
+        # Closed for good; a caller that was never used has nothing open, and must not open it afterwards.
+        self._over = False
+        self._rng: Rng = random.SystemRandom()
+
+    async def json(self, ask: Ask, kind: type[T]) -> T:
+        """Call, and read the answer as `kind`."""
+        return (await self.ask(ask)).json(kind)
+
+    async def ask(self, ask: Ask) -> Answer:
+        """Call and return a good answer; anything else is raised as the error it is."""
+        tries = 0
+        async with timeout(f"{self.service}_call", self.options.timeout_s + ask.wait_s):
+            while True:
+                tries += 1
+                try:
+                    return await self._once(ask)
+                except PenstockError as error:
+                    delay_s = self._again(ask, error, tries)
+                    if delay_s is None:
+                        raise
+                await asyncio.sleep(delay_s)
+
+    @asynccontextmanager
+    async def stream(self, ask: Ask) -> AsyncIterator[StreamAnswer]:
+        """Call and hand the answer out as it comes; each piece has `read_timeout_s`."""
+        url, said = self._said(ask)
+        with self._closing_told():
+            async with self._client().stream(ask.method, url, **said) as answer:
+                if answer.status >= 400:
+                    async with timeout("problem", self.options.timeout_s):
+                        raise raised(answer.status, await answer.read(_PROBLEM_BYTES_MAX), answer.headers)
+                yield answer
+
+    async def _once(self, ask: Ask) -> Answer:
+        url, said = self._said(ask)
+        with self._closing_told():
+            answer = await self._client().request(ask.method, url, **said)
+        if answer.status >= 400:
+            raise raised(answer.status, answer.body, answer.headers)
+        return answer
+
+    @contextmanager
+    def _closing_told(self) -> Iterator[None]:
+        """Say that it was our closing that cut a call; a body that its own source gave up on says so itself."""
+        try:
+            yield
+        except Canceled as cut:
+            if self._over:
+                raise ClientClosed from cut
+            raise
+
+    def _said(self, ask: Ask) -> tuple[str, CallOptions]:
+        token = ask.call.capability or self._place.token()
+        headers = [*ask.headers, (b"Content-Type", ask.kind)] if ask.body else list(ask.headers)
+        if token:
+            headers.append((b"Authorization", b"Bearer " + token.encode("ascii", "replace")))
+        said = CallOptions(
+            headers=headers, body=ask.body, timeout_s=self.options.timeout_s + ask.wait_s, idempotent=ask.idempotent
+        )
+        if ask.call.corr_id:
+            said["corr_id"] = ask.call.corr_id
+        if ask.body_bytes is not None:
+            said["body_bytes"] = ask.body_bytes
+        return self._place.url(self.service) + ask.path, said
+
+    def _client(self) -> HttpClient:
+        if self._over:
+            raise ClientClosed
+        if self._http is None:
+            options = self.options
+            bounds = ClientOptions(
+                service=self.service,
+                op=self.service,
+                connections_max=options.connections_max,
+                waiters_max=4 * options.connections_max,
+                timeout_s=options.timeout_s,
+                read_timeout_s=options.read_timeout_s,
+                body_bytes_max=options.answer_bytes_max,
+                tries_max=options.tries_max,
+                retry_statuses=frozenset((429, 502, 503, 504)),
+                tls=options.tls,
+            )
+            self._http = HttpClient(self._inventory, bounds, rng=self._rng, dial=self._dial or self._dial_now)
+            self._loop = asyncio.get_running_loop()
+            self.opened(f"client of {self.service}")
+        if self._loop is not asyncio.get_running_loop():
+            raise RuntimeError("a client belongs to the loop it was first used on: make one in each asyncio.run()")
+        return self._http
+
+    async def _dial_now(self, origin: Origin, connection: ClientConnection) -> None:
+        """Dial by what is known now: a certificate that the node changed is believed from the next connection on."""
+        tls = self.options.tls or self._place.context(self.service)
+        if self._socket is None or self._socket_tls is not tls:
+            self._socket, self._socket_tls = SocketDial(tls), tls
+        await self._socket(origin, connection)
+
+    def _again(self, ask: Ask, error: PenstockError, tries: int) -> float | None:
+        """Return the pause before another try, or None when the error stands."""
+        if tries >= self.options.tries_max or not isinstance(ask.body, bytes):
+            return None
+        if self._found_anew(ask, error):
+            return 0.0
+        if ask.idempotent or error.code not in REFUSALS:
+            return None
+        hint = error.facts.get("retry_after")
+        least_s = float(hint) if isinstance(hint, int | float) else 0.0
+        return _within(current_deadline(), max(least_s, CALLS.delay(tries - 1, self._rng)))
+
+    def _found_anew(self, ask: Ask, error: PenstockError) -> bool:
+        """Look again for a node that is out of reach, and for a token that is no longer believed."""
+        refused = isinstance(error, NoNode) or (isinstance(error, Unauthenticated) and not ask.call.capability)
+        if not refused and not isinstance(error, DownstreamUnavailable):
+            return False
+        return self._place.changed() and (refused or ask.idempotent)
+
+    async def close(self) -> None:
+        """End the connections, and refuse every call from now on."""
+        self._over = True
+        await super().close()
+
+    async def _release(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+
+def _within(deadline: Deadline | None, delay_s: float) -> float | None:
+    """Refuse a pause that the deadline would cut: the caller is better served by the reason than by a timeout."""
+    if deadline is not None and delay_s >= deadline.remaining(asyncio.get_running_loop().time()):
+        return None
+    return delay_s

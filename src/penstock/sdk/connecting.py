@@ -1,0 +1,81 @@
+"""The client of a node: its services, the connections they share, and one close for all of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from penstock.kernel.inventory import Inventory
+from penstock.kernel.resource import Resource
+from penstock.sdk.calling import Caller, SdkOptions
+from penstock.sdk.discovery import (
+    DIRECTORY_DEFAULT,
+    DIRECTORY_VARIABLE,
+    TOKEN_VARIABLE,
+    Whereabouts,
+)
+from penstock.sdk.http_mailbox import HttpMailbox
+from penstock.sdk.http_passport import HttpPassport
+from penstock.sdk.lease_keeper import LeaseKeeper
+from penstock.sdk.mailbox import MailboxClient
+from penstock.sdk.passport import PassportClient
+from penstock.sdk.storage import StorageClient
+
+
+class Client(Resource):
+    """A node's services: `mailbox`, `passport`, `storage`. Use it by `async with`, or close it."""
+
+    def __init__(self, place: Whereabouts, options: SdkOptions | None = None) -> None:
+        """Nothing is dialled before the first call."""
+        options = options or SdkOptions()
+        self.place = place
+        self.inventory = Inventory("client")
+        self._callers = {
+            name: Caller(name, place, self.inventory, options) for name in ("mailbox", "passport", "storage")
+        }
+        mailbox = HttpMailbox(self._callers["mailbox"])
+        self._keeper = LeaseKeeper(mailbox, self.inventory.metrics)
+        seconds = options.timeout_s
+        self.mailbox = MailboxClient(mailbox, self._keeper, self.inventory.metrics, timeout_s=seconds)
+        self.passport = PassportClient(HttpPassport(self._callers["passport"]), timeout_s=seconds)
+        self.storage = StorageClient(self._callers["storage"])
+        self.opened("penstock client")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ, *, options: SdkOptions | None = None) -> Self:
+        """Find the node as the command line does: `PENSTOCK_DATA_DIR`, `PENSTOCK_TOKEN`, else `./.penstock`."""
+        return cls(Whereabouts.from_env(environ), options)
+
+    async def _release(self) -> None:
+        """Close one after the other; a cancel cuts one wait short and leaves none of them open."""
+        async with AsyncExitStack() as closing:
+            for caller in self._callers.values():
+                closing.push_async_callback(caller.close)
+            closing.push_async_callback(self._keeper.close)
+
+
+def connect(
+    data_dir: Path | str | None = None,
+    *,
+    token: str | None = None,
+    ports: Mapping[str, int] | None = None,
+    options: SdkOptions | None = None,
+) -> Client:
+    """Make a client. What is not given comes from the environment, then from the data directory."""
+    return Client(find(data_dir, token=token, ports=ports, options=options), options)
+
+
+def find(
+    data_dir: Path | str | None = None,
+    *,
+    token: str | None = None,
+    ports: Mapping[str, int] | None = None,
+    options: SdkOptions | None = None,
+) -> Whereabouts:
+    """Say where a node is. With `ports` alone the data directory is not looked at for anything but the token."""
+    directory = data_dir or os.environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT
+    tls = None if options is None else options.tls
+    return Whereabouts(Path(directory), token=token or os.environ.get(TOKEN_VARIABLE) or None, ports=ports, tls=tls)

@@ -1,0 +1,300 @@
+"""The consumer: takes messages as places are free, and has each worked on under a lease that is kept.
+
+Two ways to use it. A handler, which runs `concurrency` times at once:
+
+    await mailbox.run("orders", handle, concurrency=8)
+
+Or a loop, in which up to `concurrency` deliveries may be unsettled; one task that iterates works on one at a time, and
+several tasks may share a consumer:
+
+    async for delivery in mailbox.consume("orders"):
+        async with delivery:
+            ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, Self, TypedDict
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.backoff import FullJitter
+from penstock.kernel.deadline import current_deadline, pause, timeout
+from penstock.kernel.errors import PenstockError, Timeout
+from penstock.kernel.log import Log
+from penstock.kernel.metrics import Metrics
+from penstock.kernel.scope import Scope
+from penstock.sdk.delivery import Delivery, OnLost
+from penstock.sdk.errors import ClientClosed, waiting_mends
+from penstock.sdk.lease_keeper import LeaseKeeper
+from penstock.sdk.values import checked
+
+Handler = Callable[[Delivery], Awaitable[object]]
+
+_log: Final = Log("client")
+_rng: Final = random.Random()  # noqa: S311 - spreads retries, keeps no secret
+# Between two polls of a node that is not there, or that has nothing to give for now.
+_PAUSE: Final = FullJitter(0.2, cap_s=5.0)
+_CALL_S: Final = 10.0
+# Handlers that outlast the drain are cancelled; this is how long they may take to give their messages back.
+_ABORT_S: Final = 3.0
+
+
+class Named(Protocol):
+    """As much of a delivery as a line of the log says."""
+
+    msg_id: str
+
+
+class ConsumeOptions(TypedDict, total=False):
+    """How to consume."""
+
+    # How many messages may be worked on at once (1-256, default 1).
+    concurrency: int
+    # How long a lease lasts between renewals (default 30 s): a consumer that dies is noticed after this.
+    visibility_ms: int
+    # How long one poll waits for a message.
+    wait_ms: int
+    # How long `run` lets handlers finish when it is cancelled.
+    drain_s: float
+    # What a lost lease does to the handler: cancel it, or only tell (`delivery.lost`, and the end of its block).
+    on_lost: OnLost
+
+
+def consumer_of(
+    mailbox: m.Mailbox, topic: str, keeper: LeaseKeeper, metrics: Metrics, said: ConsumeOptions
+) -> Consumer:
+    """Make a consumer from what its user said."""
+    concurrency = said.get("concurrency", 1)
+    ask = checked(
+        m.Recv,
+        topic=topic,
+        max_messages=concurrency,
+        visibility_ms=said.get("visibility_ms", 30_000),
+        wait_ms=said.get("wait_ms", 20_000),
+    )
+    source = Source(mailbox, ask, keeper, on_lost=said.get("on_lost", "interrupt"))
+    return Consumer(source, metrics, drain_s=said.get("drain_s", 10.0))
+
+
+class Source:
+    """Polls for messages; what waiting can mend is waited out, anything else is raised."""
+
+    def __init__(self, mailbox: m.Mailbox, ask: m.Recv, keeper: LeaseKeeper, *, on_lost: OnLost) -> None:
+        """Ask for what `ask` asks for, again and again."""
+        self.ask = ask
+        self._mailbox = mailbox
+        self._keeper = keeper
+        self._on_lost: OnLost = on_lost
+        self._failures = 0
+
+    async def poll(self, places: int) -> list[Delivery]:
+        """Lease up to `places` messages; none after a wait, or after a pause when the node is not there."""
+        loop, ask = asyncio.get_running_loop(), self.ask
+        if self._keeper.closed:
+            raise ClientClosed
+        began_at = loop.time()
+        wanted = m.Recv(ask.topic, places, ask.visibility_ms, ask.wait_ms)
+        try:
+            async with timeout("poll", _CALL_S + ask.wait_ms / 1000):
+                received = await self._mailbox.recv(wanted)
+        except PenstockError as error:
+            if not waiting_mends(error):
+                raise
+            _log.warning("consumer.waits", topic=ask.topic, code=error.code, failures=self._failures + 1)
+            await pause("consumer_pause", max(_hint_s(error), _PAUSE.delay(self._failures, _rng)))
+            self._failures += 1
+            return []
+        if received.messages:
+            self._failures = 0
+        elif received.inflight_full or loop.time() - began_at <= ask.wait_ms / 2000:
+            # Nothing was waited for: the next poll would come at once, and the next, and the next.
+            await pause("consumer_pause", _PAUSE.delay(1, _rng))
+        return [self._delivery(envelope) for envelope in received.messages]
+
+    def _delivery(self, envelope: m.Envelope) -> Delivery:
+        return Delivery(envelope, self.ask.visibility_ms, self._mailbox, self._keeper, on_lost=self._on_lost)
+
+
+class Consumer:
+    """An endless iterator over deliveries, or the engine under a handler."""
+
+    def __init__(self, source: Source, metrics: Metrics, *, drain_s: float) -> None:
+        """Take from the source; nothing is asked for before the first iteration."""
+        self.topic = source.ask.topic
+        self.concurrency = source.ask.max_messages
+        self._source = source
+        self._metrics = metrics
+        self._drain_s = drain_s
+        self._stopped = False
+        # Deliveries handed out and not settled, and places that a poll under way may fill.
+        self._out: dict[Delivery, None] = {}
+        self._reserved = 0
+        self._polls: dict[_Poll, None] = {}
+        self._freed = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take no more messages, at once: iteration ends, and `run` returns when its handlers have.
+
+        A poll under way is cut. What was just being handed over by it comes back to others when its lease ends.
+        """
+        self._stopped = True
+        self._freed.set()
+        for poll in self._polls:
+            poll.cut()
+
+    # --- as an iterator
+
+    def __aiter__(self) -> Self:
+        """Iterate; several tasks may."""
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Wait for a free place, then for a message."""
+        while not self._stopped:
+            found = await self.next()
+            if found is not None:
+                return found
+        raise StopAsyncIteration
+
+    async def next(self) -> Delivery | None:
+        """Wait for a free place and poll once; None when nothing came."""
+        await self._free_places()
+        taken = await self._take(1)
+        return taken[0] if taken else None
+
+    # --- under a handler
+
+    async def run(self, handler: Handler) -> None:
+        """Have `handler` work on every message until cancelled or stopped, then let what runs finish.
+
+        What the handler raises is logged and nacked; what a poll raises because waiting cannot mend it ends the run.
+        """
+        # Twice as many: a task is still there for a moment when it has given its place back.
+        scope = Scope("handler", 2 * self.concurrency, self._metrics)
+        try:
+            while not self._stopped:
+                places = await self._free_places()
+                for delivery in await self._take(places):
+                    scope.start(self._work(delivery, handler), name=f"handler of {self.topic}")
+        finally:
+            await self._drain(scope)  # lint: allow PK014 bounded inside, by drain_s and the abort's time
+
+    async def _work(self, delivery: Delivery, handler: Handler) -> None:
+        """Have one message worked on; a handler that settles it early keeps its place until it returns."""
+        delivery.on_end(_not_yet)
+        try:
+            async with delivery:
+                await handler(delivery)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this task: what the handler awaited was cancelled, and the handler failed by it.
+            self.failed(delivery, error)
+        except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked, and the others go on
+            self.failed(delivery, error)
+        finally:
+            self._ended(delivery)
+
+    def failed(self, delivery: Named, error: BaseException) -> None:
+        """Make a failure seen that nobody awaits: the handler's own, or that its message could not be settled."""
+        kind = type(error).__name__
+        self._metrics.counter("job_failures_total", "Jobs that raised.", worker="handler", type=kind).value += 1
+        _log.error("handler.failed", topic=self.topic, msg_id=delivery.msg_id, error=error)
+
+    async def _drain(self, scope: Scope) -> None:
+        """Let handlers finish, then cancel the rest; a second cancel cuts the first part short."""
+        try:
+            await self._joined(scope, self._drain_s)
+        finally:
+            scope.cancel()
+            await self._joined(scope, _ABORT_S)
+
+    async def _joined(self, scope: Scope, seconds: float) -> None:
+        try:
+            async with timeout("consumer_drain", seconds):
+                await scope.join()
+        except Timeout:
+            _log.warning("consumer.cut", topic=self.topic, handlers=len(scope))
+
+    # --- places
+
+    async def _take(self, places: int) -> list[Delivery]:
+        if self._stopped:
+            return []
+        found: list[Delivery] = []
+        poll = _Poll()
+        self._reserved += places
+        self._polls[poll] = None
+        try:
+            with poll:
+                found = await self._source.poll(places)
+        finally:
+            del self._polls[poll]
+            self._reserved -= places
+            self._freed.set()
+        for delivery in found:
+            self._out[delivery] = None
+            delivery.on_end(self._ended)
+        return found
+
+    def _ended(self, delivery: Delivery) -> None:
+        self._out.pop(delivery, None)
+        self._freed.set()
+
+    async def _free_places(self) -> int:
+        """Wait until a place is free and return how many are; a delivery that nobody began frees its own by lapsing."""
+        while True:
+            lapse_s = self._next_lapse_s()
+            free = self.concurrency - len(self._out) - self._reserved
+            if free > 0 or self._stopped:
+                return free
+            self._freed.clear()
+            try:
+                async with timeout("consumer_place", lapse_s):
+                    await self._freed.wait()
+            except Timeout:
+                deadline = current_deadline()
+                if deadline is not None and deadline.expired(asyncio.get_running_loop().time()):
+                    raise
+
+    def _next_lapse_s(self) -> float:
+        """Forget what nobody began in time, and return how long until there may be more of that."""
+        now = asyncio.get_running_loop().time()
+        for delivery in [delivery for delivery in self._out if delivery.lapsed(now)]:
+            self._out.pop(delivery)
+        lease_s = self._source.ask.visibility_ms / 1000
+        return max(0.0, min((each.lapses_at - now for each in self._out if not each.begun), default=lease_s))
+
+
+class _Poll:
+    """A block of the running task that `cut` ends, quietly; a cancel from outside goes on."""
+
+    __slots__ = ("_cancels_before", "_is_cut", "_task")
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancels_before, self._is_cut = task, task.cancelling(), False
+
+    def cut(self) -> None:
+        if not self._is_cut:
+            self._is_cut = True
+            self._task.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> bool:
+        # lint: allow PK013 our own cancel and no other, as a timeout does
+        ours = self._is_cut and self._task.uncancel() <= self._cancels_before
+        return ours and kind is asyncio.CancelledError
+
+
+def _not_yet(_delivery: Delivery) -> None:
+    """Free no place: the handler still runs."""
+
+
+def _hint_s(error: PenstockError) -> float:
+    hint = error.facts.get("retry_after")
+    return float(hint) if isinstance(hint, int | float) else 0.0

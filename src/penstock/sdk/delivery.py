@@ -1,0 +1,266 @@
+"""One leased message in the hands of a handler: `async with delivery:` is the time the handler runs.
+
+| the block | the message |
+|---|---|
+| is running | its lease is renewed |
+| ends | acked |
+| raises `Reject` | nacked with its reason and delay; the block ends quietly |
+| raises anything else | nacked with the error's name, backed off by the mailbox; the error goes on |
+| is cancelled | nacked for at once, so that another consumer gets it; the cancel goes on |
+| settled it itself (`ack`, `nack`) | left as it is |
+| lost its lease | the block is interrupted and `LeaseLost` comes out of it; nothing can be settled any more |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Final, Literal, Self, TypeVar
+
+from penstock.contracts import mailbox as m
+from penstock.contracts.mailbox_rules import check_envelope
+from penstock.kernel.backoff import CALLS
+from penstock.kernel.deadline import no_deadline, pause, timeout
+from penstock.kernel.errors import Conflict, NotFound, PenstockError
+from penstock.kernel.log import Log
+from penstock.sdk.errors import LeaseLost, Reject, waiting_mends
+from penstock.sdk.lease_keeper import LeaseKeeper, sure_s
+
+T = TypeVar("T")
+OnLost = Literal["interrupt", "tell"]
+
+_REASON_CHARS_MAX: Final = 256
+# A cancelled handler gives its message back within this, or leaves it to lapse.
+_GIVE_BACK_S: Final = 2.0
+# With less of the lease left than this, settling is not tried again.
+_SETTLE_S_MIN: Final = 0.02
+_log: Final = Log("client")
+_rng: Final = random.Random()  # noqa: S311 - spreads retries, keeps no secret
+
+
+class _Phase(enum.Enum):
+    WAITING = "waiting"  # leased, not yet worked on; the lease is left to run out
+    WORKING = "working"
+    SETTLED = "settled"
+
+
+class Delivery:
+    """A leased message. Its fields are the envelope's; enter it to work on it, once."""
+
+    __slots__ = (
+        "__weakref__", "_cancels_before", "_interrupted", "_keeper", "_mailbox", "_on_end", "_on_lost", "_phase", "_task",
+        "ends_at", "envelope", "lapses_at", "lost", "msg_id", "receipt", "renew_at", "visibility_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, envelope: m.Envelope, visibility_ms: int, mailbox: m.Mailbox, keeper: LeaseKeeper, *, on_lost: OnLost
+    ) -> None:
+        """Hold a lease that was just given."""
+        now = asyncio.get_running_loop().time()
+        self.envelope = envelope
+        self.msg_id = envelope.msg_id
+        self.receipt = envelope.receipt
+        self.visibility_ms = visibility_ms
+        self.ends_at = now + sure_s(visibility_ms)
+        # When the mailbox takes it back, unless somebody begins.
+        self.lapses_at = now + visibility_ms / 1000
+        self.renew_at = self.ends_at
+        # Set when the lease ended before its holder did.
+        self.lost: LeaseLost | None = None
+        self._mailbox = mailbox
+        self._keeper = keeper
+        self._on_lost = on_lost
+        self._on_end: Callable[[Delivery], None] = _nobody
+        self._phase = _Phase.WAITING
+        self._task: asyncio.Task[object] | None = None
+        self._cancels_before = 0
+        self._interrupted = False
+
+    # --- the message
+
+    @property
+    def payload(self) -> bytes:
+        """Return the message's bytes."""
+        return self.envelope.payload
+
+    @property
+    def topic(self) -> str:
+        """Return where it was sent to."""
+        return self.envelope.topic
+
+    @property
+    def key(self) -> str | None:
+        """Return its ordering key."""
+        return self.envelope.key
+
+    @property
+    def attrs(self) -> dict[str, str]:
+        """Return what the sender attached."""
+        return self.envelope.attrs
+
+    @property
+    def attempt(self) -> int:
+        """Return how often it was delivered, this time included."""
+        return self.envelope.attempt
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether nothing more is owed."""
+        return self._phase is _Phase.SETTLED
+
+    @property
+    def begun(self) -> bool:
+        """Tell whether somebody works on it, or did."""
+        return self._phase is not _Phase.WAITING
+
+    def lapsed(self, now: float) -> bool:
+        """Tell whether nobody began to work on it while its lease lasted."""
+        return self._phase is _Phase.WAITING and now >= self.lapses_at
+
+    # --- settling
+
+    async def ack(self) -> None:
+        """Settle for good; tried again until the lease ends. `LeaseLost` when it is too late."""
+        await self._settle(lambda: self._mailbox.ack(m.Ack(self.msg_id, self.receipt)))
+
+    async def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
+        """Give back; without `delay_ms` the mailbox backs off with full jitter."""
+        nack = m.Nack(self.msg_id, self.receipt, None if reason is None else reason[:_REASON_CHARS_MAX], delay_ms)
+        await self._settle(lambda: self._mailbox.nack(nack))
+
+    async def _settle(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Settle once, and never after the lease: a renewal must not cross with it, so the keeper lets go first."""
+        if self.lost is not None:
+            raise self.lost
+        if self._phase is _Phase.SETTLED:
+            raise RuntimeError("the delivery is settled already")
+        self._phase = _Phase.SETTLED
+        self._keeper.release(self)
+        try:
+            self._check_in_time()
+            return await self._persist(act)
+        except LeaseLost:
+            raise
+        except (Conflict, NotFound) as stale:
+            self.lost = LeaseLost()
+            self.lost.facts.update(stale.facts)
+            raise self.lost from stale
+        finally:
+            self._on_end(self)
+
+    def _check_in_time(self) -> None:
+        """Refuse what is too late: a handler that blocked the loop kept the keeper from renewing, and from telling."""
+        if asyncio.get_running_loop().time() >= self.ends_at:
+            self.lost = LeaseLost(reason="lapsed")
+            raise self.lost
+
+    async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Try until the lease ends: an answer that got lost must not bring a finished message back."""
+        loop, tries = asyncio.get_running_loop(), 0
+        while True:
+            try:
+                async with timeout("settle", max(0.0, self.ends_at - loop.time())):
+                    return await act()
+            except PenstockError as error:
+                left_s = self.ends_at - loop.time()
+                if not waiting_mends(error) or left_s < _SETTLE_S_MIN:
+                    raise
+            delay_s = min(CALLS.delay(tries, _rng), left_s / 2)
+            tries += 1
+            await pause("settle_pause", delay_s)
+
+    def _end(self) -> None:
+        self._phase = _Phase.SETTLED
+        self._keeper.release(self)
+        self._on_end(self)
+
+    def on_end(self, call: Callable[[Delivery], None]) -> None:
+        """Have `call` hear when nothing is owed any more."""
+        self._on_end = call
+
+    # --- the block
+
+    async def __aenter__(self) -> Self:
+        """Begin to work: from now on the lease is renewed."""
+        if self._phase is not _Phase.WAITING:
+            raise RuntimeError("a delivery is entered once")
+        if asyncio.get_running_loop().time() >= self.ends_at:
+            self.lost = LeaseLost(reason="not_begun")
+            self._end()
+            raise self.lost
+        self._keeper.hold(self)
+        self._phase = _Phase.WORKING
+        self._task = asyncio.current_task()
+        self._cancels_before = self._task.cancelling() if self._task is not None else 0
+        try:
+            check_envelope(self.envelope)
+        except PenstockError as damaged:
+            _log.warning("delivery.damaged", topic=self.topic, msg_id=self.msg_id)
+            await self._give_back(damaged.code)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> bool:
+        """Settle by how the block ended."""
+        ours = self._take_back_cancel()
+        if self.lost is not None:
+            return self._tell_lost(error, ours=ours)
+        if self._phase is _Phase.SETTLED:
+            return False
+        if error is None:
+            await self.ack()
+        elif isinstance(error, Reject):
+            await self.nack(error.reason, delay_ms=error.delay_ms)
+            return True
+        elif isinstance(error, Exception) or self._is_own_cancel(error):
+            _log.warning("delivery.failed", topic=self.topic, msg_id=self.msg_id, error=type(error).__name__)
+            await self._give_back(type(error).__name__)
+        else:
+            await self._give_back("canceled", delay_ms=0)
+        return False
+
+    def lose(self, lost: LeaseLost) -> None:
+        """Hear from the keeper that the lease is gone; whoever works on it is interrupted, if that is wanted."""
+        self.lost = lost
+        self._end()
+        _log.warning("delivery.lost", topic=self.topic, msg_id=self.msg_id)
+        if self._on_lost == "interrupt" and self._task is not None:
+            self._interrupted = True
+            self._task.cancel()
+
+    def _take_back_cancel(self) -> bool:
+        """Take back the cancel that `lose` sent, and tell whether it was the only one."""
+        if not self._interrupted or self._task is None:
+            return False
+        # lint: allow PK013 our own cancel and no other, as a timeout does
+        return self._task.uncancel() <= self._cancels_before
+
+    def _is_own_cancel(self, error: BaseException) -> bool:
+        """Tell a cancel that nobody sent here: something the block awaited was cancelled, and the block failed by it."""
+        sent = self._task is not None and self._task.cancelling() > self._cancels_before
+        return isinstance(error, asyncio.CancelledError) and not sent
+
+    def _tell_lost(self, error: BaseException | None, *, ours: bool) -> bool:
+        assert self.lost is not None
+        if error is None or (ours and isinstance(error, asyncio.CancelledError)):
+            raise self.lost from error
+        return False
+
+    async def _give_back(self, reason: str, delay_ms: int | None = None) -> None:
+        """Nack without hiding why: if that fails too, the lease lapses and the message comes back all the same."""
+        try:
+            # The deadline that ended the block has passed, and must not end this too.
+            with no_deadline():
+                async with timeout("give_back", _GIVE_BACK_S):
+                    await self.nack(reason, delay_ms=delay_ms)
+        except PenstockError as error:
+            _log.warning("delivery.not_nacked", topic=self.topic, msg_id=self.msg_id, code=error.code)
+
+
+def _nobody(_delivery: Delivery) -> None:
+    """Care not."""

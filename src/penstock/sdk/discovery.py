@@ -1,0 +1,135 @@
+"""Where a node listens and with which capability it is asked: given, or read from its data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from penstock.sdk.errors import NoNode, NoService
+
+TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105 - the name of a variable
+DIRECTORY_VARIABLE: Final = "PENSTOCK_DATA_DIR"
+DIRECTORY_DEFAULT: Final = ".penstock"
+_HOST: Final = "127.0.0.1"
+# What a client calls.
+_SERVICES: Final = ("mailbox", "passport", "storage")
+
+
+class Whereabouts:
+    """One node's addresses and token. What was read from files is read again when the node has moved."""
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        token: str | None = None,
+        ports: Mapping[str, int] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Take what is given; the rest is looked for in the data directory. With `tls`, given ports are https."""
+        self._data_dir = data_dir
+        self._given_token = token
+        self._tls = tls
+        self._given = None if ports is None else {name: _door(port, tls) for name, port in ports.items()}
+        self._doors: dict[str, dict[str, Any]] = {}
+        self._token: str | None = None
+        # By certificate; made anew when the file is another.
+        self._contexts: dict[str, tuple[int, ssl.SSLContext]] = {}
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """Look where `PENSTOCK_DATA_DIR` says (default `.penstock`), with `PENSTOCK_TOKEN` if it is set."""
+        data_dir = Path(environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT)
+        return cls(data_dir, token=environ.get(TOKEN_VARIABLE) or None)
+
+    def holding(self, token: str) -> Whereabouts:
+        """Return the same node for the holder of another token."""
+        other = Whereabouts(self._data_dir, token=token, tls=self._tls)
+        other._given = self._given
+        return other
+
+    def services(self) -> tuple[str, ...]:
+        """Name what listens there."""
+        return tuple(self._known())
+
+    def url(self, service: str) -> str:
+        """Return a service's URL; `NoNode` when nothing runs there, `NoService` when it lacks this one."""
+        doors = self._known()
+        if service not in doors:
+            raise NoService(f"The node runs no {service}; it has {', '.join(doors)}.")
+        return str(doors[service]["url"])
+
+    def context(self, service: str) -> ssl.SSLContext | None:
+        """Return the TLS context a service asks for: the one given, else one that knows its certificate alone."""
+        certificate = self._known().get(service, {}).get("certificate")
+        if self._tls is not None or certificate is None:
+            return self._tls
+        written_ns = Path(certificate).stat().st_mtime_ns
+        made_ns, context = self._contexts.get(certificate, (0, None))
+        if context is None or made_ns != written_ns:
+            # The node's own certificate and no other: its name need not be that of a loopback address.
+            context = ssl.create_default_context(cafile=certificate)
+            context.check_hostname = False
+            self._contexts[certificate] = written_ns, context
+        return context
+
+    def token(self) -> str:
+        """Return the capability to act with: the one given, else the operator's; empty when there is none."""
+        if self._given_token is not None:
+            return self._given_token
+        if self._token is None:
+            self._token = self._read_token()
+        return self._token
+
+    def changed(self) -> bool:
+        """Read the files again; tells whether the node has moved or its operator token is another."""
+        before = self._doors, self._token
+        self._doors, self._token = {}, None
+        if self._given is None:
+            self._doors = self._read_doors()
+        return (self._doors, self.token() if self._given_token is None else None) != before
+
+    def _known(self) -> dict[str, dict[str, Any]]:
+        if self._given is not None:
+            return self._given
+        self._doors = self._doors or self._read_doors()
+        if not self._doors:
+            raise NoNode
+        return self._doors
+
+    def _read_doors(self) -> dict[str, dict[str, Any]]:
+        """Read where the services listen: `admin.json` knows hosts and certificates, `ports.json` the ports alone."""
+        found = self._read("admin.json").get("services")
+        if isinstance(found, dict) and found:
+            return found
+        return {name: _door(port, self._tls) for name, port in self._read("ports.json").items()} or self._read_alone()
+
+    def _read_alone(self) -> dict[str, dict[str, Any]]:
+        """Read where services listen that run by themselves, each with a file of its own."""
+        said = {name: self._read(f"{name}.json") for name in _SERVICES}
+        return {name: door for name, door in said.items() if door.get("url")}
+
+    def _read(self, name: str) -> dict[str, Any]:
+        if self._data_dir is None:
+            return {}
+        try:
+            content = json.loads((self._data_dir / "run" / name).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _read_token(self) -> str:
+        if self._data_dir is None:
+            return ""
+        try:
+            return (self._data_dir / "operator.token").read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return ""
+
+
+def _door(port: int, tls: ssl.SSLContext | None) -> dict[str, Any]:
+    return {"url": f"{'http' if tls is None else 'https'}://{_HOST}:{port}", "certificate": None}

@@ -1,0 +1,101 @@
+"""The mailbox contract over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from penstock.contracts import mailbox as m
+from penstock.contracts.call import NOBODY, Call
+from penstock.sdk.calling import Ask, Caller, post
+
+
+class _Messages(msgspec.Struct, frozen=True):
+    messages: tuple[m.Envelope, ...]
+
+
+class HttpMailbox:
+    """Implements `penstock.contracts.mailbox.Mailbox` by the routes of svc-mailbox."""
+
+    def __init__(self, caller: Caller) -> None:
+        """Call through this; it is not owned."""
+        self._caller = caller
+
+    async def send(self, request: m.Send, call: Call = NOBODY) -> m.Sent:
+        """Store a message; repeated by itself only when its idem_key makes that safe."""
+        return await self._caller.json(post("/v1/send", request, call, idempotent=request.idem_key is not None), m.Sent)
+
+    async def send_batch(self, request: m.SendBatch, call: Call = NOBODY) -> m.SentBatch:
+        """Store many, each on its own."""
+        safe = all(send.idem_key is not None for send in request.messages)
+        return await self._caller.json(post("/v1/send/batch", request, call, idempotent=safe), m.SentBatch)
+
+    async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
+        """Lease messages; waits up to `wait_ms` for the first."""
+        # The service's own default may differ from the contract's, so what was asked for is always said.
+        asked = {**msgspec.to_builtins(request), "visibility_ms": request.visibility_ms}
+        answer = await self._caller.ask(post("/v1/recv", asked, call, wait_s=request.wait_ms / 1000))
+        return m.Received(answer.json(_Messages).messages, inflight_full=b"x-inflight-full" in answer.headers)
+
+    async def ack(self, request: m.Ack, call: Call = NOBODY) -> m.Acked:
+        """Settle."""
+        return await self._caller.json(post("/v1/ack", request, call, idempotent=True), m.Acked)
+
+    async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
+        """Settle many, each on its own."""
+        return await self._caller.json(post("/v1/ack", request, call, idempotent=True), m.SettledBatch)
+
+    async def nack(self, request: m.Nack, call: Call = NOBODY) -> m.Nacked:
+        """Give back."""
+        return await self._caller.json(post("/v1/nack", request, call), m.Nacked)
+
+    async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
+        """Give many back, each on its own."""
+        return await self._caller.json(post("/v1/nack", request, call), m.SettledBatch)
+
+    async def extend(self, request: m.Extend, call: Call = NOBODY) -> m.Extended:
+        """Lengthen a lease."""
+        return await self._caller.json(post("/v1/extend", request, call, idempotent=True), m.Extended)
+
+    async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
+        """Lengthen many, each on its own."""
+        return await self._caller.json(post("/v1/extend", request, call, idempotent=True), m.SettledBatch)
+
+    # --- looking and the operator
+
+    async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
+        """Count every topic."""
+        return await self._caller.json(_get("/v1/topics", {}, call), m.TopicList)
+
+    async def topic(self, request: m.GetTopic, call: Call = NOBODY) -> m.TopicStats:
+        """Count one topic."""
+        return await self._caller.json(_get(_topic(request.topic), {}, call), m.TopicStats)
+
+    async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
+        """Look without taking."""
+        query = {"state": request.state, "limit": request.limit, "payload": int(request.payload)}
+        return await self._caller.json(_get(f"{_topic(request.topic)}/peek", query, call), m.PeekedList)
+
+    async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:
+        """Remove everything of a topic."""
+        ask = Ask(path=f"{_topic(request.topic)}/purge", idempotent=True, call=call)
+        return await self._caller.json(ask, m.Purged)
+
+    async def dlq(self, request: m.GetDlq, call: Call = NOBODY) -> m.DlqPage:
+        """Page through dead letters."""
+        return await self._caller.json(_get("/v1/dlq", msgspec.to_builtins(request), call), m.DlqPage)
+
+    async def reprocess(self, request: m.Reprocess, call: Call = NOBODY) -> m.Reprocessing:
+        """Send dead letters back."""
+        ask = post("/v1/dlq/reprocess", request, call, idempotent=request.dry_run)
+        return await self._caller.json(ask, m.Reprocessing)
+
+
+def _get(path: str, query: Mapping[str, object], call: Call) -> Ask:
+    return Ask(method="GET", path=f"{path}?{urlencode(query)}" if query else path, idempotent=True, call=call)
+
+
+def _topic(name: str) -> str:
+    return "/v1/topics/" + quote(name, safe="")

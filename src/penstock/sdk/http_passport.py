@@ -1,0 +1,45 @@
+"""The passport contract over HTTP."""
+
+from __future__ import annotations
+
+from penstock.contracts import passport as p
+from penstock.contracts.call import NOBODY, Call
+from penstock.sdk.calling import Ask, Caller, post
+
+
+class HttpPassport:
+    """Implements `penstock.contracts.passport.Passport` by the routes of svc-passport."""
+
+    def __init__(self, caller: Caller) -> None:
+        """Call through this; it is not owned."""
+        self._caller = caller
+
+    async def issue(self, request: p.Issue, call: Call = NOBODY) -> p.Issued:
+        """Mint a token. Repeating it is harmless: a token nobody received is a token nobody has."""
+        return await self._caller.json(post("/v1/passport/issue", request, call, idempotent=True), p.Issued)
+
+    async def verify(self, request: p.Verify, call: Call = NOBODY) -> p.Verified:
+        """Judge one token."""
+        return await self._caller.json(post("/v1/passport/verify", request, call, idempotent=True), p.Verified)
+
+    async def verify_batch(self, request: p.VerifyBatch, call: Call = NOBODY) -> p.VerifiedBatch:
+        """Judge up to 512 tokens."""
+        ask = post("/v1/passport/verify_batch", request, call, idempotent=True)
+        return await self._caller.json(ask, p.VerifiedBatch)
+
+    async def revoke(self, request: p.Revoke, call: Call = NOBODY) -> p.Revoked:
+        """Revoke; answers after it took effect."""
+        return await self._caller.json(post("/v1/passport/revoke", request, call, idempotent=True), p.Revoked)
+
+    async def rotate(self, request: p.Rotate, call: Call = NOBODY) -> p.Rotated:
+        """Change the signing key."""
+        return await self._caller.json(Ask(path="/v1/passport/rotate", call=call), p.Rotated)
+
+    async def keys(self, request: p.GetKeys, call: Call = NOBODY) -> p.KeySet:
+        """List the public keys."""
+        return await self._caller.json(Ask(method="GET", path="/v1/keys", idempotent=True, call=call), p.KeySet)
+
+    async def revocations(self, request: p.GetRevocations, call: Call = NOBODY) -> p.Revocations:
+        """Read the feed."""
+        path = f"/v1/passport/revocations?since={request.since}"
+        return await self._caller.json(Ask(method="GET", path=path, idempotent=True, call=call), p.Revocations)

@@ -1,0 +1,171 @@
+"""Keeps the leases of messages that are being worked on: one task for all of them, and a call for all that are due.
+
+A lease is renewed when a third of it has passed, so that two failed renewals in a row lose nothing. One that the
+mailbox calls stale, or that ran out before a renewal came through, is lost, and its holder is told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import Final, Protocol
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.deadline import timeout
+from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
+from penstock.kernel.log import Log
+from penstock.kernel.metrics import Metrics
+from penstock.kernel.scope import Scope
+from penstock.sdk.errors import ClientClosed, LeaseLost
+
+_GONE: Final = frozenset({"conflict", "not_found"})
+_PARTS: Final = 3
+# What is due this soon rides with what is due now.
+_TOGETHER_S: Final = 0.05
+_AGAIN_S_MIN: Final = 0.05
+# A holder lets go this much before the mailbox gives the message to another: a part of the lease, at most so long.
+_MARGIN_PART: Final = 50
+_MARGIN_S_MAX: Final = 0.1
+_log: Final = Log("client")
+
+
+def sure_s(visibility_ms: int) -> float:
+    """Return how long a lease can be counted on, from when it was given."""
+    lease_s = visibility_ms / 1000
+    return lease_s - min(lease_s / _MARGIN_PART, _MARGIN_S_MAX)
+
+
+class Held(Protocol):
+    """A lease and its holder. Times are the loop's."""
+
+    msg_id: str
+    receipt: str
+    visibility_ms: int
+    # Until when the lease can be counted on.
+    ends_at: float
+    renew_at: float
+
+    def lose(self, lost: LeaseLost) -> None:
+        """Hear that the lease is gone."""
+        ...
+
+
+class LeaseKeeper:
+    """Renews every held lease. Its task runs only while something is held, and ends with the client."""
+
+    def __init__(self, mailbox: m.Mailbox, metrics: Metrics) -> None:
+        """Renew by this contract."""
+        self._mailbox = mailbox
+        self._scope = Scope("lease_keeper", 1, metrics)
+        self._held: dict[Held, None] = {}
+        # The instant the task sleeps until, and what wakes it earlier.
+        self._due_at = 0.0
+        self._wake: asyncio.Event | None = None
+        self._renewed = metrics.counter("leases_renewed_total", "Leases that were lengthened.")
+        self._lost = metrics.counter("leases_lost_total", "Leases that ended before their holder did.")
+
+    def __len__(self) -> int:
+        """Return how many leases are held."""
+        return len(self._held)
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether the client is closed, and no lease is kept any more."""
+        return self._scope.closed
+
+    def hold(self, lease: Held) -> None:
+        """Renew this lease from now on, until it is released."""
+        lease.renew_at = min(lease.ends_at - lease.visibility_ms / 1000 * (1 - 1 / _PARTS), lease.ends_at)
+        if self.closed:
+            raise ClientClosed
+        if self._wake is None:
+            # In a context of its own: the deadline of whoever enters first is not the keeper's.
+            contextvars.Context().run(self._scope.start, self._run())
+            self._wake = asyncio.Event()
+        elif lease.renew_at < self._due_at:
+            self._wake.set()
+        self._held[lease] = None
+
+    def release(self, lease: Held) -> None:
+        """Renew it no more."""
+        self._held.pop(lease, None)
+
+    async def close(self) -> None:
+        """Stop renewing, and tell every holder: what it goes on to do, it could not settle."""
+        for lease in tuple(self._held):
+            self._lose(lease, "client_closed")
+        await self._scope.close()
+
+    async def _run(self) -> None:
+        assert self._wake is not None
+        try:
+            while self._held:
+                now = asyncio.get_running_loop().time()
+                self._due_at = min(lease.renew_at for lease in self._held)
+                if self._due_at > now:
+                    await self._sleep(self._due_at - now)
+                    continue
+                self._lose_ended(now)
+                await self._renew([lease for lease in self._held if lease.renew_at <= now + _TOGETHER_S])
+        finally:
+            self._wake = None
+
+    async def _sleep(self, seconds: float) -> None:
+        assert self._wake is not None
+        self._wake.clear()
+        try:
+            async with timeout("lease_keeper", seconds):
+                await self._wake.wait()
+        except Timeout:
+            return
+
+    async def _renew(self, due: list[Held]) -> None:
+        for start in range(0, len(due), m.BATCH_MAX):
+            await self._renew_batch(due[start : start + m.BATCH_MAX])
+
+    def _lose_ended(self, now: float) -> None:
+        """Give up what has ended, without asking: another consumer may have it by now."""
+        for lease in [lease for lease in self._held if lease.ends_at <= now]:
+            self._lose(lease, "not_renewed")
+
+    def _patience_s(self, due: list[Held], now: float) -> float:
+        """Wait for a node that is silent until a third of a lease has passed, and never over the end of any."""
+        third_s = max(_AGAIN_S_MIN, min(lease.visibility_ms for lease in due) / 1000 / _PARTS)
+        ends_at = min((lease.ends_at for lease in self._held), default=now + third_s)
+        return min(third_s, max(0.0, ends_at - now))
+
+    async def _renew_batch(self, due: list[Held]) -> None:
+        began_at = asyncio.get_running_loop().time()
+        patience_s = self._patience_s(due, began_at)
+        extends = tuple(m.Extend(lease.msg_id, lease.receipt, lease.visibility_ms) for lease in due)
+        codes: list[object]
+        try:
+            async with timeout("extend", patience_s):
+                results = (await self._mailbox.extend_batch(m.ExtendBatch(extends))).results
+            if len(results) != len(due):
+                raise DownstreamUnavailable("The answer is about other leases.", status=502)
+            codes = [result.code for result in results]
+        except PenstockError as error:
+            _log.warning("lease.not_renewed", count=len(due), code=error.code)
+            codes = [error.code] * len(due)
+        for lease, code in zip(due, codes, strict=True):
+            self._take(lease, code, began_at)
+
+    def _take(self, lease: Held, code: object, began_at: float) -> None:
+        """Note what came of one renewal; whoever was released meanwhile no longer cares."""
+        now = asyncio.get_running_loop().time()
+        if lease not in self._held:
+            return
+        if not isinstance(code, str):
+            self._renewed.value += 1
+            lease.ends_at = began_at + sure_s(lease.visibility_ms)
+            lease.renew_at = began_at + lease.visibility_ms / 1000 / _PARTS
+        elif code in _GONE or now >= lease.ends_at:
+            self._lose(lease, "stale_receipt" if code in _GONE else "not_renewed")
+        else:
+            lease.renew_at = min(now + max(_AGAIN_S_MIN, lease.visibility_ms / 10_000), lease.ends_at)
+
+    def _lose(self, lease: Held, reason: str) -> None:
+        self._held.pop(lease, None)
+        self._lost.value += 1
+        lease.lose(LeaseLost(reason=reason))

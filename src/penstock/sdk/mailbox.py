@@ -1,0 +1,199 @@
+"""svc-mailbox for users: send, receive, settle, look, and consume; results are the contract's own values."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol, TypedDict, Unpack
+
+import msgspec
+
+from penstock.contracts import mailbox as m
+from penstock.contracts.mailbox_rules import check_envelope
+from penstock.kernel.deadline import timeout
+from penstock.kernel.metrics import Metrics
+from penstock.sdk.consumer import (
+    ConsumeOptions,
+    Consumer,
+    Handler,
+    consumer_of,
+)
+from penstock.sdk.lease_keeper import LeaseKeeper
+from penstock.sdk.values import checked
+from penstock.wire.ids import address_of
+
+
+class Leased(Protocol):
+    """What settles a message: an envelope, a delivery, or anything else with these two."""
+
+    @property
+    def msg_id(self) -> str:
+        """Which message."""
+        ...
+
+    @property
+    def receipt(self) -> str:
+        """Which lease of it."""
+        ...
+
+
+class SendOptions(TypedDict, total=False):
+    """What may be said of a message beyond topic and payload."""
+
+    # Messages with one key are delivered in order, one at a time.
+    key: str | None
+    attrs: dict[str, str]
+    delay_ms: int
+    ttl_ms: int | None
+    # None: one is made, so that a retry cannot become a second message.
+    idem_key: str | None
+
+
+class RecvOptions(TypedDict, total=False):
+    """What may be said of a receive."""
+
+    max_messages: int
+    visibility_ms: int
+    wait_ms: int
+    max_bytes: int | None
+
+
+class ReprocessOptions(TypedDict, total=False):
+    """Which dead letters go back, and where to."""
+
+    limit: int
+    reason: str | None
+    dry_run: bool
+    to: str | None
+
+
+class MailboxClient:
+    """The mailbox, over whatever reaches it. Every call has a deadline; errors are those of `penstock.kernel`."""
+
+    def __init__(self, mailbox: m.Mailbox, keeper: LeaseKeeper, metrics: Metrics, *, timeout_s: float = 10.0) -> None:
+        """Speak through the contract; `keeper` renews the leases of deliveries that are worked on."""
+        self._mailbox = mailbox
+        self._keeper = keeper
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+
+    # --- send
+
+    async def send(self, topic: str, payload: bytes | str, **said: Unpack[SendOptions]) -> m.Sent:
+        """Store a message; returns when it is as durable as the engine promises."""
+        message = new_message(topic, payload, **said)
+        async with timeout("send", self._timeout_s):
+            return await self._mailbox.send(message)
+
+    async def send_batch(self, messages: Iterable[m.Send]) -> tuple[m.SendResult, ...]:
+        """Store up to 256 messages, each on its own; make them by `new_message`. Results are in order."""
+        batch = m.SendBatch(tuple(map(_with_idem_key, messages)))
+        async with timeout("send_batch", self._timeout_s):
+            return (await self._mailbox.send_batch(batch)).results
+
+    # --- receive and settle
+
+    async def recv(self, topic: str, **said: Unpack[RecvOptions]) -> tuple[m.Envelope, ...]:
+        """Lease messages, possibly none; a message that was changed on its way is refused."""
+        request = checked(m.Recv, topic=topic, **said)
+        async with timeout("recv", self._timeout_s + request.wait_ms / 1000):
+            received = await self._mailbox.recv(request)
+        for envelope in received.messages:
+            check_envelope(envelope)
+        return received.messages
+
+    async def ack(self, lease: Leased) -> m.Acked:
+        """Settle for good. `Conflict` when the lease is over."""
+        async with timeout("ack", self._timeout_s):
+            return await self._mailbox.ack(m.Ack(lease.msg_id, lease.receipt))
+
+    async def nack(self, lease: Leased, reason: str | None = None, *, delay_ms: int | None = None) -> m.Nacked:
+        """Give back; without `delay_ms` the mailbox backs off with full jitter."""
+        request = checked(m.Nack, msg_id=lease.msg_id, receipt=lease.receipt, reason=reason, delay_ms=delay_ms)
+        async with timeout("nack", self._timeout_s):
+            return await self._mailbox.nack(request)
+
+    async def extend(self, lease: Leased, visibility_ms: int) -> m.Extended:
+        """Lengthen a lease: it ends `visibility_ms` from now."""
+        request = checked(m.Extend, msg_id=lease.msg_id, receipt=lease.receipt, visibility_ms=visibility_ms)
+        async with timeout("extend", self._timeout_s):
+            return await self._mailbox.extend(request)
+
+    async def ack_batch(self, leases: Sequence[Leased]) -> tuple[m.SettleResult, ...]:
+        """Settle up to 256, each on its own."""
+        acks = tuple(m.Ack(lease.msg_id, lease.receipt) for lease in leases)
+        async with timeout("ack_batch", self._timeout_s):
+            return (await self._mailbox.ack_batch(m.AckBatch(acks))).results
+
+    # --- consume
+
+    def consume(self, topic: str, **said: Unpack[ConsumeOptions]) -> Consumer:
+        """Iterate over deliveries, at most `concurrency` of them unsettled; see `Consumer`."""
+        return consumer_of(self._mailbox, topic, self._keeper, self._metrics, said)
+
+    async def run(self, topic: str, handler: Handler, **said: Unpack[ConsumeOptions]) -> None:
+        """Have `handler` work on messages, `concurrency` at a time, until cancelled; then finish what it holds."""
+        await self.consume(topic, **said).run(handler)
+
+    # --- look
+
+    async def topics(self) -> tuple[m.TopicStats, ...]:
+        """Count every topic the capability covers."""
+        async with timeout("topics", self._timeout_s):
+            return (await self._mailbox.topics(m.GetTopics())).topics
+
+    async def topic(self, name: str) -> m.TopicStats:
+        """Count one topic; `NotFound`."""
+        async with timeout("topic", self._timeout_s):
+            return await self._mailbox.topic(checked(m.GetTopic, topic=name))
+
+    async def peek(
+        self, topic: str, state: m.State = "ready", *, limit: int = 10, payload: bool = False
+    ) -> tuple[m.Peeked, ...]:
+        """Look without taking."""
+        request = checked(m.Peek, topic=topic, state=state, limit=limit, payload=payload)
+        async with timeout("peek", self._timeout_s):
+            return (await self._mailbox.peek(request)).messages
+
+    async def purge(self, topic: str) -> int:
+        """Remove what waits or is leased; dead letters stay. Returns how many."""
+        async with timeout("purge", self._timeout_s):
+            return (await self._mailbox.purge(checked(m.Purge, topic=topic))).purged
+
+    async def dlq(
+        self, topic: str | None = None, *, reason: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> m.DlqPage:
+        """Return one page of dead letters; its cursor leads to the next."""
+        request = checked(m.GetDlq, topic=topic, reason=reason, cursor=cursor, limit=limit)
+        async with timeout("dlq", self._timeout_s):
+            return await self._mailbox.dlq(request)
+
+    async def dead_letters(self, topic: str | None = None, *, reason: str | None = None) -> AsyncIterator[m.DeadLetter]:
+        """Iterate over all dead letters, page after page."""
+        page = await self.dlq(topic, reason=reason)
+        while True:
+            for entry in page.entries:
+                yield entry
+            if page.cursor is None:
+                return
+            page = await self.dlq(topic, reason=reason, cursor=page.cursor)
+
+    async def reprocess(self, topic: str, **said: Unpack[ReprocessOptions]) -> int:
+        """Send dead letters back to where they came from; returns how many were taken on."""
+        request = checked(m.Reprocess, **{"topic": topic, "limit": 1000, **said})
+        async with timeout("reprocess", self._timeout_s):
+            return (await self._mailbox.reprocess(request)).accepted
+
+
+def new_message(topic: str, payload: bytes | str, **said: Unpack[SendOptions]) -> m.Send:
+    """Make a message to send: with its hash, so that a change on the way is found, and with an idem_key."""
+    data = payload.encode() if isinstance(payload, str) else payload
+    fields = {"topic": topic, "payload_b64": data, "payload_hash": address_of(data), **said}
+    fields["idem_key"] = said.get("idem_key") or uuid.uuid4().hex
+    return checked(m.Send, **fields)
+
+
+def _with_idem_key(message: m.Send) -> m.Send:
+    if message.idem_key is not None:
+        return message
+    return msgspec.structs.replace(message, idem_key=uuid.uuid4().hex)

@@ -1,0 +1,96 @@
+"""svc-passport for users: issue, judge and revoke by the node; narrow and seal without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict, Unpack
+
+from penstock.contracts import passport as p
+from penstock.contracts.capability import RequestContext, TrafficClass
+from penstock.kernel.deadline import timeout
+from penstock.sdk.values import checked
+
+
+class IssueOptions(TypedDict, total=False):
+    """What may be said of a new token beyond whom it is for and who accepts it."""
+
+    # Written form, all of them must hold: `op=recv,ack`, `topic=orders/`.
+    caveats: Iterable[str]
+    ttl_s: int
+    tenant: str | None
+    traffic_class: TrafficClass
+    accept_algs: Iterable[str]
+
+
+class RevokeOptions(TypedDict, total=False):
+    """Exactly one target, and why."""
+
+    epoch: int
+    kid: str
+    tenant: str
+    subject_ref: str
+    tid: str
+    rid: str
+    reason: str
+    force: bool
+
+
+class PassportClient:
+    """Tokens, by whatever reaches the passport."""
+
+    def __init__(self, passport: p.Passport, *, timeout_s: float = 10.0) -> None:
+        """Speak through the contract."""
+        self._passport = passport
+        self._timeout_s = timeout_s
+
+    async def issue(self, subject: str, audience: str | Iterable[str], **said: Unpack[IssueOptions]) -> p.Issued:
+        """Mint a token that the client's own capability covers."""
+        fields: dict[str, object] = {name: value for name, value in said.items() if value is not None}
+        if "traffic_class" in fields:
+            fields["class"] = fields.pop("traffic_class")
+        for name in ("caveats", "accept_algs"):
+            fields[name] = tuple(said.get(name, ()))  # type: ignore[arg-type]
+        who = audience if isinstance(audience, str) else tuple(audience)
+        async with timeout("issue", self._timeout_s):
+            return await self._passport.issue(checked(p.Issue, subject_ref=subject, audience=who, **fields))
+
+    async def verify(self, token: str, context: RequestContext | None = None) -> p.Verified:
+        """Have the node judge a token; a bad one is an answer, not an error."""
+        async with timeout("verify", self._timeout_s):
+            return await self._passport.verify(p.Verify(token, context or RequestContext()))
+
+    async def verify_batch(self, tokens: Iterable[str]) -> tuple[p.Verified, ...]:
+        """Have the node judge up to 512 tokens."""
+        async with timeout("verify_batch", self._timeout_s):
+            items = tuple(p.Verify(token) for token in tokens)
+            return (await self._passport.verify_batch(p.VerifyBatch(items))).results
+
+    async def revoke(self, **said: Unpack[RevokeOptions]) -> int:
+        """Take tokens back, by exactly one of epoch, kid, tenant, subject_ref, tid and rid; returns the epoch."""
+        async with timeout("revoke", self._timeout_s):
+            return (await self._passport.revoke(checked(p.Revoke, **said))).current_epoch
+
+    async def rotate(self) -> p.Rotated:
+        """Sign with a new key from now on."""
+        async with timeout("rotate", self._timeout_s):
+            return await self._passport.rotate(p.Rotate())
+
+    async def keys(self) -> tuple[p.Key, ...]:
+        """List the public keys, newest first."""
+        async with timeout("keys", self._timeout_s):
+            return (await self._passport.keys(p.GetKeys())).keys
+
+    async def revocations(self, since: int = 0) -> p.Revocations:
+        """Read what was revoked after `since`."""
+        async with timeout("revocations", self._timeout_s):
+            return await self._passport.revocations(p.GetRevocations(since))
+
+
+def narrow(token: str, *caveats: str, sealed: bool = False) -> str:
+    """Narrow a token, offline: whoever holds the result may do less. `sealed` ends the narrowing."""
+    # Here, because cryptography is slow to load and most clients never narrow anything.
+    from penstock.capability.caveats import parse_all  # noqa: PLC0415
+    from penstock.capability.making import attenuate, seal  # noqa: PLC0415
+
+    narrowed = attenuate(token, parse_all(list(caveats))) if caveats else token
+    return seal(narrowed) if sealed else narrowed

@@ -1,0 +1,107 @@
+"""svc-storage for users: bytes under the address that is their BLAKE3 digest, checked on both ways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from blake3 import blake3
+
+from penstock.contracts.storage import ObjectInfo, Stored
+from penstock.kernel.deadline import timeout
+from penstock.kernel.errors import DownstreamUnavailable, Integrity
+from penstock.net.calls.client import StreamAnswer
+from penstock.sdk.calling import Ask, Caller
+from penstock.wire.ids import address_of, format_address, parse_address
+
+_BYTES: Final = b"application/octet-stream"
+# A large object gets a second for each of these on top of the call's own time.
+_SLOW_BYTES_PER_S: Final = 1 << 20
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    address: str
+    size: int | None = None
+
+
+class StorageClient:
+    """Objects by content address."""
+
+    def __init__(self, caller: Caller) -> None:
+        """Call through this; it is not owned."""
+        self._caller = caller
+
+    async def put(self, data: bytes) -> Stored:
+        """Store bytes; the same bytes twice are one object. They are named on the way, so a change on it is found."""
+        ask = _put(f"/o/{address_of(data)}", data, len(data))
+        return await self._stored(ask, len(data))
+
+    async def put_stream(
+        self, pieces: AsyncIterator[bytes], *, size: int | None = None, expect: str | None = None
+    ) -> Stored:
+        """Store bytes that come in pieces; never repeated by itself. With `expect` only if that is their address."""
+        digest, told = blake3(), _Counted()
+
+        async def hashed() -> AsyncIterator[bytes]:
+            async for piece in pieces:
+                digest.update(piece)
+                told.size += len(piece)
+                yield piece
+
+        path = "/o" if expect is None else f"/o/{parse_address(expect)}"
+        stored = await self._stored(_put(path, hashed(), size), None)
+        if stored.address != format_address(digest.digest()):
+            raise Integrity("The object was changed on its way.")
+        return Stored(stored.address, told.size, stored.existed)
+
+    async def get(self, address: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Read an object or a part of it; a whole one is checked against its address."""
+        seconds, opened = self._caller.options.timeout_s, self.open(address, offset=offset, length=length)
+        async with timeout("get", seconds), opened as answer:
+            body = await answer.read(self._caller.options.answer_bytes_max)
+        whole = offset == 0 and length is None
+        if whole and address_of(body) != address:
+            raise Integrity("The object was changed on its way.")
+        return body
+
+    @asynccontextmanager
+    async def open(self, address: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[StreamAnswer]:
+        """Read as it comes: `async with storage.open(address) as pieces: async for piece in pieces`."""
+        headers = ((b"Range", _range(offset, length)),) if offset or length is not None else ()
+        path = f"/o/{parse_address(address)}"
+        async with self._caller.stream(Ask(method="GET", path=path, headers=headers, idempotent=True)) as answer:
+            if headers and answer.status != 206:
+                raise DownstreamUnavailable("A part was asked for, and the whole came.", status=502)
+            yield answer
+
+    async def head(self, address: str) -> ObjectInfo:
+        """Tell an object's size; `NotFound`."""
+        ask = Ask(method="HEAD", path=f"/o/{parse_address(address)}", idempotent=True)
+        answer = await self._caller.ask(ask)
+        return ObjectInfo(address, int(answer.headers[b"content-length"]))
+
+    async def _stored(self, ask: Ask, size: int | None) -> Stored:
+        answer = await self._caller.ask(ask)
+        told = answer.json(_Answer)
+        return Stored(told.address, size if size is not None else told.size or 0, existed=answer.status == 200)
+
+
+class _Counted:
+    """How much has passed."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+def _put(path: str, body: bytes | AsyncIterator[bytes], size: int | None) -> Ask:
+    wait_s = (64 << 20 if size is None else size) / _SLOW_BYTES_PER_S
+    return Ask(method="PUT", path=path, body=body, body_bytes=size if not isinstance(body, bytes) else None, kind=_BYTES,
+               idempotent=isinstance(body, bytes), wait_s=wait_s)  # fmt: skip
+
+
+def _range(offset: int, length: int | None) -> bytes:
+    if offset < 0 or (length is not None and length < 1):
+        raise ValueError("a range begins at 0 or later and holds at least one byte")
+    return b"bytes=%d-" % offset if length is None else b"bytes=%d-%d" % (offset, offset + length - 1)

@@ -1,0 +1,278 @@
+"""The SDK without asyncio: the same methods, blocking, callable from any thread.
+
+    with penstock.client.sync.connect() as client:
+        client.mailbox.send("orders", "hello")
+        for delivery in client.mailbox.consume("orders"):
+            with delivery:
+                handle(delivery.payload)
+
+A lease is renewed by the client's own thread while the block runs. A blocking handler cannot be interrupted: a lost
+lease is seen in `delivery.lost`, and comes out of the block as `LeaseLost`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.errors import Canceled
+from penstock.kernel.lock import HIERARCHY, Lock
+from penstock.kernel.metrics import Metrics
+from penstock.sdk.calling import SdkOptions
+from penstock.sdk.connecting import Client, find
+from penstock.sdk.consumer import ConsumeOptions, Consumer
+from penstock.sdk.delivery import Delivery
+from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.errors import LeaseLost
+from penstock.sdk.loop_thread import LoopThread, Work
+from penstock.sdk.mailbox import MailboxClient
+from penstock.sdk.passport import PassportClient
+from penstock.sdk.storage import StorageClient
+
+__all__ = ["SyncClient", "SyncConsumer", "SyncDelivery", "SyncMailbox", "SyncPassport", "SyncStorage", "connect"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+# Every call has its own deadline; this is only for a loop that does not run at all.
+_CALL_S_MAX: Final = 120.0
+
+
+class Face(Generic[S]):
+    """One service, blocking."""
+
+    def __init__(self, thread: LoopThread, service: S) -> None:
+        """Have `thread` do the calls of `service`."""
+        self._thread = thread
+        self._service = service
+
+    def _call(self, work: Work[R]) -> R:
+        return self._thread.call(work, _CALL_S_MAX)
+
+
+def blocking(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Face[S], P], R]:
+    """Make the blocking twin of an async method: same name, arguments, result and errors."""
+
+    def call(face: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return face._call(lambda: method(face._service, *args, **kwargs))  # noqa: SLF001 - a method of the face in all but place
+
+    call.__name__ = method.__name__
+    call.__doc__ = method.__doc__
+    return call
+
+
+class SyncMailbox(Face[MailboxClient]):
+    """`MailboxClient`, blocking."""
+
+    send = blocking(MailboxClient.send)
+    send_batch = blocking(MailboxClient.send_batch)
+    recv = blocking(MailboxClient.recv)
+    ack = blocking(MailboxClient.ack)
+    nack = blocking(MailboxClient.nack)
+    extend = blocking(MailboxClient.extend)
+    ack_batch = blocking(MailboxClient.ack_batch)
+    topics = blocking(MailboxClient.topics)
+    topic = blocking(MailboxClient.topic)
+    peek = blocking(MailboxClient.peek)
+    purge = blocking(MailboxClient.purge)
+    dlq = blocking(MailboxClient.dlq)
+    reprocess = blocking(MailboxClient.reprocess)
+
+    def dead_letters(self, topic: str | None = None, *, reason: str | None = None) -> Iterator[m.DeadLetter]:
+        """Iterate over all dead letters, page after page."""
+        page = self.dlq(topic, reason=reason)
+        yield from page.entries
+        while page.cursor is not None:
+            page = self.dlq(topic, reason=reason, cursor=page.cursor)
+            yield from page.entries
+
+    def consume(self, topic: str, **said: Unpack[ConsumeOptions]) -> SyncConsumer:
+        """Iterate over deliveries; several threads may share the consumer, `concurrency` bounds them together."""
+        said["on_lost"] = "tell"
+
+        async def make() -> Consumer:  # noqa: RUF029 - made on the loop it will live on
+            return self._service.consume(topic, **said)
+
+        return SyncConsumer(self._thread, self._call(make))
+
+    def run(self, topic: str, handler: Callable[[SyncDelivery], object], **said: Unpack[ConsumeOptions]) -> None:
+        """Have `handler` work on messages in `concurrency` threads until Ctrl-C; then finish what they hold."""
+        self.consume(topic, **said).run(handler)
+
+
+class SyncPassport(Face[PassportClient]):
+    """`PassportClient`, blocking."""
+
+    issue = blocking(PassportClient.issue)
+    verify = blocking(PassportClient.verify)
+    verify_batch = blocking(PassportClient.verify_batch)
+    revoke = blocking(PassportClient.revoke)
+    rotate = blocking(PassportClient.rotate)
+    keys = blocking(PassportClient.keys)
+    revocations = blocking(PassportClient.revocations)
+
+
+class SyncStorage(Face[StorageClient]):
+    """`StorageClient`, blocking, for objects that fit in memory."""
+
+    put = blocking(StorageClient.put)
+    get = blocking(StorageClient.get)
+    head = blocking(StorageClient.head)
+
+
+class SyncDelivery:
+    """A leased message, blocking: `with delivery:` is the time the handler runs."""
+
+    def __init__(self, thread: LoopThread, delivery: Delivery) -> None:
+        """Wrap a delivery that lives on the client's loop."""
+        self._thread = thread
+        self._delivery = delivery
+        self.envelope = delivery.envelope
+        self.msg_id, self.receipt = delivery.msg_id, delivery.receipt
+        self.payload, self.topic, self.key = delivery.payload, delivery.topic, delivery.key
+        self.attrs, self.attempt = delivery.attrs, delivery.attempt
+
+    @property
+    def lost(self) -> LeaseLost | None:
+        """Return why the lease is gone, if it is."""
+        return self._delivery.lost
+
+    def ack(self) -> None:
+        """Settle for good."""
+        self._thread.call(self._delivery.ack, _CALL_S_MAX)
+
+    def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
+        """Give back."""
+        self._thread.call(lambda: self._delivery.nack(reason, delay_ms=delay_ms), _CALL_S_MAX)
+
+    def __enter__(self) -> Self:
+        """Begin to work: from now on the lease is renewed."""
+        self._thread.call(self._delivery.__aenter__, _CALL_S_MAX)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Settle by how the block ended."""
+        return self._thread.call(lambda: self._delivery.__aexit__(kind, error, traceback), _CALL_S_MAX)
+
+
+class SyncConsumer:
+    """An endless iterator over deliveries, for one thread or several."""
+
+    def __init__(self, thread: LoopThread, consumer: Consumer) -> None:
+        """Wrap a consumer that lives on the client's loop."""
+        self._thread = thread
+        self._consumer = consumer
+        self._stopped = threading.Event()
+        self._counting = Lock("handler_failures", HIERARCHY["counters"])
+        # Polls under way, so that a stop need not wait for them.
+        self._polls: dict[Future[Delivery | None], None] = {}
+
+    def stop(self) -> None:
+        """End the iteration in every thread, at once."""
+        self._stopped.set()
+        for poll in tuple(self._polls):
+            poll.cancel()
+
+    def __iter__(self) -> Iterator[SyncDelivery]:
+        """Take deliveries until stopped."""
+        while not self._stopped.is_set():
+            found = self._poll()
+            if found is not None:
+                yield SyncDelivery(self._thread, found)
+
+    def _poll(self) -> Delivery | None:
+        poll = self._thread.submit(self._consumer.next)
+        self._polls[poll] = None
+        if self._stopped.is_set():
+            poll.cancel()
+        try:
+            return self._thread.result(poll, _CALL_S_MAX)
+        except Canceled:
+            if not self._stopped.is_set():
+                raise
+            return None
+        finally:
+            self._polls.pop(poll, None)
+
+    def run(self, handler: Callable[[SyncDelivery], object]) -> None:
+        """Work in `concurrency` threads until stopped, or until Ctrl-C; what is being worked on is finished."""
+        places = self._consumer.concurrency
+        # lint: allow PK007 handlers block, so they need threads; `concurrency` bounds them and the block joins them
+        with ThreadPoolExecutor(places, thread_name_prefix=f"handler-{self._consumer.topic}") as threads:
+            # From the first thread on, whatever comes, Ctrl-C too, must stop them: leaving the block waits for all.
+            try:
+                workers = [threads.submit(self._work, handler) for _ in range(places)]
+                wait(workers, return_when=FIRST_EXCEPTION)
+            finally:
+                self.stop()
+        for worker in workers:
+            worker.result()
+
+    def _work(self, handler: Callable[[SyncDelivery], object]) -> None:
+        for delivery in self:
+            try:
+                with delivery:
+                    handler(delivery)
+            except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked, and the worker goes on
+                with self._counting:
+                    self._consumer.failed(delivery, error)
+
+
+class SyncClient:
+    """A node's services, blocking: `mailbox`, `passport`, `storage`. Use it by `with`, or close it."""
+
+    def __init__(self, place: Whereabouts, options: SdkOptions | None = None) -> None:
+        """Start the client's thread; nothing is dialled before the first call."""
+        self._thread = LoopThread("penstock-client", Metrics("client_thread"))
+
+        async def make() -> Client:  # noqa: RUF029 - made on the loop it will live on
+            client = Client(place, options)
+            self._thread.at_end = client.close
+            return client
+
+        try:
+            self._client = self._thread.call(make, _CALL_S_MAX)
+        except BaseException:
+            self._thread.close()
+            raise
+        self.mailbox = SyncMailbox(self._thread, self._client.mailbox)
+        self.passport = SyncPassport(self._thread, self._client.passport)
+        self.storage = SyncStorage(self._thread, self._client.storage)
+
+    @classmethod
+    def from_env(cls, *, options: SdkOptions | None = None) -> Self:
+        """Find the node as the command line does."""
+        return cls(Whereabouts.from_env(), options)
+
+    def close(self) -> None:
+        """End what runs, close the connections and end the thread. From any thread, and as often as you like."""
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        """Hand out the open client."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Close at the end of the block."""
+        self.close()
+
+
+def connect(
+    data_dir: Path | str | None = None,
+    *,
+    token: str | None = None,
+    ports: Mapping[str, int] | None = None,
+    options: SdkOptions | None = None,
+) -> SyncClient:
+    """Make a blocking client. What is not given comes from the environment, then from the data directory."""
+    return SyncClient(find(data_dir, token=token, ports=ports, options=options), options)

@@ -1,0 +1,105 @@
+"""Capabilities at the gate: which token came, whether it is known, and whether it covers this request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
+
+from penstock.capability.standing import Standing
+from penstock.contracts.capability import RequestContext
+from penstock.kernel.errors import Forbidden, Unauthenticated
+from penstock.net.bearer import token_in
+from penstock.wire.http1.head import CHUNKED
+
+if TYPE_CHECKING:
+    from penstock.capability.verifier import CapabilityVerifier
+    from penstock.net.message import Request
+    from penstock.services.omnigate.gate.classes import Lane
+    from penstock.wire.http1.head import StartLine
+
+# As many as heads are remembered: a flood of forged tokens turns them over and costs no more than before.
+_NAMED_MAX: Final = 1024
+_CONTEXTS_KEPT: Final = 1024
+# A token may be meant for the gateway or for the service behind: what fails on these is asked once more.
+_OF_AUDIENCE: Final = frozenset({"caveat:aud", "caveat:svc"})
+
+
+class Asking:
+    """Asks the one verifier."""
+
+    __slots__ = ("_contexts", "_named", "_region", "_verifier")
+
+    def __init__(self, verifier: CapabilityVerifier, region: str) -> None:
+        """Name the region this gateway stands in, if it has one."""
+        self._verifier = verifier
+        self._region = region or None
+        # By request line, address and audience: the same few come over and over.
+        self._contexts: dict[tuple[StartLine, str, str], RequestContext] = {}
+        self._named: dict[bytes, tuple[str, bytes]] = {}
+
+    def name(self, request: Request) -> tuple[str, bytes]:
+        """Return the token of a request and its digest; the listener remembers heads, so the same fields come again."""
+        field = request.headers[b"authorization"]
+        named = self._named.get(field)
+        if named is None:
+            token = token_in(field)
+            if not token:
+                raise Unauthenticated("Authorization is not a bearer capability.", reason="malformed")
+            named = token, self._verifier.digest(token)
+            if len(self._named) >= _NAMED_MAX:
+                self._named.clear()
+            self._named[field] = named
+        return named
+
+    def peek(self, digest: bytes) -> Standing | None:
+        """Return a token's standing if no crypto is needed for that; raise when it is known to be bad."""
+        return self._verifier.peek(digest)
+
+    def open(self, token: str) -> Standing | Awaitable[Standing]:
+        """Check a token that is not known; an awaitable when that leaves the loop."""
+        return self._verifier.open(token)
+
+    def allow(self, standing: Standing, request: Request, lane: Lane) -> None:
+        """Judge the request on every caveat and charge its budgets, or raise."""
+        rule, cost_bytes = lane.rule, _cost_bytes(request)
+        for audience in rule.audiences:
+            context = self._contexts.get((request.head.start, request.peer.host, audience))
+            if context is None:
+                context = self._keep_context(request, lane, audience)
+            try:
+                self._verifier.allow(standing, context, cost_bytes=cost_bytes, waived=rule.waived)
+            except Forbidden as error:
+                # The last audience's refusal is the answer.
+                if audience is rule.audiences[-1] or error.facts.get("reason") not in _OF_AUDIENCE:
+                    raise
+            else:
+                return
+
+    def _keep_context(self, request: Request, lane: Lane, audience: str) -> RequestContext:
+        if len(self._contexts) >= _CONTEXTS_KEPT:
+            self._contexts.clear()
+        context = self._context(request, lane, audience)
+        self._contexts[request.head.start, request.peer.host, audience] = context
+        return context
+
+    def _context(self, request: Request, lane: Lane, audience: str) -> RequestContext:
+        rule = lane.rule
+        return RequestContext(
+            aud=audience,
+            op=rule.op,
+            topic=lane.topic(request),
+            method=request.method,
+            route="/" + "/".join(request.segments),
+            ip=request.peer.host if request.peer.uid is None else None,
+            tenant=rule.tenant,
+            region=self._region,
+        )
+
+
+def _cost_bytes(request: Request) -> int:
+    """Say what a byte budget is charged, here for the services behind too: the length, or the most it can be."""
+    head = request.head
+    packed = head.encoded and request.headers[b"content-encoding"] != b"identity"
+    if head.length == CHUNKED or (packed and head.length):
+        return request.body_bytes_max
+    return head.length

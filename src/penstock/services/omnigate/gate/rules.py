@@ -1,0 +1,64 @@
+"""What the gate needs to know of each route: which capability it takes, and what kind of work it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.services.omnigate.gate.classes import GATEWAY, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.net.server.route import Route
+    from penstock.services.omnigate.proxy.config import ProxyRoute
+
+# An open route asks nobody what they may do: a token says only who comes, and under which class.
+UNASKED: Final = frozenset({"op", "topic", "region"})
+# What an issuer's own caveats say of these is judged by svc-passport on the token that is asked for.
+JUDGED_BY_COVERS: Final = frozenset({"topic", "route", "method", "region"})
+# By the second segment of a path: who is behind it. A token for the gateway or for that service will do.
+_BEHIND: Final = {
+    "o": "svc-storage",
+    "mailbox": "svc-mailbox",
+    "passport": "svc-passport",
+    "dht": "svc-dht",
+}
+# Shed first while degraded. Settlements and revocations are not: they end work, or end a danger.
+_WRITES: Final = frozenset({"send", "put", "issue"})
+
+
+def own_rules(routes: Iterable[Route]) -> dict[Route, Rule]:
+    """Make the rules of the gateway's own routes."""
+    return {route: _own_rule(route) for route in routes}
+
+
+def _own_rule(route: Route) -> Rule:
+    behind = _BEHIND.get(route.path.split("/")[2])
+    return Rule(
+        open=route.open,
+        audiences=(GATEWAY,) if behind is None else (GATEWAY, behind),
+        op=route.op or None,
+        topic_param="topic" if "{topic}" in route.path else "",
+        waived=UNASKED if route.open else JUDGED_BY_COVERS if route.op == "issue" else frozenset(),
+        long_poll=route.long_poll,
+        write=route.op in _WRITES,
+    )
+
+
+def proxy_rules(routes: Mapping[Route, ProxyRoute]) -> dict[Route, Rule]:
+    """Make the rules of the configured routes: with nothing required they are open to anyone."""
+    return {route: _proxy_rule(route, said) for route, said in routes.items()}
+
+
+def _proxy_rule(route: Route, said: ProxyRoute) -> Rule:
+    asked = dict(said.require)
+    return Rule(
+        class_name=said.class_name,
+        open=not said.require,
+        op=asked.get("op"),
+        topic=asked.get("topic"),
+        waived=UNASKED if not said.require else frozenset(),
+        tenant=asked.get("tenant"),
+        cost_key=said.name,
+        write=route.method not in {"GET", "HEAD", "OPTIONS"},
+    )

@@ -1,0 +1,180 @@
+"""The mailbox through the gateway: the topic is in the path, the bodies are the mailbox's own without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from penstock.contracts import mailbox as m
+from penstock.contracts import mailbox_bodies as bodies
+from penstock.kernel.deadline import timeout
+from penstock.net.message import Response
+from penstock.net.server.route import Route
+from penstock.services.omnigate.own.calling import (
+    call_of,
+    convert,
+    present,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.net.message import Request
+    from penstock.services.omnigate.own.calling import Downstream
+
+LONG_POLL_EXTRA_S: Final = 2.0
+WAIT_MS_MAX: Final = 20_000
+_ERRORS: Final = (
+    "malformed",
+    "unauthenticated",
+    "expired",
+    "forbidden",
+    "policy_blocked",
+    "over_limit",
+    "busy",
+    "rate_limited",
+    "timeout",
+    "not_ready",
+    "downstream_unavailable",
+)
+_FULL: Final = ((b"X-Inflight-Full", b"1"),)
+
+
+class RecvBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Ask for messages of the path's topic; each is leased for `visibility_ms`."""
+
+    max_messages: Annotated[int, Meta(ge=1, le=m.BATCH_MAX)] = 1
+    visibility_ms: m.VisibilityMs = 5000
+    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
+    max_bytes: m.Positive | None = None
+
+
+class Leased(msgspec.Struct, frozen=True):
+    """The leased messages, possibly none."""
+
+    messages: tuple[m.Envelope, ...]
+
+
+_NONE: Final = Leased(())
+_SETTLEMENTS: Final[tuple[tuple[str, str, str, type, type, Callable[[Any, None], Any]], ...]] = (
+    ("ack", "ack", "Settle for good.", bodies.AckIn, m.Acked, bodies.as_ack),
+    ("nack", "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),
+    ("extend", "recv", "Lengthen a lease.", bodies.ExtendIn, m.Extended, bodies.as_extend),
+)
+
+
+class MailboxRoutes:
+    """`/v1/mailbox/{topic}` and what is below it."""
+
+    def __init__(self, mailbox: m.Mailbox | None, downstream: Downstream) -> None:
+        """Stand in front of the mailbox's contract; without a mailbox every route says so."""
+        self._mailbox = mailbox
+        self._downstream = downstream
+
+    def routes(self) -> list[Route]:
+        """Describe the routes."""
+        base = "/v1/mailbox/{topic}"
+        return [
+            Route(
+                method="POST",
+                path=base,
+                handler=self._send,
+                answer=m.Sent,
+                op="send",
+                summary="Store the raw body as a message.",
+                errors=(*_ERRORS, "conflict", "integrity"),
+            ),
+            Route(
+                method="POST",
+                path=f"{base}/recv",
+                handler=self._recv,
+                body=RecvBody,
+                answer=Leased,
+                op="recv",
+                summary="Lease messages; waits up to `wait_ms` for the first.",
+                errors=_ERRORS,
+                deadline_s=WAIT_MS_MAX / 1000 + LONG_POLL_EXTRA_S,
+                long_poll=True,
+            ),
+            *(
+                Route(
+                    method="POST",
+                    path=f"{base}/{name}",
+                    handler=self._settler(name, read),
+                    body=body,
+                    answer=answer,
+                    op=op,
+                    summary=text,
+                    errors=(*_ERRORS, "not_found", "conflict"),
+                )
+                for name, op, text, body, answer, read in _SETTLEMENTS
+            ),
+        ]
+
+    async def _send(self, request: Request) -> m.Sent:
+        headers, mailbox = request.headers, present(self._mailbox, "svc-mailbox")
+        kind = text_of(headers.get(b"content-type"))
+        idem_key = text_of(headers.get(b"idempotency-key"))
+        send = convert(
+            {
+                "topic": request.params["topic"],
+                "payload_b64": request.body,
+                "idem_key": idem_key,
+                "payload_hash": text_of(headers.get(b"x-payload-hash")),
+                "attrs": {} if kind is None else {"content-type": kind},
+            },
+            m.Send,
+        )
+        call = call_of(request)
+        # With an idem_key a repeat is one message, so the discipline may try again.
+        return await self._downstream.call("send", lambda: mailbox.send(send, call), idempotent=idem_key is not None)
+
+    async def _recv(self, request: Request, asked: RecvBody) -> Leased | Response:
+        """Lease at once if something is there; otherwise wait without holding a place of the gateway's."""
+        mailbox, call = present(self._mailbox, "svc-mailbox"), call_of(request)
+        # Judged by the mailbox's own rules: a topic of the path is a topic like any other.
+        recv = convert({"topic": request.params["topic"]}, m.GetTopic).topic
+        now = m.Recv(recv, asked.max_messages, asked.visibility_ms, 0, asked.max_bytes)
+        got = await self._downstream.call("recv", lambda: mailbox.recv(now, call), idempotent=False)
+        if got.messages or not asked.wait_ms or got.inflight_full:
+            return _leased(got)
+        later = msgspec.structs.replace(now, wait_ms=asked.wait_ms)
+
+        async def poll() -> m.Received:
+            # What a poll may take is what it asked for and a little, not what the longest one may.
+            async with timeout("rpc", asked.wait_ms / 1000 + LONG_POLL_EXTRA_S):
+                return await mailbox.recv(later, call)
+
+        return await self._wait(request, poll)
+
+    async def _wait(self, request: Request, poll: Callable[[], Awaitable[m.Received]]) -> Leased | Response:
+        ticket = request.ticket
+        if ticket is None:
+            return _leased(await poll())
+        if not ticket.park():
+            # As many wait as may: an empty poll, and the client asks again.
+            return _NONE
+        got = await poll()
+        slot = ticket.unpark()
+        if slot is not None:
+            await slot
+        return _leased(got)
+
+    def _settler(self, name: str, read: Callable[[Any, None], Any]) -> Callable[[Request, Any], Awaitable[Any]]:
+        async def settle(request: Request, body: Any) -> Any:  # noqa: ANN401 - the route says which
+            mailbox, value, call = present(self._mailbox, "svc-mailbox"), read(body, None), call_of(request)
+            many = isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch)
+            method = getattr(mailbox, f"{name}_batch" if many else name)
+            # A nack moves the attempt on: done twice it is not the same.
+            return await self._downstream.call(name, lambda: method(value, call), idempotent=name != "nack")
+
+        return settle
+
+
+def _leased(got: m.Received) -> Leased | Response:
+    if got.inflight_full:
+        return Response(200, msgspec.json.encode(Leased(got.messages)), headers=_FULL)
+    return Leased(got.messages)

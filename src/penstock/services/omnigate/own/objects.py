@@ -1,0 +1,150 @@
+"""The content store through the gateway: objects by their digest, whole or in ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.contracts import storage as s
+from penstock.kernel.deadline import timeout
+from penstock.net.message import Response, StreamResponse
+from penstock.net.server.route import Route
+from penstock.services.omnigate.own.calling import (
+    call_of,
+    convert,
+    present,
+    text_of,
+)
+from penstock.wire.conditions import has_it, range_holds, tag_of
+from penstock.wire.ranges import Span, content_range, parse_range
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.contracts.call import Call
+    from penstock.net.message import Request
+    from penstock.services.omnigate.own.calling import Downstream
+
+OCTETS: Final = b"application/octet-stream"
+_ERRORS: Final = (
+    "malformed",
+    "unauthenticated",
+    "expired",
+    "forbidden",
+    "policy_blocked",
+    "busy",
+    "rate_limited",
+    "timeout",
+    "not_ready",
+    "downstream_unavailable",
+)
+# What never changes may be kept for good, but only by who was allowed to fetch it.
+_KEPT: Final = (b"Cache-Control", b"private, max-age=31536000, immutable")
+_RANGES: Final = (b"Accept-Ranges", b"bytes")
+# What people store is never to be taken for a page of ours.
+_PLAIN: Final = (b"X-Content-Type-Options", b"nosniff")
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Where the bytes are."""
+
+    address: str
+    size: int
+
+
+class ObjectRoutes:
+    """`/v1/o`."""
+
+    def __init__(self, storage: s.Storage | None, downstream: Downstream, *, chunk_s: float) -> None:
+        """Stand in front of the contract; `chunk_s` bounds the wait for each further piece of a streamed object."""
+        self._storage = storage
+        self._downstream = downstream
+        self.chunk_s = chunk_s
+
+    def routes(self) -> list[Route]:
+        """Describe the routes."""
+        return [
+            Route(
+                method="GET",
+                path="/v1/o/{address}",
+                handler=self._get,
+                op="get",
+                summary="The bytes of an object, verified; one range at a time.",
+                errors=(*_ERRORS, "not_found", "integrity"),
+            ),
+            Route(
+                method="PUT",
+                path="/v1/o",
+                handler=self._put,
+                answer=Put,
+                op="put",
+                summary="Store the body under its digest; larger objects go to svc-storage.",
+                errors=(*_ERRORS, "conflict", "over_limit"),
+            ),
+        ]
+
+    async def _put(self, request: Request) -> Response:
+        storage, call = present(self._storage, "svc-storage"), call_of(request)
+        put = convert({"data": request.body, "expect": text_of(request.headers.get(b"x-expect-addr"))}, s.Put)
+        # The same bytes twice are one object: safe to try again.
+        stored = await self._downstream.call("put", lambda: storage.put(put, call), idempotent=True)
+        headers = [(b"ETag", tag_of(stored.address)), (b"Location", b"/v1/o/" + stored.address.encode("ascii"))]
+        body = msgspec.json.encode(Put(stored.address, stored.size))
+        return Response(200 if stored.existed else 201, body, headers=headers)
+
+    async def _get(self, request: Request) -> Response | StreamResponse:
+        """Answer with the object, a part of it, or that the client has it already. HEAD is this without the bytes."""
+        storage, call = present(self._storage, "svc-storage"), call_of(request)
+        asked = convert({"address": request.params["address"]}, s.Head)
+        info = await self._downstream.call("head", lambda: storage.head(asked, call), idempotent=True)
+        tag = tag_of(info.address)
+        headers = [(b"ETag", tag), _RANGES, _KEPT, _PLAIN]
+        if has_it(request.headers.get(b"if-none-match"), tag):
+            return Response(304, content_type=b"", headers=headers)
+        holds = request.method == "GET" and range_holds(request.headers.get(b"if-range"), tag)
+        span = parse_range(request.headers.get(b"range"), info.size) if holds else None
+        if span is not None:
+            headers.append((b"Content-Range", content_range(span, info.size)))
+        status, span = (200, Span(0, info.size)) if span is None else (206, span)
+        if request.method == "HEAD":
+            return StreamResponse(status, _Nothing(), OCTETS, headers, length=info.size)
+        return await self._send(info.address, span, call, status=status, headers=headers)
+
+    async def _send(
+        self, address: str, span: Span, call: Call, *, status: int, headers: list[tuple[bytes, bytes]]
+    ) -> Response | StreamResponse:
+        """Fetch the first bytes before a word is said, so that what is wrong with the object is still an answer.
+
+        So many of them that the store vouches for the whole object: a damaged one is refused, not cut.
+        """
+        storage = present(self._storage, "svc-storage")
+        if span.start == span.end:
+            return Response(status, b"", OCTETS, headers)
+        get = s.Get(address, span.start, min(s.VOUCHED_BYTES, span.end - span.start))
+        first = await self._downstream.call("get", lambda: storage.get(get, call), idempotent=True)
+        if len(first.data) == span.end - span.start:
+            return Response(status, first.data, OCTETS, headers)
+        pieces = self._pieces(storage, first, span.end, call)
+        return StreamResponse(status, pieces, OCTETS, headers, length=span.end - span.start)
+
+    async def _pieces(self, storage: s.Storage, first: s.Chunk, end: int, call: Call) -> AsyncIterator[bytes]:
+        piece, at = first, first.offset
+        while True:
+            for start in range(0, len(piece.data), s.CHUNK_BYTES):
+                yield piece.data[start : start + s.CHUNK_BYTES]
+            at += len(piece.data)
+            if at >= end:
+                return
+            async with timeout("read", self.chunk_s):
+                piece = await storage.get(s.Get(piece.address, at, min(s.CHUNK_BYTES, end - at)), call)
+
+
+class _Nothing:
+    """The body of an answer that has none to send: what HEAD describes."""
+
+    def __aiter__(self) -> _Nothing:
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise StopAsyncIteration

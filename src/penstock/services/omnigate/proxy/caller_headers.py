@@ -1,0 +1,140 @@
+"""What an upstream behind a configured route is told about the caller, and never more than `forward` says.
+
+| `forward` | the upstream gets |
+|---|---|
+| `none` | nothing: neither the token nor who its holder is |
+| `identity` | `X-Penstock-Identity`, a short statement signed by this gateway: subject, tenant, class, a digest of the caveats |
+| `token` | `Authorization` with the caller's token narrowed to this method, path and deadline, and sealed |
+
+A statement is a compact JWS (EdDSA); the gateway's public key is at `/v1/gateway/keys`. What cannot be told (a sealed
+token cannot be narrowed, an anonymous caller has no identity) is left out, and the upstream sees that nothing came.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+from blake3 import blake3
+
+from penstock.capability import ed25519
+from penstock.capability.cache import Bounded
+from penstock.capability.caveats import parse_all
+from penstock.capability.making import attenuate, seal
+from penstock.kernel.errors import PenstockError
+from penstock.net.bearer import bearer
+from penstock.net.server.route import Route
+
+if TYPE_CHECKING:
+    from penstock.contracts.capability import Grant
+    from penstock.kernel.clock import Clock
+    from penstock.net.message import Request
+    from penstock.services.omnigate.gate.ticket import Ticket
+    from penstock.services.omnigate.proxy.config import ProxyRoute
+
+# A statement is made anew after half its life, so that what is handed out is always good for a while.
+STATEMENT_S: Final = 60
+_KEPT_MAX: Final = 4096
+
+
+class Statement(msgspec.Struct, frozen=True, rename={"class_": "class"}):
+    """What an identity says."""
+
+    iss: str
+    aud: str
+    sub: str
+    tenant: str
+    class_: str
+    cav: str
+    iat: int
+    exp: int
+
+
+class PublicKey(msgspec.Struct, frozen=True):
+    """The gateway's own key as a JWK."""
+
+    kid: str
+    x: str
+    kty: str = "OKP"
+    crv: str = "Ed25519"
+    alg: str = "EdDSA"
+    use: str = "sig"
+
+
+class KeyList(msgspec.Struct, frozen=True):
+    """A JWKS."""
+
+    keys: tuple[PublicKey, ...]
+
+
+class CallerTeller:
+    """Makes the lines. Its key lives as long as the process and signs statements only."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Make a key."""
+        seed = os.urandom(ed25519.SEED_BYTES)
+        public, self._secret = ed25519.expand(seed)
+        self._wall = clock.wall
+        self.key = PublicKey(kid="omnigate-" + blake3(public).hexdigest()[:16], x=_b64(public))
+        self._head = _b64(msgspec.json.encode({"alg": "EdDSA", "kid": self.key.kid, "typ": "JWT"}))
+        self._said: Bounded[tuple[str, str], tuple[float, bytes]] = Bounded(_KEPT_MAX)
+
+    def routes(self) -> list[Route]:
+        """Offer the public key."""
+        return [
+            Route(
+                method="GET",
+                path="/v1/gateway/keys",
+                handler=lambda _request: KeyList((self.key,)),
+                answer=KeyList,
+                open=True,
+                summary="The key that signs what upstreams are told about callers.",
+            )
+        ]
+
+    def lines(self, route: ProxyRoute, request: Request) -> bytes:
+        """Return whole field lines, or nothing."""
+        ticket = cast("Ticket | None", request.ticket)
+        if route.forward == "none" or ticket is None or ticket.grant is None:
+            return b""
+        if route.forward == "identity":
+            return self._identity(route, ticket.grant)
+        return self._narrowed(request)
+
+    def _identity(self, route: ProxyRoute, grant: Grant) -> bytes:
+        """Say who asks; the same words serve for half their life."""
+        now, key = self._wall(), (route.name, grant.tid + "".join(grant.rids))
+        said = self._said.get(key)
+        if said is not None and now < said[0]:
+            return said[1]
+        statement = Statement(
+            iss="omnigate",
+            aud=route.name,
+            sub=grant.sub,
+            tenant=grant.tenant,
+            class_=grant.class_,
+            cav=blake3("\n".join(grant.caveats).encode()).hexdigest()[:32],
+            iat=int(now),
+            exp=min(int(now) + STATEMENT_S, grant.exp),
+        )
+        signed = f"{self._head}.{_b64(msgspec.json.encode(statement))}"
+        signature = ed25519.sign_with(self._secret, signed.encode("ascii"))
+        line = f"X-Penstock-Identity: {signed}.{_b64(signature)}\r\n".encode("ascii")
+        self._said.put(key, (now + STATEMENT_S / 2, line))
+        return line
+
+    def _narrowed(self, request: Request) -> bytes:
+        """Narrow the caller's token to this very request; one that cannot be narrowed stays here."""
+        until = int(self._wall() + request.timeout_s) + 1
+        caveats = [f"method={request.method}", f"route=/{'/'.join(request.segments)}", f"exp={until}"]
+        try:
+            token = seal(attenuate(bearer(request), parse_all(caveats)))
+        except PenstockError:
+            return b""
+        return b"Authorization: Bearer %b\r\n" % token.encode("ascii")
+
+
+def _b64(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode("ascii")

@@ -1,0 +1,148 @@
+"""Which fields pass the proxy, in both directions. Pure.
+
+The framing is never passed on: the client's connection and the upstream's each get their own. What one hop said to the
+next stays there, what the client says about itself is replaced by what we saw, and what is meant for us goes no further.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.errors import Malformed
+from penstock.wire.http1.answer import AnswerHead, Framing
+from penstock.wire.http1.head import Head
+
+if TYPE_CHECKING:
+    from penstock.net.message import Peer
+
+# What only concerns one connection (RFC 9110, 7.6.1), and what asks to change its protocol.
+HOP_BY_HOP: Final = frozenset(
+    (
+        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade", b"http2-settings",
+    )
+)  # fmt: skip
+# What we say ourselves: framing, address, origin of the request, correlation and time left. The body's coding was taken
+# off by the listener, under its inflate guard.
+_SAID_BY_US: Final = frozenset(
+    (
+        b"host", b"content-length", b"content-encoding", b"expect", b"forwarded", b"x-real-ip", b"x-corr-id", b"x-deadline-ms",
+        b"via", b"authorization",
+    )
+)  # fmt: skip
+# What would change who asks, or what is asked, after that was judged: frameworks believe these of a proxy.
+_BELIEVED: Final = frozenset(
+    (
+        b"client-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host", b"x-original-url",
+        b"x-rewrite-url", b"x-http-method", b"x-http-method-override", b"x-method-override",
+    )
+)  # fmt: skip
+_DOTS: Final = frozenset((".", ".."))
+_REQUEST_DROPPED: Final = HOP_BY_HOP | _SAID_BY_US | _BELIEVED
+_REQUEST_PREFIXES: Final = (b"x-forwarded-", b"x-penstock-")
+_ANSWER_DROPPED: Final = HOP_BY_HOP | {b"content-length", b"x-corr-id"}
+_OUR_COOKIE: Final = b"penstock_"
+_REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+_NO_LENGTH: Final = frozenset((204, 304))
+
+
+def request_fields(head: Head, via: bytes) -> bytes:
+    """Return the field lines an upstream gets, as far as the head alone decides: equal heads of others give the same.
+
+    Host, framing, corr_id, deadline and who asked are added for each request.
+    """
+    named = _named(head.headers.get(b"connection"))
+    lines = []
+    for name, value in head.headers.items():
+        if name in _REQUEST_DROPPED or name in named or b"_" in name or name.startswith(_REQUEST_PREFIXES):
+            continue
+        kept = _foreign_cookies(value) if name == b"cookie" else value
+        if kept or not value:
+            lines.append(b"%b: %b\r\n" % (name, kept))
+    passed = head.headers.get(b"via")
+    lines.append(b"Via: %b%b\r\n" % (passed + b", " if passed and b"via" not in named else b"", via))
+    return b"".join(lines)
+
+
+def _named(connection: bytes | None) -> frozenset[bytes]:
+    """Return the fields a Connection field makes hop-by-hop."""
+    if connection is None:
+        return frozenset()
+    return frozenset(option.strip(b" \t") for option in connection.lower().split(b","))
+
+
+def _foreign_cookies(value: bytes) -> bytes:
+    """Leave out the cookies that are ours: a session with the node is nothing an upstream should hold."""
+    if _OUR_COOKIE not in value:
+        return value
+    pairs = [pair.strip() for pair in value.split(b";")]
+    return b"; ".join(pair for pair in pairs if not pair.startswith(_OUR_COOKIE))
+
+
+def forwarded(peer: Peer, host: bytes | None) -> bytes:
+    """Say by RFC 7239 who asked, for which host and how; only what the socket showed us counts."""
+    return _forwarded("" if peer.uid is not None else peer.host, host, peer.secure)
+
+
+# Each client asks often, and mostly for the same host.
+@lru_cache(maxsize=4096)
+def _forwarded(address: str, host: bytes | None, secure: bool) -> bytes:  # noqa: FBT001 - a fact of the socket
+    proto = b"https" if secure else b"http"
+    return b"Forwarded: for=%b;host=%b;proto=%b\r\n" % (_node(address), _quoted(host or b"unknown"), proto)
+
+
+def _node(address: str) -> bytes:
+    if not address:
+        return b"_local"
+    return (f'"[{address.partition("%")[0]}]"' if ":" in address else address).encode("ascii")
+
+
+def _quoted(host: bytes) -> bytes:
+    # Host was checked by the listener: it holds no quote and no backslash.
+    return b'"%b"' % host if b":" in host or b"[" in host else host
+
+
+def relay_start(head: AnswerHead, *, to_head: bool) -> bytes:
+    """Return status line and fields of an upstream's answer as the client gets them, with the length if it is known.
+
+    Repeated fields stay apart and in order; Date and Server stay the upstream's. A 5xx is the upstream's own too.
+    """
+    named = _named(head.headers.get(b"connection"))
+    lines = [b"HTTP/1.1 %d %b\r\n" % (head.status, _REASONS.get(head.status, b""))]
+    lines += [
+        b"%b: %b\r\n" % (name, value)
+        for name, value in head.fields
+        if name not in _ANSWER_DROPPED
+        and name not in named
+        and b"_" not in name
+        and not name.startswith(b"x-penstock-")
+        # Cookies know no ports: an upstream must not be able to hand out a session with the node.
+        and not (name == b"set-cookie" and value.startswith(_OUR_COOKIE))
+    ]
+    known = head.framing is Framing.LENGTH or (to_head and head.length is not None)
+    if known and head.status not in _NO_LENGTH:
+        lines.append(b"Content-Length: %d\r\n" % (head.length or 0))
+    return b"".join(lines)
+
+
+def named_via(head: Head, via: bytes) -> bool:
+    """Tell whether a request has been here before: a route that leads back to us would go round until its deadline."""
+    passed = head.headers.get(b"via")
+    return passed is not None and via in passed
+
+
+def target_path(head: Head, strip: int) -> bytes:
+    """Return path and query as they were received, without the first `strip` segments.
+
+    To some upstreams `..;x` is `..` with a parameter: that would be another path than the one that was judged.
+    """
+    target = head.target
+    if any(segment.partition(";")[0] in _DOTS for segment in target.segments):
+        raise Malformed("A path holds no dot segments, with parameters or without.")
+    path = target.path
+    if strip:
+        path = "/" + "/".join(path.split("/")[strip + 1 :])
+    query = b"?" + target.query if target.query else b""
+    return path.encode("ascii") + query

@@ -1,0 +1,117 @@
+"""An upstream's answer on its way to the client: whole in one write, or streamed at the client's pace."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Hashable
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.errors import Canceled, PenstockError
+from penstock.net.message import Relayed, StreamResponse
+from penstock.net.server.wheel import NEVER
+from penstock.services.omnigate.proxy.headers import relay_start
+from penstock.wire.http1.answer import Framing
+
+if TYPE_CHECKING:
+    from penstock.net.calls.connection import ClientConnection
+    from penstock.services.omnigate.proxy.call import Attempt
+    from penstock.services.omnigate.proxy.shares import Stalling
+    from penstock.wire.http1.answer import AnswerHead
+
+_CORR: Final = b"X-Corr-ID: "
+
+
+class DateLine:
+    """The Date an answer gets whose upstream sent none; made once a second."""
+
+    __slots__ = ("_line", "_until", "_wall")
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        """Take the wall clock."""
+        self._wall = wall
+        self._until = 0.0
+        self._line = b""
+
+    def line(self) -> bytes:
+        """Return the field line of now."""
+        now = self._wall()
+        if not now < self._until or now < self._until - 1:
+            self._until = now - now % 1 + 1
+            self._line = f"Date: {formatdate(now, usegmt=True)}\r\n".encode("ascii")
+        return self._line
+
+
+def relay_whole(head: AnswerHead, body: bytes, date: DateLine) -> Relayed:
+    """Pass an answer on whose body is all here: its length is known now, however it was framed."""
+    start = head.note
+    if type(start) is not bytes:
+        start = relay_start(head, to_head=head.framing is Framing.NONE)
+        if head.framing is Framing.CHUNKED or head.framing is Framing.EOF:
+            start += b"Content-Length: %d\r\n" % len(body)
+        else:
+            # Equal heads mean the same: the next one is not looked at again.
+            head.note = start
+    if b"date" in head.headers:
+        return Relayed(head.status, start + _CORR, body)
+    return Relayed(head.status, start + date.line() + _CORR, body)
+
+
+def relay_stream(head: AnswerHead, chunks: RelayStream, date: DateLine) -> StreamResponse:
+    """Pass an answer on whose body is still coming."""
+    known = head.framing is Framing.LENGTH
+    answer = StreamResponse(head.status, chunks, length=head.length if known else None)
+    start = relay_start(head, to_head=False)
+    if known:
+        # The listener adds the framing of a stream itself.
+        start = start[: start.rindex(b"Content-Length: ")]
+    if b"date" not in head.headers:
+        start += date.line()
+    answer.start = start + _CORR
+    # Each read is bounded by the upstream's read timeout.
+    answer.chunk_s = NEVER
+    return answer
+
+
+class RelayStream(AsyncIterator[bytes]):
+    """The body of an upstream's answer, in pieces of at most 64 KiB; nobody reads ahead of the client."""
+
+    __slots__ = ("_attempt", "_connection", "_key", "_taker")
+
+    def __init__(self, attempt: Attempt, connection: ClientConnection, key: Hashable, taker: Stalling | None) -> None:
+        """Hold the connection until the body is over, or nobody wants it; who takes it is counted meanwhile."""
+        self._attempt = attempt
+        self._connection: ClientConnection | None = connection
+        self._key = key
+        self._taker = taker
+        if taker is not None:
+            attempt.shares.begin_stream(key, taker)
+
+    async def __anext__(self) -> bytes:
+        """Wait for the next piece; a body that was cut is an error, so that the client's is cut too."""
+        if self._connection is None:
+            raise StopAsyncIteration
+        try:
+            piece = await self._connection.chunk()
+        except PenstockError as error:
+            self._attempt.cut_short(error)
+            raise
+        if not piece:
+            self._end()
+            raise StopAsyncIteration
+        return piece
+
+    def stop(self) -> None:
+        """Cut the upstream: the client is gone."""
+        if self._connection is not None:
+            self._connection.fail(Canceled("The client went away."))
+
+    async def aclose(self) -> None:
+        """Give the connection back; an unfinished one is closed."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            self._connection = None
+            self._attempt.let_go()
+            if self._taker is not None:
+                self._attempt.shares.end_stream(self._key, self._taker)

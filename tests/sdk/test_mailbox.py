@@ -1,0 +1,79 @@
+"""What users call: an idem_key is made for every send, values are checked before they leave, and bytes when they come."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from penstock.client import new_message
+from penstock.contracts import mailbox as m
+from penstock.contracts.call import NOBODY, Call
+from penstock.kernel.errors import Conflict, Integrity, Malformed
+from penstock.wire.ids import address_of
+from tests.sdk.kit import TOPIC, world
+
+
+async def test_every_send_has_an_idem_key_of_its_own() -> None:
+    async with world() as w:
+        await w.send(2)
+        await w.mailbox.send_batch([m.Send(TOPIC, b"x"), new_message(TOPIC, "y")])
+        keys = [message.idem_key for message in await w.mailbox.recv(TOPIC, max_messages=10)]
+
+    assert len(set(keys)) == 4
+    assert None not in keys
+
+
+async def test_an_idem_key_that_was_given_is_kept() -> None:
+    async with world() as w:
+        first = await w.mailbox.send(TOPIC, "x", idem_key="mine")
+        again = await w.mailbox.send(TOPIC, "x", idem_key="mine")
+        [result] = await w.mailbox.send_batch([m.Send(TOPIC, b"x", idem_key="mine")])
+
+        assert (again.msg_id, again.duplicate, result.duplicate) == (first.msg_id, True, True)
+        with pytest.raises(Conflict):
+            await w.mailbox.send(TOPIC, "y", idem_key="mine")
+
+
+def test_a_message_is_sent_with_the_hash_of_its_bytes() -> None:
+    message = new_message(TOPIC, "é", key="k", attrs={"a": "b"}, ttl_ms=5)
+
+    assert (message.payload, message.payload_hash) == ("é".encode(), address_of("é".encode()))
+    assert (message.key, message.attrs, message.ttl_ms, message.delay_ms) == ("k", {"a": "b"}, 5, 0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"key": ""}, {"delay_ms": -1}, {"ttl_ms": 0}, {"key": "k", "delay_ms": 1}, {"attrs": {"a": 1}}, {"idem_key": "x" * 257}],
+)  # fmt: skip
+def test_a_wrong_value_never_leaves(said: dict[str, object]) -> None:
+    with pytest.raises(Malformed):
+        new_message(TOPIC, "x", **said)
+
+
+async def test_a_message_changed_on_its_way_is_refused() -> None:
+    class Changing:
+        def __init__(self, mailbox) -> None:
+            self._mailbox = mailbox
+
+        async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
+            received = await self._mailbox.recv(request, call)
+            changed = [msgspec.structs.replace(each, attrs={"evil": "1"}) for each in received.messages]
+            return m.Received(tuple(changed))
+
+    async with world() as w:
+        await w.send(1)
+        w.mailbox._mailbox = Changing(w.server)
+        with pytest.raises(Integrity):
+            await w.mailbox.recv(TOPIC)
+
+
+async def test_all_pages_of_dead_letters_are_walked() -> None:
+    async with world(max_attempts=1) as w:
+        await w.send(250)
+        for _ in range(25):
+            for message in await w.mailbox.recv(TOPIC, max_messages=10):
+                await w.mailbox.nack(message)
+        letters = [letter.msg_id async for letter in w.mailbox.dead_letters(TOPIC)]
+
+        assert (len(letters), len(set(letters))) == (250, 250)
+        assert len((await w.mailbox.dlq(TOPIC, limit=7)).entries) == 7
