@@ -23,14 +23,14 @@ from rich.table import Table
 
 from penstock.kernel.inventory import Inventory
 from penstock.net.message import Peer, Request
-from penstock.net.server.core import Found
+from penstock.net.server.core import RouteMatch
 from penstock.net.server.endpoint import Endpoint
 from penstock.net.server.route import Route
-from penstock.services.omnigate.config import FairOptions, Quotas
-from penstock.services.omnigate.fair.entry import Entry
+from penstock.services.omnigate.config import FairOptions, QuotaOptions
+from penstock.services.omnigate.fair.entry import QueueEntry
 from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue
-from penstock.services.omnigate.gate.classes import Rule
-from penstock.services.omnigate.gate.gate import Gate, GateOptions
+from penstock.services.omnigate.gate.classes import AdmissionRule
+from penstock.services.omnigate.gate.gate import AdmissionGate, GateOptions
 from penstock.wire.http1.request import RequestReader
 from tests.capability.kit import Issuer
 
@@ -49,15 +49,15 @@ def answer(_request: Request) -> dict[str, int]:
 class Bench:
     """A gate with two routes, and requests for it."""
 
-    def __init__(self, quotas: Quotas, **fair: Any) -> None:
+    def __init__(self, quotas: QuotaOptions, **fair: Any) -> None:
         """Make everything; quotas are counted but not felt unless a case says otherwise."""
         inventory = Inventory("omnigate")
         self.issuer = Issuer()
         self.strict = Route(method="GET", path="/strict", handler=answer)
         self.open = Route(method="GET", path="/open", handler=answer)
-        rules = {self.strict: Rule(op="get"), self.open: Rule(open=True)}
+        rules = {self.strict: AdmissionRule(op="get"), self.open: AdmissionRule(open=True)}
         options = GateOptions(fair=FairOptions(**fair), quotas=quotas)
-        self.gate = Gate(inventory, rules, options, verifier=self.issuer.verifier)
+        self.gate = AdmissionGate(inventory, rules, options, verifier=self.issuer.verifier)
         self._metrics = inventory.metrics
 
     def head(self, route: Route, *fields: str) -> Callable[[], Request]:
@@ -67,14 +67,14 @@ class Bench:
         head = reader.next_head()
         assert head is not None
         endpoint = Endpoint(route, self._metrics, body_bytes_max=1 << 20, timeout_s=2.0)
-        found = Found(route, {}, endpoint, always_open=False)
+        found = RouteMatch(route, {}, endpoint, always_open=False)
         return lambda: Request(head, found, PEER, b"c" * 36, time.monotonic())
 
 
-FREE = Quotas(default_rps=10_000_000, burst_rps=10_000_000, per_ip_rps=10_000_000, per_cap_rps=10_000_000)
+FREE = QuotaOptions(default_rps=10_000_000, burst_rps=10_000_000, per_ip_rps=10_000_000, per_cap_rps=10_000_000)
 
 
-def known_token() -> tuple[Gate, Callable[[], Request]]:
+def known_token() -> tuple[AdmissionGate, Callable[[], Request]]:
     """Return requests of one tenant whose token is known."""
     bench = Bench(FREE)
     token = bench.issuer.token("op=get,put", aud=("omnigate",))
@@ -82,19 +82,19 @@ def known_token() -> tuple[Gate, Callable[[], Request]]:
     return bench.gate, bench.head(bench.strict, f"Authorization: Bearer {token}")
 
 
-def anonymous() -> tuple[Gate, Callable[[], Request]]:
+def anonymous() -> tuple[AdmissionGate, Callable[[], Request]]:
     """Return requests without a token on an open route."""
     bench = Bench(FREE)
     return bench.gate, bench.head(bench.open)
 
 
-def over_quota() -> tuple[Gate, Callable[[], Request]]:
+def over_quota() -> tuple[AdmissionGate, Callable[[], Request]]:
     """Return requests whose quota is used up."""
-    bench = Bench(Quotas(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0))
+    bench = Bench(QuotaOptions(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0))
     return bench.gate, bench.head(bench.open)
 
 
-def no_place() -> tuple[Gate, Callable[[], Request]]:
+def no_place() -> tuple[AdmissionGate, Callable[[], Request]]:
     """Return requests that find their class full."""
     bench = Bench(FREE, max_inflight=1, adaptive=False)
     make = bench.head(bench.open)
@@ -103,7 +103,7 @@ def no_place() -> tuple[Gate, Callable[[], Request]]:
     return bench.gate, make
 
 
-def without_token() -> tuple[Gate, Callable[[], Request]]:
+def without_token() -> tuple[AdmissionGate, Callable[[], Request]]:
     """Return requests that lack the token they need."""
     bench = Bench(FREE)
     return bench.gate, bench.head(bench.strict)
@@ -118,7 +118,7 @@ CASES = {
 }
 
 
-def measure(gate: Gate, make: Callable[[], Request]) -> dict[str, float]:
+def measure(gate: AdmissionGate, make: Callable[[], Request]) -> dict[str, float]:
     """Decide many requests; those that were admitted end at once."""
     took: list[int] = []
     # As every process of a node does once it has started.
@@ -148,12 +148,12 @@ def growth(tenants: int) -> float:
     measures = FairMeasures(weights={"authed": 1}, capacity=2 * tenants + 16, tenants_max=tenants + 16)
     queue = FairQueue(measures, 1)
     class_ = queue.classes["authed"]
-    entries = [Entry() for _ in range(tenants + 1)]
+    entries = [QueueEntry() for _ in range(tenants + 1)]
     before = time.thread_time_ns()
     for number, entry in enumerate(entries):
         entry.cost, entry.due = 1 << 20, 1e9
         queue.arrive(entry, class_, number, 0.0)
-    current: Entry | None = entries[0]
+    current: QueueEntry | None = entries[0]
     while current is not None:
         queue.end(current, 1 << 20)
         current = queue.next()

@@ -169,7 +169,7 @@ def ours() -> Row:
     from penstock.capability import ed25519
     from penstock.capability.caveats import parse_all
     from penstock.capability.making import attenuate, mint
-    from penstock.capability.token import Root
+    from penstock.capability.token import TokenRoot
     from penstock.capability.trust import KeyRecord, Trust
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.contracts.capability import RequestContext
@@ -177,7 +177,7 @@ def ours() -> Row:
 
     public, secret = ed25519.expand(os.urandom(32))
     now = int(SYSTEM.wall())
-    root = Root(
+    root = TokenRoot(
         alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="acme", class_="authed", via=(),
         iat=now, nbf=now, exp=now + 900, tid=os.urandom(16), caveats=parse_all(["op=send,recv", "topic=orders/"]), epk=b"",
     )  # fmt: skip

@@ -18,7 +18,7 @@ import uvloop
 from penstock.capability import ed25519
 from penstock.capability.caveats import parse_all
 from penstock.capability.making import mint
-from penstock.capability.token import Root
+from penstock.capability.token import TokenRoot
 from penstock.capability.trust import KeyRecord, Trust
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.config import ListenerSettings
@@ -26,7 +26,7 @@ from penstock.kernel.clock import SYSTEM
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.mailbox.config import MailboxOptions
-from penstock.services.mailbox.ledger import Bounds
+from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.service import SERVICE, MailboxService
 
 
@@ -55,7 +55,7 @@ def capability() -> tuple[CapabilityVerifier, str]:
     """Make an issuer of our own: what believes it, and a token of it for everything a client does."""
     public, secret = ed25519.expand(os.urandom(32))
     now = int(SYSTEM.wall())
-    root = Root(
+    root = TokenRoot(
         alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="bench", class_="authed",
         via=(), iat=now, nbf=now, exp=now + 3600, tid=os.urandom(16), caveats=parse_all(["op=send,recv,ack,nack"]), epk=b"",
     )  # fmt: skip
@@ -67,7 +67,7 @@ async def main() -> None:
     """Serve until told to stop."""
     port, directory, mode = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     extra = dict(pair.split("=", 1) for pair in sys.argv[4:])
-    bounds = Bounds(backlog_messages=int(extra.get("backlog", "4000000")), backlog_bytes=8 << 30)
+    bounds = MailboxBounds(backlog_messages=int(extra.get("backlog", "4000000")), backlog_bytes=8 << 30)
     options = MailboxOptions(
         listener=listener(port, directory),
         engine="memory" if mode == "memory" else "sqlite",

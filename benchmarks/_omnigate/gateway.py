@@ -16,16 +16,16 @@ import uvloop
 from benchmarks._mailbox.server import listener
 from penstock.capability import ed25519
 from penstock.capability.making import mint
-from penstock.capability.token import Root
+from penstock.capability.token import TokenRoot
 from penstock.capability.trust import KeyRecord, Trust
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
 from penstock.kernel.supervisor import Supervisor
-from penstock.services.omnigate.config import OmnigateOptions, Quotas
+from penstock.services.omnigate.config import OmnigateOptions, QuotaOptions
 from penstock.services.omnigate.proxy.config import ProxyRoute
-from penstock.services.omnigate.service import SERVICE, Behind, OmnigateService
+from penstock.services.omnigate.service import SERVICE, GatewayBackends, OmnigateService
 
 SEED = bytes(range(32))
 
@@ -39,7 +39,7 @@ def verifier() -> CapabilityVerifier:
 def token(class_name: str) -> str:
     """Mint what a tenant of this class presents."""
     now = int(time.time())
-    root = Root(
+    root = TokenRoot(
         alg="ed25519", kid="k1", epoch=0, iss="bench", aud=("omnigate",), sub=class_name, tenant=f"t-{class_name}",
         class_=class_name, via=(), iat=now, nbf=now, exp=now + 86_400, tid=os.urandom(16), caveats=(), epk=b"",
     )  # fmt: skip
@@ -51,7 +51,7 @@ def options(said: dict[str, int]) -> OmnigateOptions:
     route = ProxyRoute(prefix=("api",), upstreams=(f"http://127.0.0.1:{said['upstream']}",), timeout_s=5.0)
     return OmnigateOptions(
         listener=listener(said["port"]),
-        quotas=Quotas(default_rps=0, per_ip_rps=0, per_cap_rps=0),
+        quotas=QuotaOptions(default_rps=0, per_ip_rps=0, per_cap_rps=0),
         routes=(route,),
     )
 
@@ -59,7 +59,9 @@ def options(said: dict[str, int]) -> OmnigateOptions:
 async def main(said: dict[str, int]) -> None:
     """Serve until told to stop."""
     inventory = Inventory(SERVICE)
-    service = OmnigateService(inventory, options(said), ByteBudget(128 << 20), behind=Behind(), verifier=verifier())
+    service = OmnigateService(
+        inventory, options(said), ByteBudget(128 << 20), behind=GatewayBackends(), verifier=verifier()
+    )
     supervisor = Supervisor(inventory, service.children(), service.supervision())
     await supervisor.start()
     gc.collect()

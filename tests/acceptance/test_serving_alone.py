@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import NoNode, NoService
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 from tests.acceptance.node_process import NodeProcess, penstock
 
 
@@ -19,7 +19,7 @@ def end(node: NodeProcess) -> None:
 
 def test_services_that_share_a_data_directory_are_found_there(tmp_path: Path) -> None:
     here = ("--data-dir", str(tmp_path / "data"))
-    place = Whereabouts(tmp_path / "data")
+    place = Discovery(tmp_path / "data")
     with NodeProcess(data_dir=tmp_path / "data", command=("serve", "passport")) as issuer:
         issued = penstock("token", "issue", "--subject", "a", "--audience", "svc-mailbox", *here)
         assert issued.stdout.startswith("psp1_"), issued.stderr
@@ -32,11 +32,11 @@ def test_services_that_share_a_data_directory_are_found_there(tmp_path: Path) ->
             received = penstock("recv", "orders", "--raw", "--ack", *here)
             assert (sent.returncode, received.stdout) == (0, "two pizzas"), sent.stderr
             end(mailbox)
-        assert Whereabouts(tmp_path / "data").services() == ("passport",)
+        assert Discovery(tmp_path / "data").services() == ("passport",)
         end(issuer)
 
     with pytest.raises(NoNode):
-        Whereabouts(tmp_path / "data").services()
+        Discovery(tmp_path / "data").services()
     assert penstock("send", "orders", "--data", "x", *here).returncode == 1
 
 
@@ -47,4 +47,4 @@ def test_a_node_is_found_beside_what_a_killed_service_left(tmp_path: Path) -> No
     assert (tmp_path / "data" / "run" / "mailbox.json").exists()
 
     with NodeProcess(data_dir=tmp_path / "data") as node:
-        assert Whereabouts(tmp_path / "data").url("mailbox") == f"http://127.0.0.1:{node.port('mailbox')}"
+        assert Discovery(tmp_path / "data").url("mailbox") == f"http://127.0.0.1:{node.port('mailbox')}"

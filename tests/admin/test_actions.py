@@ -11,7 +11,12 @@ import pytest
 
 from penstock.admin.actions import PanelActions
 from penstock.admin.authority import OperatorOnly
-from penstock.admin.panel import Action, Column, Outcome, Panel
+from penstock.admin.panel import (
+    ActionOutcome,
+    Column,
+    Panel,
+    RowAction,
+)
 from penstock.kernel.errors import Conflict
 from tests.net.server.listener_kit import (
     Answer,
@@ -31,19 +36,19 @@ class Buttons:
     def __init__(self) -> None:
         self.pressed: list[tuple[str, str]] = []
 
-    async def paint(self, row: str) -> Outcome:
+    async def paint(self, row: str) -> ActionOutcome:
         self.pressed.append(("paint", row))
-        return Outcome(
+        return ActionOutcome(
             f"{row} is red now.",
             [{"wall": row, "coats": 2}],
             (Column("wall", "wall"), Column("coats", "coats", "count")),
         )
 
-    async def burn(self, row: str) -> Outcome:
+    async def burn(self, row: str) -> ActionOutcome:
         raise Conflict(f"{row} is not yours.")
 
     def panel(self) -> Panel:
-        acts = (Action("paint", "Paint", self.paint, question="Really?"), Action("burn", "Burn", self.burn))
+        acts = (RowAction("paint", "Paint", self.paint, question="Really?"), RowAction("burn", "Burn", self.burn))
         return Panel("walls", "Walls", list, columns=(Column("wall", "wall"),), actions=acts)
 
 

@@ -7,7 +7,12 @@ import json
 import pytest
 
 from penstock.admin.drawing import Drawing
-from penstock.admin.panel import Action, Column, Outcome, Panel
+from penstock.admin.panel import (
+    ActionOutcome,
+    Column,
+    Panel,
+    RowAction,
+)
 from penstock.kernel.metrics import Metrics
 
 
@@ -77,9 +82,9 @@ def test_a_failure_is_counted_each_time_and_logged_when_it_begins_changes_and_en
 
 
 def test_a_panel_says_its_buttons() -> None:
-    async def act(row: str) -> Outcome:
-        return Outcome(row)
+    async def act(row: str) -> ActionOutcome:
+        return ActionOutcome(row)
 
-    panel = Panel("p", "P", list, columns=(Column("a", "a"),), actions=(Action("x", "Do", act, question="Really?"),))
+    panel = Panel("p", "P", list, columns=(Column("a", "a"),), actions=(RowAction("x", "Do", act, question="Really?"),))
 
     assert panel.draw()["actions"] == [("x", "Do", "Really?")]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from penstock.admin.event_tail import EVENTS_KEPT, EventTail
-from penstock.kernel.bus import ConfigUpdated, Health, KernelEvent, ServiceCrashed, Shutdown
+from penstock.kernel.bus import (
+    ConfigUpdated,
+    HealthChanged,
+    KernelEvent,
+    ServiceCrashed,
+    ShutdownRequested,
+)
 from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
@@ -26,10 +32,10 @@ async def test_every_kind_of_event_is_told_in_words_with_its_date() -> None:
     tail, _ = make()
     for event in (
         ServiceCrashed("svc-echo", "worker[0]", "ValueError"),
-        Health("svc-echo", ok=False, gate="worker"),
-        Health("svc-echo", ok=True, gate="worker"),
+        HealthChanged("svc-echo", ok=False, gate="worker"),
+        HealthChanged("svc-echo", ok=True, gate="worker"),
         ConfigUpdated(3),
-        Shutdown("SIGTERM"),
+        ShutdownRequested("SIGTERM"),
     ):
         tail.note(event)
 
@@ -46,7 +52,7 @@ async def test_every_kind_of_event_is_told_in_words_with_its_date() -> None:
 async def test_a_gate_that_opens_at_the_start_or_says_the_same_again_is_no_news() -> None:
     tail, _ = make()
     for ok in (True, True, False, False, True, True):
-        tail.note(Health("svc", ok=ok, gate="worker"))
+        tail.note(HealthChanged("svc", ok=ok, gate="worker"))
 
     assert texts(tail) == ["svc: gate worker shut (warn)", "svc: gate worker opened (info)"]
 

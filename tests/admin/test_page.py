@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from penstock.admin.authority import OperatorOnly
-from penstock.admin.page import Page
+from penstock.admin.page import OperatorPage
 from penstock.admin.publisher import VIEWERS_MAX, Publisher
 from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
@@ -69,7 +69,7 @@ async def admin(**options: float) -> AsyncIterator[Admin]:
     publisher = Publisher(inventory, lambda number: {"number": number, "padding": "x" * 60_000})
     loop = asyncio.get_running_loop()
     authority = OperatorOnly(lambda: TOKEN, open_metrics=lambda: False, now=loop.time)
-    page = Page(authority, publisher, lambda: DESCRIBED)
+    page = OperatorPage(authority, publisher, lambda: DESCRIBED)
     boss = Supervisor(inventory, [ChildSpec("page_publisher", publisher.run)])
     await boss.start()
     try:

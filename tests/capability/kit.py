@@ -7,7 +7,14 @@ from types import MappingProxyType
 from penstock.capability import ed25519, hybrid
 from penstock.capability.caveats import parse_all
 from penstock.capability.making import attenuate, mint
-from penstock.capability.token import ED25519, HYBRID, Root, Token, decode, encode
+from penstock.capability.token import (
+    ED25519,
+    HYBRID,
+    Token,
+    TokenRoot,
+    decode,
+    encode,
+)
 from penstock.capability.trust import KeyRecord, Trust
 from penstock.capability.verifier import CapabilityVerifier, VerifierOptions
 from penstock.contracts.capability import Grant, RequestContext
@@ -48,7 +55,7 @@ class Issuer:
         classical = ed25519.sign_with(self.secret, message)
         return classical if self.ml is None else classical + self.ml.sign(message, hybrid.CONTEXT)
 
-    def root(self, *caveats: str, **fields) -> Root:
+    def root(self, *caveats: str, **fields) -> TokenRoot:
         self._tids += 1
         given = {
             "alg": self.alg,
@@ -67,7 +74,7 @@ class Issuer:
             "caveats": parse_all(caveats),
             "epk": b"",
         }
-        return Root(**{**given, **fields})
+        return TokenRoot(**{**given, **fields})
 
     def token(self, *caveats: str, **fields) -> str:
         return mint(self.root(*caveats, **fields), self.sign, seed(100))

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.capability.caveats import parse_all
-from penstock.capability.covers import Asked, Holding, uncovered
+from penstock.capability.covers import HeldAuthority, RequestedAuthority, uncovered
 from penstock.capability.families import AUDIENCES
-from penstock.capability.judging import Check, judge, make_ready
+from penstock.capability.judging import AttributeCheck, judge, make_ready
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden
 from tests.capability.drawn import CAVEATS, CONTEXTS
 
-HELD = Holding(
+HELD = HeldAuthority(
     aud=("svc-passport", "svc-mailbox"),
     caveats=parse_all(["op=issue,send,recv"]),
     tenant="acme",
@@ -23,16 +23,16 @@ HELD = Holding(
     exp=1000,
     operator=False,
 )
-ASKED = Asked(
+ASKED = RequestedAuthority(
     aud=("svc-mailbox",), caveats=parse_all(["op=send"]), tenant="acme", class_="authed", nbf=100, exp=900
 )  # fmt: skip
 
 
-def held(*caveats: str, **fields) -> Holding:
+def held(*caveats: str, **fields) -> HeldAuthority:
     return replace(HELD, caveats=(*HELD.caveats, *parse_all(caveats)), **fields)
 
 
-def asked(*caveats: str, **fields) -> Asked:
+def asked(*caveats: str, **fields) -> RequestedAuthority:
     return replace(ASKED, caveats=parse_all(caveats), **fields)
 
 
@@ -112,7 +112,7 @@ def allows(aud: tuple[str, ...], caveats, context: RequestContext, at: int, time
     exps = [times[1], *(caveat.number for caveat in caveats if caveat.name == "exp")]
     if not max(nbfs) <= at < min(exps):
         return False
-    check = Check("aud", "aud", lambda name: "*" in aud or name in aud)
+    check = AttributeCheck("aud", "aud", lambda name: "*" in aud or name in aud)
     try:
         judge((check, *make_ready(caveats)), context)
     except Forbidden:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.capability.following import Follower, Published, decode_published, from_file, from_passport
+from penstock.capability.following import (
+    Follower,
+    PublishedTrust,
+    decode_published,
+    from_file,
+    from_passport,
+)
 from penstock.capability.trust import Trust, record_of
 from penstock.capability.verifier import CapabilityVerifier
-from penstock.contracts.passport import Key, KeySet, Revocation, Revocations
+from penstock.contracts.passport import (
+    Jwk,
+    KeySet,
+    Revocation,
+    Revocations,
+)
 from penstock.kernel.errors import DownstreamUnavailable, Malformed
 from penstock.kernel.health import Health
 from penstock.kernel.metrics import Metrics
@@ -204,7 +215,7 @@ async def test_published_file_is_read_and_a_broken_one_is_a_failed_step(tmp_path
     issuer = Issuer()
     path = tmp_path / "public.json"
     feed = Revocations(1, 1, 0, 5000, True, (Revocation(1, "tenant", "acme", 1, 0),))
-    path.write_bytes(msgspec.json.encode(Published(KeySet((issuer.record().jwk(),)), feed)))
+    path.write_bytes(msgspec.json.encode(PublishedTrust(KeySet((issuer.record().jwk(),)), feed)))
     async with Pool("file", threads=1, capacity=1) as pool:
         trust = Trust()
         follower = Follower(trust, from_file(path, pool), Metrics("svc-test"))
@@ -238,4 +249,4 @@ def test_a_weak_or_misspelt_key_is_refused_when_it_is_read(change):
     key = Issuer().record().jwk()
 
     with pytest.raises(Malformed):
-        record_of(Key(**{**msgspec.structs.asdict(key), **change}))
+        record_of(Jwk(**{**msgspec.structs.asdict(key), **change}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.capability.metering import Counted, Meter
+from penstock.capability.metering import CountedCaveat, Meter
 from penstock.capability.verifier import VerifierOptions
 from penstock.kernel.errors import RateLimited
 from tests.capability.kit import NOW, Issuer, narrowed
@@ -49,7 +49,9 @@ def test_a_short_lived_child_does_not_shorten_the_account_of_its_parent():
 def test_a_full_table_of_living_accounts_is_not_searched_in_vain():
     meter = Meter(capacity=1000)
     for number in range(1000):
-        meter.charge([Counted(number.to_bytes(16, "big"), "budget.reqs", 5, NOW + 100 + number)], 0, wall=NOW, now=0.0)
+        meter.charge(
+            [CountedCaveat(number.to_bytes(16, "big"), "budget.reqs", 5, NOW + 100 + number)], 0, wall=NOW, now=0.0
+        )
     looked = 0
 
     class Watched(dict):
@@ -59,7 +61,7 @@ def test_a_full_table_of_living_accounts_is_not_searched_in_vain():
             return super().items()
 
     meter._accounts = Watched(meter._accounts)
-    fresh = Counted(b"x" * 16, "budget.reqs", 5, NOW + 900)
+    fresh = CountedCaveat(b"x" * 16, "budget.reqs", 5, NOW + 900)
     for _ in range(100):
         with pytest.raises(RateLimited):
             meter.charge([fresh], 0, wall=NOW + 50, now=0.0)

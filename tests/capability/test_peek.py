@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.capability.standing import Standing
+from penstock.capability.judged_token import JudgedToken
 from penstock.kernel.errors import Forbidden, RateLimited, Unauthenticated
 from tests.capability.kit import NOW, SEND, Issuer
 
@@ -28,7 +28,7 @@ def test_a_token_verified_before_is_known_until_it_expires_or_is_revoked() -> No
     known = issuer.verifier.peek(issuer.verifier.digest(token))
     issuer.revoke("tenant", "acme", 1)
 
-    assert isinstance(known, Standing)
+    assert isinstance(known, JudgedToken)
     with pytest.raises(Unauthenticated):
         issuer.verifier.peek(issuer.verifier.digest(token))
 
@@ -59,7 +59,7 @@ def test_allow_judges_every_caveat_and_charges_budgets_like_verify() -> None:
     issuer = Issuer()
     narrow, counted = issuer.token("op=recv"), issuer.token("budget.reqs=1")
     standings = [issuer.verifier.open(token) for token in (narrow, counted)]
-    assert all(isinstance(standing, Standing) for standing in standings)
+    assert all(isinstance(standing, JudgedToken) for standing in standings)
 
     with pytest.raises(Forbidden):
         issuer.verifier.allow(standings[0], SEND)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from penstock.capability import token as token_module
 from penstock.capability import verifier as verifier_module
 from penstock.capability.floors import Floors
-from penstock.capability.proving import Pending
+from penstock.capability.proving import UnprovenToken
 from penstock.capability.token import BEARER, decode
 from penstock.contracts.capability import RequestContext
 from tests.capability.kit import Issuer, narrowed, rebuilt, seed
@@ -63,8 +63,8 @@ def lax_bytes(text: str) -> bytes:
 
 
 TWINS = {
-    "no proof is asked for": (truncated_is_taken, Pending, "_proof_holds", lambda self: True),
-    "blocks are not bound to their chain": (swapped_blocks_are_taken, Pending, "run", lambda self: True),
+    "no proof is asked for": (truncated_is_taken, UnprovenToken, "_proof_holds", lambda self: True),
+    "blocks are not bound to their chain": (swapped_blocks_are_taken, UnprovenToken, "run", lambda self: True),
     "a hit is not judged again": (revoked_stays_cached, Floors, "hits", Forgetful.hits),
     "what a holder adds may grant": (holder_makes_himself_issuer, verifier_module, "GRANTED_OPS", frozenset()),
     "text is read as the library reads it": (padded_text_is_taken, token_module, "_bytes_of", lax_bytes),

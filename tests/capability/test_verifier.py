@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.capability.caveats import parse_all
+from penstock.capability.judged_token import JudgedToken
 from penstock.capability.making import attenuate, seal
-from penstock.capability.standing import Standing
 from penstock.capability.token import decode, encode
 from penstock.capability.verifier import SLICE, VerifierOptions
 from penstock.contracts.capability import Grant, RequestContext, Verifier
@@ -146,7 +146,7 @@ def test_no_added_block_changes_class_tenant_subject_or_quota_key(mine, added):
     gives = [
         (standing.root.class_, standing.root.owner, standing.root.sub, standing.grant.tid, standing.granted)
         for text in (token, child)
-        if isinstance(standing := opened(issuer, text), Standing)
+        if isinstance(standing := opened(issuer, text), JudgedToken)
     ]
 
     assert len(set(gives)) <= 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.output import Voice
+from penstock.cli.output import Output
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def pipe() -> Iterator[tuple[int, io.TextIOWrapper]]:
 
 def test_what_nobody_reads_is_said_without_waiting(pipe: tuple[int, io.TextIOWrapper]) -> None:
     reading, stream = pipe
-    voice = Voice(stream)
+    voice = Output(stream)
     for _ in range(100):
         voice.say("x" * 4095 + "\n")
     settled = voice.settle(0.01)
@@ -38,7 +38,7 @@ def test_what_nobody_reads_is_said_without_waiting(pipe: tuple[int, io.TextIOWra
 
 def test_what_was_said_is_written_when_it_is_settled(pipe: tuple[int, io.TextIOWrapper]) -> None:
     reading, stream = pipe
-    voice = Voice(stream)
+    voice = Output(stream)
     voice.say("first\n")
     voice.say("sécond\n")
 
@@ -48,7 +48,7 @@ def test_what_was_said_is_written_when_it_is_settled(pipe: tuple[int, io.TextIOW
 
 def test_a_stream_that_is_no_file_is_written_to_at_once_and_may_be_gone() -> None:
     stream = io.StringIO()
-    voice = Voice(stream)
+    voice = Output(stream)
     voice.say("heard")
     shown = stream.getvalue()
     stream.close()

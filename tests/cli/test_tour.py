@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.tour.stage import Show, Stage, Step
+from penstock.cli.tour.context import TourContext, TourOutput, TourStep
 from penstock.cli.tour.steps import STEPS
 from penstock.client import connect, sync
 from penstock.kernel.errors import Busy
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 from tests.acceptance.node_process import NodeProcess
 
 TIMEOUT_S = 300
@@ -82,15 +82,15 @@ def test_a_node_that_does_not_start_is_said_in_one_sentence(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("raised", [None, Busy("too much")])
 async def test_an_error_in_a_step_is_a_surprise_and_the_tour_goes_on(raised, capsys) -> None:
-    async def act(stage: Stage, _client) -> None:
+    async def act(stage: TourContext, _client) -> None:
         await asyncio.sleep(0)
         stage.check("one and one", 2, should=2)
         if raised is not None:
             raise raised
 
-    stage = Stage(Whereabouts(ports={}), as_json=True)
+    stage = TourContext(Discovery(ports={}), as_json=True)
     async with connect(ports={}) as client:
-        await stage.walk(1, Step("sums", act, ()), client)
+        await stage.walk(1, TourStep("sums", act, ()), client)
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     assert (stage.show.checks, stage.show.surprises) == ((1, 0) if raised is None else (2, 1))
@@ -98,7 +98,7 @@ async def test_an_error_in_a_step_is_a_surprise_and_the_tour_goes_on(raised, cap
 
 
 def test_a_surprise_is_seen_by_people_too(capsys: pytest.CaptureFixture[str]) -> None:
-    show = Show(as_json=False)
+    show = TourOutput(as_json=False)
     show.begin(1, "sums")
     show.check("one and one", "3", ok=False, should="2")
     show.end(1)

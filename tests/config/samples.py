@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from penstock.config.build import Machine, Pins, build
 from penstock.config.faults import ConfigFaults, Fault
 from penstock.config.kinds import BadValue, Kind
-from penstock.config.schema import RAM_BYTES, REQUIRED, Apply, Derived, Key, Rule, Schema, Table
+from penstock.config.schema import (
+    RAM_BYTES,
+    REQUIRED,
+    Apply,
+    Derived,
+    Key,
+    KeyRule,
+    Schema,
+    Table,
+)
 from penstock.config.settings import Settings
 from penstock.config.sources import Document, Sources
 
@@ -44,7 +53,7 @@ GATE = Table(
         Key("hook.secret", Kind.SECRET, None),
         Key("hook.keys", Kind.SECRETS, None),
     ),
-    (Rule(("gate.size", "gate.max_size"), lambda size, most: size <= most, "must be at most gate.max_size"),),
+    (KeyRule(("gate.size", "gate.max_size"), lambda size, most: size <= most, "must be at most gate.max_size"),),
 )
 SCHEMA = Schema([HTTP, GATE])
 SECRET_FILES = {"/run/hook": "from-a-file"}

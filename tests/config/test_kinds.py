@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.config.kinds import (
     SCALARS,
-    Address,
     BadValue,
+    HostPort,
     Kind,
     Secret,
     format_duration,
@@ -74,7 +74,7 @@ def test_a_size_in_another_form_is_refused(text):
 def test_addresses_are_host_and_port_and_write_back_the_same(text, host, port):
     address = parse_address(text)
 
-    assert address == Address(host, port)
+    assert address == HostPort(host, port)
     assert str(address) == text
 
 
@@ -92,7 +92,7 @@ def test_an_address_without_a_clear_host_and_port_is_refused(text):
      ("10.0.0.1", False), ("localhost.evil.example", False)],
 )  # fmt: skip
 def test_only_loopback_is_loopback(host, loopback):
-    assert Address(host, 1).is_loopback is loopback
+    assert HostPort(host, 1).is_loopback is loopback
 
 
 @pytest.mark.parametrize("word", ["true", "yes", "on", "1", "TRUE", "On"])

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.config.faults import ConfigFaults
 from penstock.config.load import load, ram_bytes
-from penstock.config.sources import Flag, Sources
+from penstock.config.sources import CommandFlag, Sources
 from tests.config.samples import SCHEMA
 
 
@@ -40,7 +40,7 @@ def test_a_missing_file_and_a_directory_are_faults(tmp_path):
 
 
 def test_a_flag_wins_over_the_environment_and_a_set_over_a_flag():
-    flag = Flag("--conns", "gate.conns", "5")
+    flag = CommandFlag("--conns", "gate.conns", "5")
     environ = {"PENSTOCK_GATE__CONNS": "4"}
     settings = load(SCHEMA, Sources(environ=environ, flags=(flag,)))
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from penstock.config.kinds import Kind
-from penstock.config.schema import Derived, Key, Rule, Schema, Table
+from penstock.config.schema import (
+    Derived,
+    Key,
+    KeyRule,
+    Schema,
+    Table,
+)
 from tests.config.samples import SCHEMA
 
 
@@ -29,7 +35,7 @@ def test_a_key_defined_twice_is_a_bug():
     [
         Table("a", (Key("x", Kind.INT, Derived(("a.y",), int, "")),)),
         Table("a", (Key("x", Kind.INT, 1, inherits="b.x"),)),
-        Table("a", (Key("x", Kind.INT, 1),), (Rule(("a.x", "a.y"), lambda x, y: x < y, ""),)),
+        Table("a", (Key("x", Kind.INT, 1),), (KeyRule(("a.x", "a.y"), lambda x, y: x < y, ""),)),
     ],
 )
 def test_a_reference_to_a_key_that_is_not_there_is_a_bug(table):

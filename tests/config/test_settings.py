@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.kinds import Address
+from penstock.config.kinds import HostPort
 from penstock.config.settings import diff
 from tests.config.samples import SCHEMA, make
 
@@ -24,7 +24,7 @@ def test_each_accessor_gives_the_type_its_name_promises():
     assert settings.text("gate.mode") == "fair"
     assert settings.seconds("http.wait") == 5.0
     assert settings.size("gate.size") == 65_536
-    assert settings.address("gate.addr") == Address("127.0.0.1", 80)
+    assert settings.address("gate.addr") == HostPort("127.0.0.1", 80)
     assert settings.address_or_none("gate.spare_addr") is None
     assert settings.path("gate.dir") == Path("/srv")
     assert settings.integers("gate.uids") == (5,)

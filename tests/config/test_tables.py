@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from penstock.config.faults import ConfigFaults
-from penstock.config.kinds import Address, Kind
+from penstock.config.kinds import HostPort, Kind
 from penstock.config.listener import ListenerSettings, listener_settings, service_table
 from penstock.config.load import load
 from penstock.config.schema import Key
@@ -34,7 +34,7 @@ def faulty_keys(*sets):
         ("node.profile", "micro"), ("node.port_base", 5300), ("node.amnesia", False), ("node.exit_on_fatal", False),
         ("http.max_conns", 1024), ("http.max_conns_per_ip", 256), ("http.read_timeout", 5.0),
         ("http.write_timeout", 5.0), ("http.idle_timeout", 60.0), ("http.limits.max_body_bytes", 1 << 20),
-        ("http.limits.decompress_ratio_cap", 10), ("admin.bind_addr", Address("127.0.0.1", 5300)),
+        ("http.limits.decompress_ratio_cap", 10), ("admin.bind_addr", HostPort("127.0.0.1", 5300)),
         ("admin.open_metrics", True), ("echo.drain_deadline", 3.0), ("echo.metrics_addr", None), ("echo.channels.work", 512),
     ],
 )  # fmt: skip
@@ -45,8 +45,8 @@ def test_defaults_are_those_promised(key, value):
 def test_a_moved_port_base_moves_every_default_address_by_the_same_distance():
     moved = settings("node.port_base=6300")
 
-    assert moved["admin.bind_addr"] == Address("127.0.0.1", 6300)
-    assert moved["echo.bind_addr"] == Address("127.0.0.1", 6310)
+    assert moved["admin.bind_addr"] == HostPort("127.0.0.1", 6300)
+    assert moved["echo.bind_addr"] == HostPort("127.0.0.1", 6310)
     assert settings("node.port_base=6300", "echo.bind_addr=127.0.0.1:99")["echo.bind_addr"].port == 99
 
 
@@ -57,7 +57,7 @@ def test_ephemeral_ports_are_all_zero():
 def test_macro_serves_metrics_apart_a_thousand_ports_up_and_leaves_on_fatal():
     macro = settings("node.profile=macro")
 
-    assert macro["echo.metrics_addr"] == Address("127.0.0.1", 6310)
+    assert macro["echo.metrics_addr"] == HostPort("127.0.0.1", 6310)
     assert macro["node.exit_on_fatal"] is True
     assert settings("node.profile=macro", "echo.bind_addr=127.0.0.1:65000")["echo.metrics_addr"].port == 0
     assert settings("node.profile=macro", "echo.metrics_addr=")["echo.metrics_addr"] is None

@@ -17,7 +17,7 @@ from penstock.contracts.mailbox_rules import METHODS, check_envelope, hash_chain
 from penstock.kernel.clock import Clock
 from penstock.kernel.errors import Integrity
 from penstock.testing.contracts.memory_mailbox import MemoryMailbox
-from penstock.testing.contracts.memory_mailbox_state import MailboxState
+from penstock.testing.contracts.memory_mailbox_state import MemoryMailboxState
 from penstock.wire.ids import address_of
 from tests.contracts.suite_mailbox import LongPollSuite, MailboxSuite, mailbox_options
 from tests.contracts.worlds import World, in_ram, over_memory, over_socket
@@ -125,28 +125,28 @@ def test_send_is_the_same_value_in_json_and_msgpack(topic: str, payload: bytes) 
 # --- the suite can fail: wrong twins, and the test that catches each -------------------------------------------------
 
 
-class ForgivingReceipts(MailboxState):
+class ForgivingReceipts(MemoryMailboxState):
     """Takes any receipt."""
 
     def leased(self, settlement):
         return self.messages[settlement.msg_id]
 
 
-class NoOrder(MailboxState):
+class NoOrder(MemoryMailboxState):
     """Forgets that a key is delivered one at a time."""
 
     def _deliverable(self, topic, now):
         return (message for message in self.of(topic) if message.state(now) == "ready")
 
 
-class LazyTime(MailboxState):
+class LazyTime(MemoryMailboxState):
     """Ends no lease."""
 
     def advance(self, now):
         return None
 
 
-class NoMemory(MailboxState):
+class NoMemory(MemoryMailboxState):
     """Forgets its claims."""
 
     def send(self, send, corr_id, now):
@@ -154,14 +154,14 @@ class NoMemory(MailboxState):
         return super().send(send, corr_id, now)
 
 
-class NoRoom(MailboxState):
+class NoRoom(MemoryMailboxState):
     """Has no bounds."""
 
     def _check_room(self, send):
         return None
 
 
-class FreeAttempts(MailboxState):
+class FreeAttempts(MemoryMailboxState):
     """Never dead-letters."""
 
     def _bury(self, message, reason, now):
@@ -179,7 +179,7 @@ TWINS = [
 
 
 @pytest.mark.parametrize(("twin", "name", "arguments"), TWINS, ids=lambda v: getattr(v, "__name__", None))
-async def test_suite_catches_the_wrong_twin(twin: type[MailboxState], name: str, arguments: tuple) -> None:
+async def test_suite_catches_the_wrong_twin(twin: type[MemoryMailboxState], name: str, arguments: tuple) -> None:
     class Suite(MailboxSuite):
         def world(self, **options: object) -> AbstractAsyncContextManager[World]:
             def make(clock: Clock) -> MemoryMailbox:

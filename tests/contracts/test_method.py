@@ -10,7 +10,12 @@ import pytest
 from penstock.contracts import bus, mailbox, mailbox_rules, passport, storage
 from penstock.contracts.method import Method, Methods
 from penstock.contracts.tables import TABLES, oap_markdown
-from penstock.kernel.bus import ConfigUpdated, Health, ServiceCrashed, Shutdown
+from penstock.kernel.bus import (
+    ConfigUpdated,
+    HealthChanged,
+    ServiceCrashed,
+    ShutdownRequested,
+)
 from penstock.kernel.errors import DownstreamUnavailable, Malformed, NotFound
 
 CONTRACTS = [
@@ -86,7 +91,13 @@ def test_checks_run_on_what_was_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [Health("svc", ok=False, gate="kms"), ConfigUpdated(3), ServiceCrashed("s", "t", "r"), Shutdown("x")]
+    "event",
+    [
+        HealthChanged("svc", ok=False, gate="kms"),
+        ConfigUpdated(3),
+        ServiceCrashed("s", "t", "r"),
+        ShutdownRequested("x"),
+    ],
 )
 def test_every_kernel_event_crosses_the_wire(event: object) -> None:
     code = bus.METHODS.event_code(event)

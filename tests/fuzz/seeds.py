@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import zstandard
 
-from penstock.capability.following import Published
+from penstock.capability.following import PublishedTrust
 from penstock.capability.making import seal
 from penstock.contracts import mailbox_rules, passport
 from penstock.contracts.method import Methods
@@ -111,11 +111,11 @@ def _cbor_values() -> list[cbor.Encodable]:
 
 def _published() -> bytes:
     feed = Revocations(2, 2, 1, 5000, snapshot=True, entries=(Revocation(2, "tenant", "acme", 2, 1_800_000_000_000),))
-    return msgspec.json.encode(Published(KeySet((Issuer().record().jwk(),)), feed))
+    return msgspec.json.encode(PublishedTrust(KeySet((Issuer().record().jwk(),)), feed))
 
 
 def _chain(records: int) -> bytes:
-    chain = audit.Chain()
+    chain = audit.AuditChain()
     return b"".join(chain.add("issue", 1_800_000_000_000 + n, {"tid": f"{n:032x}", "epoch": n}) for n in range(records))
 
 

@@ -124,7 +124,7 @@ def audit_chain(data: bytes) -> None:
     """An audit file: an accepted one is what chaining its records again gives."""
     with contextlib.suppress(PenstockError):
         walked = audit.walk(data)
-        chain, again = audit.Chain(), b""
+        chain, again = audit.AuditChain(), b""
         whole = data[: data.rfind(b"\n") + 1]
         for line in whole.split(b"\n")[:-1]:
             record = msgspec.json.decode(line, type=audit.Record)
@@ -185,7 +185,7 @@ def oap_frames(data: bytes) -> None:
 
 
 def _frames(pieces: list[bytes]) -> tuple[list[oap.Frame], str]:
-    decoder, frames = oap.Decoder(), []
+    decoder, frames = oap.FrameDecoder(), []
     try:
         for piece in [*pieces, b"", b""]:
             frames += decoder.feed(piece)

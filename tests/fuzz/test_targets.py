@@ -76,7 +76,7 @@ def _any_length(data: bytes, at: int, power: int) -> tuple[int, int]:
 
 PLANTED = {
     "a lax base64 reader": ("token_text", token, "_bytes_of", _lax_text),
-    "a verifier that skips the proof": ("token_envelope", verifier.Pending, "run", lambda _pending: True),
+    "a verifier that skips the proof": ("token_envelope", verifier.UnprovenToken, "run", lambda _pending: True),
     "numbers in any length": ("canonical_cbor", cbor, "_long", _any_length),
     "any word in a caveat": ("caveat_text", caveats, "_check_word", lambda _family, _word: None),
     "a length that is trusted": ("oap_frames", frame, "_bad_header", lambda *_: KeyError("planted")),

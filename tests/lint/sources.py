@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from penstock.lint.config import Settings
+from penstock.lint.config import LintSettings
 from penstock.lint.runner import Linter, Report
 
 
-def check(source: str, settings: Settings | None = None, path: str = "src/module.py", package: str = "") -> Report:
+def check(source: str, settings: LintSettings | None = None, path: str = "src/module.py", package: str = "") -> Report:
     """Check one text with every selected rule."""
     report = Report()
-    Linter(settings or Settings()).check_source(dedent(source), path, report, package)
+    Linter(settings or LintSettings()).check_source(dedent(source), path, report, package)
     return report
 
 
-def codes(source: str, settings: Settings | None = None, path: str = "src/module.py") -> list[str]:
+def codes(source: str, settings: LintSettings | None = None, path: str = "src/module.py") -> list[str]:
     """Name the rules that a text breaks."""
     return [finding.code for finding in check(source, settings, path).findings]

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from penstock.lint import config
-from penstock.lint.config import BadConfig, Patterns, Settings, covers, find_pyproject, load
+from penstock.lint.config import (
+    BadConfig,
+    LintSettings,
+    Patterns,
+    covers,
+    find_pyproject,
+    load,
+)
 from penstock.lint.runner import CODES
 from tests.lint.sources import codes
 
@@ -28,7 +35,7 @@ reason = "the one place that makes tasks"
 """
 
 
-def loaded(tmp_path, text: str) -> Settings:
+def loaded(tmp_path, text: str) -> LintSettings:
     path = tmp_path / "pyproject.toml"
     path.write_text(text, "utf-8")
     return load(path, CODES)
@@ -118,21 +125,21 @@ def test_declared_io_calls_need_a_deadline():
     source = "async def f(kms):\n    await kms.sign(b'x')\n"
 
     assert codes(source) == []
-    assert codes(source, Settings(io_calls=Patterns(("*.sign",)))) == ["PK009"]
+    assert codes(source, LintSettings(io_calls=Patterns(("*.sign",)))) == ["PK009"]
 
 
 def test_declared_bounded_calls_need_none():
     source = "async def f(w):\n    try:\n        await w.work()\n    finally:\n        await w.close()\n"
 
     assert codes(source) == ["PK014"]
-    assert codes(source, Settings(bounded_calls=Patterns(("*.close",)))) == []
+    assert codes(source, LintSettings(bounded_calls=Patterns(("*.close",)))) == []
 
 
 def test_declared_blocking_calls_are_found():
     source = "import slow\nasync def f():\n    slow.call()\n"
 
     assert codes(source) == []
-    assert codes(source, Settings(blocking_calls=Patterns(("slow.*",)))) == ["PK008"]
+    assert codes(source, LintSettings(blocking_calls=Patterns(("slow.*",)))) == ["PK008"]
 
 
 def test_every_setting_stands_in_the_docs():
@@ -145,7 +152,7 @@ def test_declared_deadlines_count_as_deadlines():
     source = "async def f(kit, writer):\n    async with kit.limited(3):\n        await writer.drain()\n"
 
     assert codes(source) == ["PK009"]
-    assert codes(source, Settings(deadlines=Patterns(("*.limited",)))) == []
+    assert codes(source, LintSettings(deadlines=Patterns(("*.limited",)))) == []
 
 
 def test_an_allowance_holds_for_its_files_only(tmp_path):
@@ -157,12 +164,12 @@ def test_an_allowance_holds_for_its_files_only(tmp_path):
 
 
 def test_a_prefix_selects_a_family():
-    settings = Settings(select=("PK00",), ignore=("PK003",))
+    settings = LintSettings(select=("PK00",), ignore=("PK003",))
 
     assert [code for code in ("PK001", "PK003", "PK011") if settings.is_selected(code)] == ["PK001"]
 
 
-VIRTUAL = Settings(real_time_marks=("real_loop",))
+VIRTUAL = LintSettings(real_time_marks=("real_loop",))
 
 
 @pytest.mark.parametrize(

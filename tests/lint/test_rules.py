@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lint.config import Settings
-from penstock.lint.finding import Rule
+from penstock.lint.config import LintSettings
+from penstock.lint.finding import LintRule
 from penstock.lint.report import explain
 from penstock.lint.rules import RULES
 from penstock.lint.runner import ALL_RULES, Linter
 
 FIXTURES = Path(__file__).parent / "fixtures"
-SETTINGS = Settings(root=FIXTURES, tests=("PK018_*",))
+SETTINGS = LintSettings(root=FIXTURES, tests=("PK018_*",))
 _MARK = re.compile(r"# hit((?: PK\d{3})+)")
 
 
@@ -25,7 +25,7 @@ def marked(path: Path) -> list[tuple[int, str]]:
     return [(number, code) for number, line in lines if (mark := _MARK.search(line)) for code in mark[1].split()]
 
 
-def found(path: Path, rules: Sequence[Rule] = RULES) -> list[tuple[int, str]]:
+def found(path: Path, rules: Sequence[LintRule] = RULES) -> list[tuple[int, str]]:
     """Run every rule over a fixture."""
     report = Linter(SETTINGS, rules).check_paths([path])
     return sorted((finding.line, finding.code) for finding in report.findings)

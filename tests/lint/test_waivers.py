@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.lint.config import Allowance, Settings
+from penstock.lint.config import Allowance, LintSettings
 from penstock.lint.waivers import read_waivers
 from tests.lint.sources import check, codes
 
@@ -53,7 +53,7 @@ def test_a_waiver_in_the_body_does_not_lift_a_finding_of_the_head():
 
 
 def test_a_waiver_of_a_rule_that_did_not_run_is_not_stale():
-    settings = Settings(select=("PK001", "PK9"))
+    settings = LintSettings(select=("PK001", "PK9"))
 
     assert codes("x = 1  # lint: allow PK006 because\n", settings) == []
 
@@ -62,7 +62,7 @@ def test_a_waiver_beside_an_allowance_is_stale():
     allowance = Allowance(codes=("PK006",), paths=("src",), reason="built of callbacks")
     source = "loop.call_soon(step)  # lint: allow PK006 because\n"
 
-    assert codes(source, Settings(allow=(allowance,))) == ["PK902"]
+    assert codes(source, LintSettings(allow=(allowance,))) == ["PK902"]
 
 
 def test_a_waiver_cannot_lift_the_rules_about_waivers():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.kernel.bus import ConfigUpdated, Health, Shutdown
+from penstock.kernel.bus import ConfigUpdated, HealthChanged, ShutdownRequested
 from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
@@ -20,7 +20,7 @@ async def test_events_lead_to_what_they_announce_and_old_news_to_nothing() -> No
     boss = Supervisor(inventory, [ChildSpec("bus_subscriber", subscriber.run)])
     await boss.start()
     await asyncio.sleep(0.1)
-    for event in (ConfigUpdated(7), ConfigUpdated(8), Health("svc", ok=True), Shutdown("test")):
+    for event in (ConfigUpdated(7), ConfigUpdated(8), HealthChanged("svc", ok=True), ShutdownRequested("test")):
         bus.publish(event)
     await asyncio.sleep(0.1)
 

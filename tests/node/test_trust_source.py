@@ -11,19 +11,19 @@ from penstock.config import Settings, Sources, load
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.inventory import Inventory
 from penstock.node.build import schema
-from penstock.node.trust_source import GATE, Belief, NeedsPassport
+from penstock.node.trust_source import GATE, NeedsPassport, TrustSource
 
 
 def settings(*sets: str) -> Settings:
     return load(schema(), Sources(sets=sets))
 
 
-def verified(belief: Belief, found: Settings, inventory: Inventory):
+def verified(belief: TrustSource, found: Settings, inventory: Inventory):
     return belief.verifier(found, SYSTEM, inventory.pool("crypto", threads=1, capacity=1))
 
 
 def test_beside_its_issuer_nobody_is_followed() -> None:
-    belief, inventory = Belief(), Inventory("svc-test")
+    belief, inventory = TrustSource(), Inventory("svc-test")
     belief.adopt(Trust())
     verifier = verified(belief, settings(), inventory)
 
@@ -32,7 +32,7 @@ def test_beside_its_issuer_nobody_is_followed() -> None:
 
 
 def test_apart_from_its_issuer_the_first_service_that_verifies_follows_and_is_not_ready_yet(tmp_path: Path) -> None:
-    belief, inventory = Belief(), Inventory("svc-test")
+    belief, inventory = TrustSource(), Inventory("svc-test")
     found = settings(f"node.data_dir={tmp_path}")
     assert belief.follower(found, inventory) is None  # nobody verifies: nobody needs it
     verifier = verified(belief, found, inventory)
@@ -49,7 +49,7 @@ def test_apart_from_its_issuer_the_first_service_that_verifies_follows_and_is_no
     "sets", [("node.amnesia=true",), ("capability.issuer=http://",), ("capability.issuer=oap://",)]
 )
 def test_who_can_believe_nobody_is_told_so_before_it_starts(sets: tuple[str, ...]) -> None:
-    belief, inventory = Belief(), Inventory("svc-test")
+    belief, inventory = TrustSource(), Inventory("svc-test")
     verified(belief, settings(*sets), inventory)
 
     with pytest.raises(NeedsPassport, match=r"capability\.issuer"):
@@ -57,7 +57,7 @@ def test_who_can_believe_nobody_is_told_so_before_it_starts(sets: tuple[str, ...
 
 
 def test_a_changed_post_quantum_mode_reaches_every_verifier_and_what_it_remembers() -> None:
-    belief, inventory = Belief(), Inventory("svc-test")
+    belief, inventory = TrustSource(), Inventory("svc-test")
     belief.adopt(Trust())
     verifiers = [verified(belief, settings(), each) for each in (inventory, Inventory("svc-other"))]
     before = belief.trust.version

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.capability.following import Published
+from penstock.capability.following import PublishedTrust
 from penstock.contracts import passport as p
 from penstock.kernel.errors import DownstreamUnavailable, Malformed, PenstockError
 from penstock.kernel.inventory import Inventory
@@ -63,7 +63,7 @@ async def test_keys_that_changed_are_sent_anew(tmp_path: Path) -> None:
         found = issuer_at(address + "/", Inventory("svc-test"), pool)
         before = await found.fetch(0)
         await node.api.rotate(p.Rotate(), node.operator)
-        after: Published = await found.fetch(0)
+        after: PublishedTrust = await found.fetch(0)
         await found.close()
 
         assert len(after.keys.keys) == len(before.keys.keys) + 1

@@ -30,13 +30,13 @@ from penstock.kernel.errors import (
 from penstock.kernel.inventory import Inventory
 from penstock.net.problem import problem
 from penstock.sdk.calling import (
-    Ask,
     Caller,
+    PreparedCall,
     SdkOptions,
     post,
 )
 from penstock.sdk.connecting import Client
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import ClientClosed, NoNode, NoService
 from penstock.sdk.http_mailbox import HttpMailbox
 from penstock.sdk.problems import raised
@@ -63,9 +63,9 @@ def refuses(error: PenstockError) -> Script:
     return says(answer(made.body, f"{made.status} No", "X-Corr-ID: corr-1", *fields))
 
 
-def caller(peer: Peer, place: Whereabouts | None = None, **options) -> Caller:
+def caller(peer: Peer, place: Discovery | None = None, **options) -> Caller:
     return Caller(
-        "mailbox", place or Whereabouts(ports={"mailbox": 9}, token="psp1_me"), Inventory("client"),
+        "mailbox", place or Discovery(ports={"mailbox": 9}, token="psp1_me"), Inventory("client"),
         SdkOptions(**options), peer.dial,
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ async def test_a_nack_whose_fate_is_unknown_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("ask", [post("/v1/recv", {}, NOBODY), post("/v1/ack", {}, NOBODY, idempotent=True)])
-async def test_whoever_is_told_to_come_back_too_late_hears_why_at_once(ask: Ask) -> None:
+async def test_whoever_is_told_to_come_back_too_late_hears_why_at_once(ask: PreparedCall) -> None:
     peer, loop = Peer(refuses(Busy(retry_after=60))), asyncio.get_running_loop()
     async with caller(peer, timeout_s=5.0) as calls:
         began_at = loop.time()
@@ -194,12 +194,12 @@ def test_a_refusal_without_a_body_is_told_by_its_status(status: int, kind: type[
 # --- where the node is
 
 
-def put_node(directory: Path, port: int, token: str) -> Whereabouts:
+def put_node(directory: Path, port: int, token: str) -> Discovery:
     run = directory / "run"
     run.mkdir(exist_ok=True)
     (run / "ports.json").write_text(json.dumps({"mailbox": port}))
     (directory / "operator.token").write_text(token + "\n")
-    return Whereabouts(directory)
+    return Discovery(directory)
 
 
 async def test_a_token_that_was_minted_anew_is_read_again(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ async def test_a_node_that_came_back_elsewhere_is_found(tmp_path: Path) -> None:
 
 
 async def test_a_node_that_is_not_there_is_said_in_one_sentence(tmp_path: Path) -> None:
-    async with caller(Peer(), Whereabouts(tmp_path)) as calls:
+    async with caller(Peer(), Discovery(tmp_path)) as calls:
         with pytest.raises(NoNode, match="penstock up"):
             await calls.ask(post("/v1/recv", {}, NOBODY))
         place = put_node(tmp_path, 1, "psp1_x")
@@ -253,7 +253,7 @@ def test_a_broken_file_is_no_node(tmp_path: Path, content: str) -> None:
     (tmp_path / "run").mkdir()
     for name in ("admin.json", "ports.json"):
         (tmp_path / "run" / name).write_text(content, encoding="latin-1")
-    place = Whereabouts(tmp_path)
+    place = Discovery(tmp_path)
     if content == '{"services": 3}':
         (tmp_path / "run" / "ports.json").unlink()
 
@@ -263,8 +263,8 @@ def test_a_broken_file_is_no_node(tmp_path: Path, content: str) -> None:
 
 def test_the_environment_says_where_and_as_whom(tmp_path: Path) -> None:
     put_node(tmp_path, 7, "psp1_operator")
-    found = Whereabouts.from_env({"PENSTOCK_DATA_DIR": str(tmp_path)})
-    named = Whereabouts.from_env({"PENSTOCK_DATA_DIR": str(tmp_path), "PENSTOCK_TOKEN": "psp1_mine"})
+    found = Discovery.from_env({"PENSTOCK_DATA_DIR": str(tmp_path)})
+    named = Discovery.from_env({"PENSTOCK_DATA_DIR": str(tmp_path), "PENSTOCK_TOKEN": "psp1_mine"})
 
     assert (found.url("mailbox"), found.token(), found.services()) == (
         "http://127.0.0.1:7", "psp1_operator", ("mailbox",)
@@ -310,10 +310,10 @@ async def test_a_call_under_way_at_the_close_hears_of_it() -> None:
 def test_a_close_cancelled_at_any_step_leaves_no_connection_open() -> None:
     async def scenario(run: Run) -> int:
         peers = {name: Peer(says(answer(b'{"messages":[]}')), back=Weather(latency_s=0.01)) for name in SERVICES}
-        client = Client(Whereabouts(ports=dict.fromkeys(SERVICES, 9), token="psp1_me"))
+        client = Client(Discovery(ports=dict.fromkeys(SERVICES, 9), token="psp1_me"))
         for name, peer in peers.items():
             client._callers[name]._dial = peer.dial
-            await client._callers[name].ask(Ask(path="/"))
+            await client._callers[name].ask(PreparedCall(path="/"))
         run.start(client.close())
         await run.ended()
         await client.close()  # for a cancel before it began; otherwise it changes nothing
@@ -340,7 +340,7 @@ async def test_a_streamed_answer_under_way_at_the_close_hears_of_it_too() -> Non
     read: list[bytes] = []
 
     async def reading() -> None:
-        async with calls.stream(Ask(method="GET", path="/o/1")) as streamed:
+        async with calls.stream(PreparedCall(method="GET", path="/o/1")) as streamed:
             async for piece in streamed:
                 read.append(piece)  # noqa: PERF401 - what came before the cut is looked at
 
@@ -360,6 +360,6 @@ async def test_a_body_whose_own_source_was_cut_is_no_closed_client() -> None:
 
     async with caller(Peer(silent)) as calls:
         with pytest.raises(Canceled, match="The uploader left") as cut:
-            await calls.ask(Ask(method="PUT", path="/o", body=body()))
+            await calls.ask(PreparedCall(method="PUT", path="/o", body=body()))
 
     assert not isinstance(cut.value, ClientClosed)

@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.kernel.inventory import Inventory
 from penstock.net.server.listener import Listener
 from penstock.sdk.calling import Caller, SdkOptions
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 from penstock.sdk.http_mailbox import HttpMailbox
 from penstock.sdk.http_passport import HttpPassport
 from penstock.testing.transport import memory_pair
@@ -34,7 +34,7 @@ def caller_of(service: str, listener: Listener) -> Caller:
     async def dial(_origin, connection) -> None:
         memory_pair(connection, listener.connection())
 
-    return Caller(service, Whereabouts(ports={service: 1}, token=""), Inventory("client"), ONCE, dial)
+    return Caller(service, Discovery(ports={service: 1}, token=""), Inventory("client"), ONCE, dial)
 
 
 class PatientMailbox(HttpMailbox):

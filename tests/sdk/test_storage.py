@@ -12,7 +12,7 @@ from penstock.client import StorageClient, connect
 from penstock.kernel.errors import Conflict, DownstreamUnavailable, Integrity, Malformed, NotFound
 from penstock.kernel.inventory import Inventory
 from penstock.sdk.calling import Caller
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 from penstock.wire.ids import address_of
 from tests.acceptance.node_process import NodeProcess
 from tests.net.calls.peers import Peer, answer, says
@@ -75,7 +75,7 @@ async def test_what_is_not_there_or_no_address_or_beyond_the_end_is_said(node: N
 
 
 def storage_of(peer: Peer) -> tuple[Caller, StorageClient]:
-    caller = Caller("storage", Whereabouts(ports={"storage": 9}, token=""), Inventory("client"), dial=peer.dial)
+    caller = Caller("storage", Discovery(ports={"storage": 9}, token=""), Inventory("client"), dial=peer.dial)
     return caller, StorageClient(caller)
 
 

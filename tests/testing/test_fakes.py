@@ -16,7 +16,7 @@ from penstock.testing.fakes import (
     Reset,
     ScriptedDownstream,
     ScriptedRandom,
-    Send,
+    SendBytes,
     VirtualClock,
 )
 from penstock.testing.leaks import Leaks
@@ -76,7 +76,7 @@ class Caller(asyncio.Protocol):
 
 
 async def test_a_downstream_follows_its_script_in_virtual_time() -> None:
-    script = [ExpectUntil(b"\r\n\r\n"), Expect(b"body"), Send(b"200"), Pause(30), Send(b" OK"), Close()]
+    script = [ExpectUntil(b"\r\n\r\n"), Expect(b"body"), SendBytes(b"200"), Pause(30), SendBytes(b" OK"), Close()]
     caller, server = Caller(), ScriptedDownstream(script)
     memory_pair(caller, server)
     began = asyncio.get_running_loop().time()
@@ -90,7 +90,15 @@ async def test_a_downstream_follows_its_script_in_virtual_time() -> None:
 
 
 async def test_a_script_does_not_care_how_its_input_is_cut() -> None:
-    script = [Expect(b"ab"), Send(b"1"), ExpectUntil(b"\n"), Send(b"2"), HalfClose(), ExpectUntil(b"."), Close()]
+    script = [
+        Expect(b"ab"),
+        SendBytes(b"1"),
+        ExpectUntil(b"\n"),
+        SendBytes(b"2"),
+        HalfClose(),
+        ExpectUntil(b"."),
+        Close(),
+    ]
     caller, server = Caller(), ScriptedDownstream(script)
     caller.eof_received = lambda: True
     memory_pair(caller, server, a_to_b=Weather(chunk_bytes=1))
@@ -116,7 +124,7 @@ async def test_a_finished_script_is_a_server_that_stalls() -> None:
 
 
 async def test_a_script_can_cut_the_connection() -> None:
-    caller, server = Caller(), ScriptedDownstream([Pause(1), Send(b"half"), Pause(1), Reset()])
+    caller, server = Caller(), ScriptedDownstream([Pause(1), SendBytes(b"half"), Pause(1), Reset()])
     memory_pair(caller, server)
     await caller.lost.wait()
 
@@ -125,7 +133,7 @@ async def test_a_script_can_cut_the_connection() -> None:
 
 
 async def test_a_script_stops_when_its_peer_leaves() -> None:
-    caller, server = Caller(), ScriptedDownstream([Pause(10), Send(b"late")])
+    caller, server = Caller(), ScriptedDownstream([Pause(10), SendBytes(b"late")])
     memory_pair(caller, server)
     caller.transport.abort()
     await asyncio.sleep(60)
@@ -148,7 +156,9 @@ def test_input_that_breaks_the_script_fails_the_test() -> None:
 @pytest.mark.real_loop
 async def test_a_script_plays_on_real_sockets_too() -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: ScriptedDownstream([Expect(b"hi"), Send(b"ho"), Close()]), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: ScriptedDownstream([Expect(b"hi"), SendBytes(b"ho"), Close()]), "127.0.0.1", 0
+    )
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(b"hi")
 

@@ -14,7 +14,7 @@ from penstock.net.server.route import Route
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.admin.panel import Action, Panel
+    from penstock.admin.panel import Panel, RowAction
     from penstock.net.message import Request
 
 _log: Final = Log("node")
@@ -26,7 +26,7 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row: str
 
 
-class Done(msgspec.Struct, frozen=True):
+class ActionOut(msgspec.Struct, frozen=True):
     """What it came to, in a sentence, and what there is to look at."""
 
     said: str
@@ -39,7 +39,7 @@ class PanelActions:
 
     def __init__(self, panels: Iterable[Panel]) -> None:
         """Know the buttons of these panels."""
-        self._actions: dict[tuple[str, str], Action] = {
+        self._actions: dict[tuple[str, str], RowAction] = {
             (panel.id, action.id): action for panel in panels for action in panel.actions
         }
 
@@ -51,13 +51,13 @@ class PanelActions:
                 path="/panels/{panel}/{action}",
                 handler=self._act,
                 body=Chosen,
-                answer=Done,
+                answer=ActionOut,
                 summary="Do what a button of the page does.",
                 errors=("not_found", "busy", "conflict"),
             )
         ]
 
-    async def _act(self, request: Request, chosen: Chosen) -> Done:
+    async def _act(self, request: Request, chosen: Chosen) -> ActionOut:
         panel, name = request.params["panel"], request.params["action"]
         action = self._actions.get((panel, name))
         if action is None:
@@ -65,4 +65,4 @@ class PanelActions:
         _log.info("operator.acts", panel=panel, action=name, row=chosen.row, corr_id=request.corr_id)
         # Bounded by the request's own deadline.
         outcome = await action.act(chosen.row)
-        return Done(outcome.said, list(outcome.rows), [list(head) for head in heads(outcome.columns)])
+        return ActionOut(outcome.said, list(outcome.rows), [list(head) for head in heads(outcome.columns)])

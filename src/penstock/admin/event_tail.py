@@ -7,7 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from penstock.kernel.bus import ConfigUpdated, Health, ServiceCrashed, Shutdown
+from penstock.kernel.bus import (
+    ConfigUpdated,
+    HealthChanged,
+    ServiceCrashed,
+    ShutdownRequested,
+)
 from penstock.kernel.errors import Lagging
 from penstock.kernel.lifecycle import Phase
 
@@ -71,11 +76,11 @@ class EventTail:
             events.close()
 
     def _say_drain(self) -> None:
-        self._bus.publish(Shutdown("drain"))
+        self._bus.publish(ShutdownRequested("drain"))
 
     def note(self, event: KernelEvent) -> None:
         """Keep one event, unless it says of a gate what was known."""
-        if isinstance(event, Health):
+        if isinstance(event, HealthChanged):
             gate = event.service, event.gate
             if event.ok == self._gates.get(gate, True):
                 return
@@ -93,7 +98,7 @@ class EventTail:
 
 def _told(event: KernelEvent) -> tuple[str, str, Level]:
     """Say an event in a few words."""
-    if isinstance(event, Health):
+    if isinstance(event, HealthChanged):
         return event.service, f"gate {event.gate} {'opened' if event.ok else 'shut'}", "info" if event.ok else "warn"
     if isinstance(event, ServiceCrashed):
         return event.service, f"{event.task} crashed: {event.reason}", "bad"

@@ -9,7 +9,16 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
-from penstock.kernel.metrics import Counter, Family, Gauge, Histogram, Instrument, Metrics, Summary, Watched
+from penstock.kernel.metrics import (
+    Counter,
+    Gauge,
+    Histogram,
+    Instrument,
+    MetricFamily,
+    Metrics,
+    Summary,
+    Watched,
+)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode("ascii")
 
@@ -41,7 +50,7 @@ class Exposition:
         return []
 
 
-def _add(joined: dict[str, Metric], family: Family, service: str) -> None:
+def _add(joined: dict[str, Metric], family: MetricFamily, service: str) -> None:
     metric = joined.get(family.name)
     if metric is None:
         name = family.name.removesuffix("_total") if family.kind == "counter" else family.name

@@ -32,7 +32,7 @@ class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     once: str = ""
 
 
-class Page:
+class OperatorPage:
     """Everything a browser asks for."""
 
     def __init__(self, authority: OperatorOnly, publisher: Publisher, descriptions: Descriptions) -> None:

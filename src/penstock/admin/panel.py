@@ -22,7 +22,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ActionOutcome:
     """What an act came to: a sentence, and perhaps rows to look at."""
 
     said: str
@@ -31,12 +31,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RowAction:
     """A button in a row. `act` gets the value of the row's first column; `question` is asked before, unless it is empty."""
 
     id: str
     label: str
-    act: Callable[[str], Awaitable[Outcome]]
+    act: Callable[[str], Awaitable[ActionOutcome]]
     question: str = ""
 
 
@@ -51,7 +51,7 @@ class Panel:
     render: Render = "table"
     columns: tuple[Column, ...] = ()
     # What can be done with a row; one whose `actions` is a list of ids offers only those.
-    actions: tuple[Action, ...] = ()
+    actions: tuple[RowAction, ...] = ()
     # What stands there when there are no rows.
     empty: str = "Nothing here."
     # More rows than these are only counted.

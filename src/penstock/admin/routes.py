@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from penstock.net.message import Request
 
 
-class Killed(msgspec.Struct, frozen=True):
+class KilledOut(msgspec.Struct, frozen=True):
     """A task was crashed on purpose; the supervisor decides what follows."""
 
     killed: str
 
 
-class Change(msgspec.Struct, frozen=True):
+class SettingChangeOut(msgspec.Struct, frozen=True):
     """One setting that changed, redacted where it is secret."""
 
     key: str
@@ -36,8 +36,8 @@ class Change(msgspec.Struct, frozen=True):
 class ReloadReport(msgspec.Struct, frozen=True):
     """What a reload did; `held` waits for a restart, `failed` could not be applied and is tried at the next reload."""
 
-    changed: list[Change]
-    held: list[Change]
+    changed: list[SettingChangeOut]
+    held: list[SettingChangeOut]
     failed: list[str]
 
 
@@ -61,7 +61,7 @@ class AdminRoutes:
                 method="POST",
                 path="/tasks/{name}/kill",
                 handler=self._kill,
-                answer=Killed,
+                answer=KilledOut,
                 summary="Crash a task; needs node.chaos.",
                 errors=("not_found", "policy_blocked"),
             ),
@@ -84,13 +84,13 @@ class AdminRoutes:
     def _status(self, _request: Request) -> dict[str, object]:
         return self._view.status()
 
-    def _kill(self, request: Request) -> Killed:
+    def _kill(self, request: Request) -> KilledOut:
         if not self._view.chaos:
             raise PolicyBlocked("Killing tasks needs node.chaos = true.")
         name = request.params["name"]
         if not self._view.kill(name):
             raise NotFound(f"No task {name} is running.")
-        return Killed(name)
+        return KilledOut(name)
 
     async def _reload(self, _request: Request) -> ReloadReport:
         # Bounded by the request's own deadline.
@@ -99,5 +99,5 @@ class AdminRoutes:
         return ReloadReport(_changes(done.changed), _changes(done.held), list(outcome.failed))
 
 
-def _changes(changes: Iterable[config.Change]) -> list[Change]:
-    return [Change(change.key, change.old, change.new) for change in changes]
+def _changes(changes: Iterable[config.SettingChange]) -> list[SettingChangeOut]:
+    return [SettingChangeOut(change.key, change.old, change.new) for change in changes]

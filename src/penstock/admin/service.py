@@ -11,7 +11,7 @@ from penstock.admin.actions import PanelActions
 from penstock.admin.drawing import Drawing
 from penstock.admin.event_tail import EventTail
 from penstock.admin.node_panels import node_panels, verdict
-from penstock.admin.page import Page
+from penstock.admin.page import OperatorPage
 from penstock.admin.publisher import Publisher
 from penstock.admin.routes import AdminRoutes
 from penstock.kernel.child import Child, ChildSpec, Drain
@@ -70,7 +70,7 @@ class AdminService:
         panels = node_panels(view, self.tail, shown.panels)
         drawing = Drawing(panels, self._inventory.metrics)
         self.publisher = Publisher(self._inventory, lambda number: self._frame(number, view, drawing))
-        page = Page(authority, self.publisher, shown.descriptions)
+        page = OperatorPage(authority, self.publisher, shown.descriptions)
         self.routes = [*page.routes(), *PanelActions(panels).routes(), *AdminRoutes(view).routes()]
         self.listener = Listener(
             self._inventory,

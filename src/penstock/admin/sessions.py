@@ -15,7 +15,7 @@ _SECRET_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class SessionGrant:
     """What a secret is good for: until when, and as long as the operator token is the one it was made under."""
 
     until: float
@@ -28,8 +28,8 @@ class Sessions:
     def __init__(self) -> None:
         """Start with nobody."""
         # Digest to grant, oldest first: when full, the oldest goes.
-        self._links: dict[bytes, Grant] = {}
-        self._sessions: dict[bytes, Grant] = {}
+        self._links: dict[bytes, SessionGrant] = {}
+        self._sessions: dict[bytes, SessionGrant] = {}
 
     def __len__(self) -> int:
         """Return how many sessions are kept, lapsed ones included."""
@@ -37,7 +37,7 @@ class Sessions:
 
     def make_link(self, token: str, now: float) -> str:
         """Make the secret of a link that works once, within five minutes."""
-        return _keep(self._links, LINKS_MAX, Grant(now + LINK_S, _digest(token)))
+        return _keep(self._links, LINKS_MAX, SessionGrant(now + LINK_S, _digest(token)))
 
     def redeem(self, once: str, token: str, now: float) -> str | None:
         """Turn the secret of a link into a session; None when it was used, has lapsed or never was."""
@@ -47,7 +47,7 @@ class Sessions:
 
     def open(self, token: str, now: float) -> str:
         """Begin a session for whoever showed the operator token; returns its secret."""
-        return _keep(self._sessions, SESSIONS_MAX, Grant(now + SESSION_S, _digest(token)))
+        return _keep(self._sessions, SESSIONS_MAX, SessionGrant(now + SESSION_S, _digest(token)))
 
     def holds(self, secret: str, token: str, now: float) -> bool:
         """Tell whether a session is good now; one that is not is forgotten."""
@@ -65,11 +65,11 @@ class Sessions:
         self._sessions.pop(_digest(secret), None)
 
 
-def _good(grant: Grant, token: str, now: float) -> bool:
+def _good(grant: SessionGrant, token: str, now: float) -> bool:
     return bool(token) and now < grant.until and grant.token == _digest(token)
 
 
-def _keep(table: dict[bytes, Grant], most: int, grant: Grant) -> str:
+def _keep(table: dict[bytes, SessionGrant], most: int, grant: SessionGrant) -> str:
     """Make a secret and remember its digest; lookups go by digest, so that they tell nothing by their time."""
     while len(table) >= most:
         del table[next(iter(table))]

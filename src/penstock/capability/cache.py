@@ -8,7 +8,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Bounded(Generic[K, V]):
+class BoundedDict(Generic[K, V]):
     """A dictionary with a cap; what was put in first leaves first."""
 
     __slots__ = ("capacity", "get", "items")

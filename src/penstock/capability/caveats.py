@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from penstock.capability.families import BY_CODE, FAMILIES, STARRED, Family, Kind
+from penstock.capability.families import (
+    BY_CODE,
+    FAMILIES,
+    STARRED,
+    CaveatFamily,
+    CaveatKind,
+)
 from penstock.kernel.errors import Malformed
 from penstock.wire.cbor import Value
 
@@ -16,7 +22,7 @@ CAVEATS_MAX: Final = 64
 VALUES_MAX: Final = 32
 VALUE_CHARS_MAX: Final = 256
 NUMBER_MAX: Final = (1 << 53) - 1
-_NUMBERS: Final = (Kind.AT_MOST, Kind.AT_LEAST)
+_NUMBERS: Final = (CaveatKind.AT_MOST, CaveatKind.AT_LEAST)
 _FLAGS: Final = {"false": 0, "true": 1}
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -26,7 +32,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Caveat:
     """A restriction; several values mean any of them. Texts for the textual kinds, one number for the others."""
 
-    family: Family
+    family: CaveatFamily
     values: tuple[str | int, ...]
 
     @property
@@ -62,7 +68,7 @@ class Caveat:
 
 @lru_cache(maxsize=2048)
 def _written(caveat: Caveat) -> str:
-    if caveat.family.kind is Kind.FLAG:
+    if caveat.family.kind is CaveatKind.FLAG:
         return f"{caveat.name}={'true' if caveat.number else 'false'}"
     return f"{caveat.name}={','.join(map(str, caveat.values))}"
 
@@ -72,7 +78,7 @@ def parse(text: str) -> Caveat:
     """Read the written form; what this build cannot judge is refused, at issue as at verify."""
     name, equals, value = text.partition("=")
     family = FAMILIES.get(name)
-    if family is None or family.kind is Kind.OPAQUE:
+    if family is None or family.kind is CaveatKind.OPAQUE:
         raise _unknown(name)
     if not equals or not value:
         raise _bad(name, "needs a value")
@@ -80,7 +86,7 @@ def parse(text: str) -> Caveat:
         if not (value.isascii() and value.isdecimal()) or str(int(value[:20])) != value:
             raise _bad(name, "takes one whole number")
         return _checked(family, (int(value),))
-    if family.kind is Kind.FLAG:
+    if family.kind is CaveatKind.FLAG:
         if value not in _FLAGS:
             raise _bad(name, "takes true or false")
         return _checked(family, (_FLAGS[value],))
@@ -100,7 +106,7 @@ def from_wire(value: Value) -> Caveat:
     if not isinstance(value, list) or not value or not isinstance(value[0], int):
         raise Malformed("A caveat is not an array that begins with its number.", reason="bad_caveat")
     family = BY_CODE.get(value[0])
-    if family is None or family.kind is Kind.OPAQUE:
+    if family is None or family.kind is CaveatKind.OPAQUE:
         raise _unknown(str(value[0]))
     values = tuple(item for item in value[1:] if isinstance(item, str | int))
     if len(values) != len(value) - 1:
@@ -110,9 +116,9 @@ def from_wire(value: Value) -> Caveat:
 
 # The same few caveats come over and over; a refusal is never kept.
 @lru_cache(maxsize=2048)
-def _checked(family: Family, values: tuple[str | int, ...]) -> Caveat:
-    if family.kind in _NUMBERS or family.kind is Kind.FLAG:
-        high = 1 if family.kind is Kind.FLAG else NUMBER_MAX
+def _checked(family: CaveatFamily, values: tuple[str | int, ...]) -> Caveat:
+    if family.kind in _NUMBERS or family.kind is CaveatKind.FLAG:
+        high = 1 if family.kind is CaveatKind.FLAG else NUMBER_MAX
         if len(values) != 1 or not isinstance(values[0], int) or not 0 <= values[0] <= high:
             raise _bad(family.name, f"takes one whole number up to {high}")
         return Caveat(family, values)
@@ -123,13 +129,13 @@ def _checked(family: Family, values: tuple[str | int, ...]) -> Caveat:
     return Caveat(family, values)
 
 
-def _check_word(family: Family, word: str | int) -> None:
+def _check_word(family: CaveatFamily, word: str | int) -> None:
     # A comma would part the written form elsewhere; a control character could hide in a log line.
     if not isinstance(word, str) or not 1 <= len(word) <= VALUE_CHARS_MAX or "," in word or not word.isprintable():
         raise _bad(family.name, f"takes printable values of 1 to {VALUE_CHARS_MAX} characters without commas")
     if family.words and word not in family.words:
         raise _bad(family.name, f"knows only {', '.join(family.words)}")
-    if family.kind is Kind.NETWORK:
+    if family.kind is CaveatKind.NETWORK:
         network(word)
     if family.name == "method" and not (word.isascii() and word.isalpha() and word.isupper()):
         raise _bad(family.name, "takes upper-case methods")

@@ -12,14 +12,19 @@ from typing import Final
 import msgspec
 
 from penstock.capability.caveats import Caveat, Network, network
-from penstock.capability.families import BUDGETS, CLASSES, GRANTED_OPS, Kind
+from penstock.capability.families import (
+    BUDGETS,
+    CLASSES,
+    GRANTED_OPS,
+    CaveatKind,
+)
 from penstock.capability.judging import SEPARATORS, is_under
 from penstock.contracts.capability import TrafficClass
 
 _STAR: Final = "*"
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class HeldAuthority(msgspec.Struct, frozen=True, kw_only=True):
     """What the issuing token has: its audience and every caveat of every block."""
 
     aud: tuple[str, ...]
@@ -30,7 +35,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     operator: bool
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RequestedAuthority(msgspec.Struct, frozen=True, kw_only=True):
     """What the new token shall have."""
 
     aud: tuple[str, ...]
@@ -41,7 +46,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     exp: int
 
 
-def uncovered(held: Holding, asked: Asked) -> str | None:
+def uncovered(held: HeldAuthority, asked: RequestedAuthority) -> str | None:
     """Name the first thing that is asked and not covered; None when all of it is."""
     if any(caveat.name in BUDGETS for caveat in held.caveats):
         return "budget"
@@ -57,7 +62,7 @@ def uncovered(held: Holding, asked: Asked) -> str | None:
     return None
 
 
-def _beyond_the_issuer(held: Holding, asked: Asked) -> str | None:
+def _beyond_the_issuer(held: HeldAuthority, asked: RequestedAuthority) -> str | None:
     """Name what only the operator hands out: another tenant, a higher class, a longer life, the power to issue."""
     if held.tenant is None or asked.tenant != held.tenant:
         return "tenant"
@@ -82,7 +87,7 @@ def _ops_within(asked: Iterable[Caveat], held: Iterable[Caveat]) -> bool:
     return allowed and ops.isdisjoint(GRANTED_OPS)
 
 
-def _repeated(held: Caveat, asked: Asked) -> bool:
+def _repeated(held: Caveat, asked: RequestedAuthority) -> bool:
     """Tell whether what is asked restricts this family at least as much."""
     name = held.name
     if name == "aud" and _words_within(asked.aud, held.words):
@@ -96,15 +101,15 @@ def _repeated(held: Caveat, asked: Asked) -> bool:
 
 def _narrower(asked: Caveat, held: Caveat) -> bool:
     kind = held.family.kind
-    if kind is Kind.SET:
+    if kind is CaveatKind.SET:
         return held.is_star or _words_within(asked.words, held.words)
-    if kind is Kind.PREFIX:
+    if kind is CaveatKind.PREFIX:
         return all(any(_prefix_within(one, other) for other in held.words) for one in asked.words)
-    if kind is Kind.NETWORK:
+    if kind is CaveatKind.NETWORK:
         return all(any(_subnet(network(one), network(other)) for other in held.words) for one in asked.words)
-    if kind is Kind.AT_MOST:
+    if kind is CaveatKind.AT_MOST:
         return asked.number <= held.number
-    return asked.number >= held.number if kind is Kind.AT_LEAST else asked.values == held.values
+    return asked.number >= held.number if kind is CaveatKind.AT_LEAST else asked.values == held.values
 
 
 def _words_within(asked: tuple[str, ...], held: tuple[str, ...]) -> bool:

@@ -16,7 +16,7 @@ GRANTED_OPS: Final = frozenset({"issue", "revoke"})
 READ_OPS: Final = frozenset({"recv", "ack", "nack", "get", "find"})
 
 
-class Kind(enum.Enum):
+class CaveatKind(enum.Enum):
     """What the values of a family are, and so how they are matched and compared."""
 
     SET = "set"  # one of these words
@@ -29,38 +29,38 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Family:
+class CaveatFamily:
     """One kind of caveat, one object each; `code` is its number in the token and never changes its meaning."""
 
     name: str
     code: int
-    kind: Kind
+    kind: CaveatKind
     # The attribute of the request it is judged on; empty for times, counters and what only the root decides.
     attribute: str = ""
     words: tuple[str, ...] = ()
 
 
 _ALL: Final = (
-    Family("aud", 1, Kind.SET, "aud", AUDIENCES),
+    CaveatFamily("aud", 1, CaveatKind.SET, "aud", AUDIENCES),
     # The service that does the work: whoever verifies names itself.
-    Family("svc", 2, Kind.SET, "aud", AUDIENCES),
-    Family("route", 3, Kind.PREFIX, "route"),
-    Family("method", 4, Kind.SET, "method"),
-    Family("op", 5, Kind.SET, "op", OPS),
-    Family("topic", 6, Kind.PREFIX, "topic"),
-    Family("region", 7, Kind.SET, "region"),
+    CaveatFamily("svc", 2, CaveatKind.SET, "aud", AUDIENCES),
+    CaveatFamily("route", 3, CaveatKind.PREFIX, "route"),
+    CaveatFamily("method", 4, CaveatKind.SET, "method"),
+    CaveatFamily("op", 5, CaveatKind.SET, "op", OPS),
+    CaveatFamily("topic", 6, CaveatKind.PREFIX, "topic"),
+    CaveatFamily("region", 7, CaveatKind.SET, "region"),
     # These two only restrict: they must hold the root's own value, and are never read to choose anything.
-    Family("tenant", 8, Kind.SET),
-    Family("ip", 9, Kind.NETWORK, "ip"),
-    Family("exp", 10, Kind.AT_MOST),
-    Family("nbf", 11, Kind.AT_LEAST),
-    Family("scope", 12, Kind.SET, "", CLASSES),
-    Family("budget.bytes", 13, Kind.AT_MOST),
-    Family("budget.reqs", 14, Kind.AT_MOST),
-    Family("rate.rps", 15, Kind.AT_MOST),
-    Family("amnesia", 16, Kind.FLAG),
-    Family("proof.bind", 17, Kind.OPAQUE),
-    Family("pq.fallback", 18, Kind.FLAG),
+    CaveatFamily("tenant", 8, CaveatKind.SET),
+    CaveatFamily("ip", 9, CaveatKind.NETWORK, "ip"),
+    CaveatFamily("exp", 10, CaveatKind.AT_MOST),
+    CaveatFamily("nbf", 11, CaveatKind.AT_LEAST),
+    CaveatFamily("scope", 12, CaveatKind.SET, "", CLASSES),
+    CaveatFamily("budget.bytes", 13, CaveatKind.AT_MOST),
+    CaveatFamily("budget.reqs", 14, CaveatKind.AT_MOST),
+    CaveatFamily("rate.rps", 15, CaveatKind.AT_MOST),
+    CaveatFamily("amnesia", 16, CaveatKind.FLAG),
+    CaveatFamily("proof.bind", 17, CaveatKind.OPAQUE),
+    CaveatFamily("pq.fallback", 18, CaveatKind.FLAG),
 )
 FAMILIES: Final = {family.name: family for family in _ALL}
 BY_CODE: Final = {family.code: family for family in _ALL}

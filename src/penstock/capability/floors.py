@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from penstock.capability.token import Root
+from penstock.capability.token import TokenRoot
 from penstock.contracts.passport import Revocation, RevocationKind
 
 Level: TypeAlias = tuple[RevocationKind, str]
@@ -29,13 +29,13 @@ class Floors:
     seq: int = 0
     in_force: MappingProxyType[Level, Revocation] = field(default_factory=lambda: MappingProxyType({}))
 
-    def floor_of(self, root: Root) -> int:
+    def floor_of(self, root: TokenRoot) -> int:
         """Return the effective floor: the maximum over all levels that apply."""
         named: tuple[Level, ...] = (("kid", root.kid), ("tenant", root.owner), ("subject_ref", root.sub))
         found = (self.in_force.get(level) for level in named)
         return max(self.issuer, *(0 if entry is None else entry.floor for entry in found))
 
-    def hits(self, root: Root, rids: Iterable[bytes]) -> bool:
+    def hits(self, root: TokenRoot, rids: Iterable[bytes]) -> bool:
         """Tell whether a token falls: by a floor, by an id of its own, or by one it was issued with."""
         if root.epoch < self.floor_of(root):
             return True

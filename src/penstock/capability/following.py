@@ -29,23 +29,23 @@ FETCH_S: Final = 2.0
 WHOLE_S: Final = 600.0
 
 
-class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PublishedTrust(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All a verifier needs: the content of `public.json`."""
 
     keys: KeySet
     revocations: Revocations
 
 
-Fetch: TypeAlias = Callable[[int], Awaitable[Published]]
+Fetch: TypeAlias = Callable[[int], Awaitable[PublishedTrust]]
 """Reads what is published; the argument is the number of the last revocation that is known."""
 
 
 def from_passport(passport: Passport) -> Fetch:
     """Read from the issuer over its contract."""
 
-    async def fetch(since: int) -> Published:
+    async def fetch(since: int) -> PublishedTrust:
         keys = await passport.keys(GetKeys())
-        return Published(keys, await passport.revocations(GetRevocations(since)))
+        return PublishedTrust(keys, await passport.revocations(GetRevocations(since)))
 
     return fetch
 
@@ -53,17 +53,17 @@ def from_passport(passport: Passport) -> Fetch:
 def from_file(path: Path, pool: Pool) -> Fetch:
     """Read the file the issuer rewrites at each change; it always holds everything in force."""
 
-    async def fetch(_since: int) -> Published:
+    async def fetch(_since: int) -> PublishedTrust:
         data = await pool.run("capability_file", FETCH_S, path.read_bytes)
         return decode_published(data)
 
     return fetch
 
 
-def decode_published(data: bytes) -> Published:
+def decode_published(data: bytes) -> PublishedTrust:
     """Read `public.json`."""
     try:
-        return msgspec.json.decode(data, type=Published)
+        return msgspec.json.decode(data, type=PublishedTrust)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise Malformed("The published keys cannot be read.", reason="bad_public_file") from exc
 
@@ -113,7 +113,7 @@ class Follower:
         self._tell(monotonic())
         return True
 
-    def _is_another(self, published: Published) -> bool:
+    def _is_another(self, published: PublishedTrust) -> bool:
         """Tell whether none of the keys is one we know: then no old token verifies, and the counter began anew."""
         known = self.trust.keys
         return bool(known) and not any(key.kid in known for key in published.keys.keys)
@@ -124,7 +124,7 @@ class Follower:
             leased = now + self._period_s + FETCH_S < self.trust.lease_until
             self._gate.set(is_open=leased and self.trust.known, why="" if leased else "revocation_feed")
 
-    def _adopt(self, published: Published, asked_at: float) -> None:
+    def _adopt(self, published: PublishedTrust, asked_at: float) -> None:
         """Swap in what came; the lease counts from the asking, because the answer may have been on its way for long."""
         trust, feed = self.trust, published.revocations
         known = Floors() if self._is_another(published) else trust.floors

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from penstock.capability.caveats import Caveat, Network, network, parse
-from penstock.capability.families import Kind
+from penstock.capability.families import CaveatKind
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden
 
@@ -16,7 +16,7 @@ SEPARATORS: Final = ("/", ":", ".")
 SKEW_S: Final = 60
 
 
-class Check(NamedTuple):
+class AttributeCheck(NamedTuple):
     """One question to a request: whether this attribute has a value that is allowed."""
 
     name: str
@@ -76,30 +76,30 @@ def _matcher(caveat: Caveat) -> Callable[[str], bool]:
     words = caveat.words
     if caveat.is_star:
         return _anything
-    if caveat.family.kind is Kind.PREFIX:
+    if caveat.family.kind is CaveatKind.PREFIX:
         return _under_any(words)
-    if caveat.family.kind is Kind.NETWORK:
+    if caveat.family.kind is CaveatKind.NETWORK:
         return _in_any([network(word) for word in words])
     return frozenset(words).__contains__
 
 
 @lru_cache(maxsize=2048)
-def _check_of(caveat: Caveat) -> Check:
-    return Check(caveat.name, caveat.family.attribute, _matcher(caveat))
+def _check_of(caveat: Caveat) -> AttributeCheck:
+    return AttributeCheck(caveat.name, caveat.family.attribute, _matcher(caveat))
 
 
-def make_ready(caveats: Iterable[Caveat]) -> tuple[Check, ...]:
+def make_ready(caveats: Iterable[Caveat]) -> tuple[AttributeCheck, ...]:
     """Turn the caveats that ask something of a request into checks."""
     return tuple(_check_of(caveat) for caveat in caveats if caveat.family.attribute)
 
 
 @lru_cache(maxsize=4096)
-def make_ready_texts(caveats: tuple[str, ...]) -> tuple[Check, ...]:
+def make_ready_texts(caveats: tuple[str, ...]) -> tuple[AttributeCheck, ...]:
     """Do the same for a grant's written caveats; grants repeat, so the work is kept."""
     return make_ready(map(parse, caveats))
 
 
-def judge(checks: tuple[Check, ...], context: RequestContext) -> None:
+def judge(checks: tuple[AttributeCheck, ...], context: RequestContext) -> None:
     """Refuse a request that any check does not allow; an attribute it does not have satisfies none."""
     for name, attribute, allows in checks:
         value = getattr(context, attribute)
@@ -107,7 +107,7 @@ def judge(checks: tuple[Check, ...], context: RequestContext) -> None:
             raise not_covered(name)
 
 
-def judge_given(checks: tuple[Check, ...], context: RequestContext) -> list[str]:
+def judge_given(checks: tuple[AttributeCheck, ...], context: RequestContext) -> list[str]:
     """Judge only the attributes the context has; name the caveats it says nothing about."""
     unjudged = []
     for name, attribute, allows in checks:

@@ -15,8 +15,8 @@ from penstock.capability.token import (
     BLOCKS_MAX,
     SEALED,
     Block,
-    Root,
     Token,
+    TokenRoot,
     block_input,
     decode,
     encode,
@@ -28,10 +28,10 @@ from penstock.capability.token import (
 from penstock.kernel.errors import Conflict, OverLimit
 
 
-class Draft(msgspec.Struct, frozen=True):
+class UnsignedRoot(msgspec.Struct, frozen=True):
     """A root that waits for its signature, and the seed of the key it commits to."""
 
-    root: Root
+    root: TokenRoot
     data: bytes
     seed: bytes
 
@@ -49,14 +49,14 @@ class Draft(msgspec.Struct, frozen=True):
         return encode(Token(self.data, self.root, signature, (), (BEARER, self.seed)))
 
 
-def draft(root: Root, seed: bytes | None = None) -> Draft:
+def draft(root: TokenRoot, seed: bytes | None = None) -> UnsignedRoot:
     """Prepare a root for signing; its key is a new one unless a seed is given, whatever `root.epk` holds."""
     seed = os.urandom(ed25519.SEED_BYTES) if seed is None else seed
     committed = replace(root, epk=ed25519.public_of(seed))
-    return Draft(committed, encode_root(committed), seed)
+    return UnsignedRoot(committed, encode_root(committed), seed)
 
 
-def mint(root: Root, sign: Callable[[bytes], bytes], seed: bytes | None = None) -> str:
+def mint(root: TokenRoot, sign: Callable[[bytes], bytes], seed: bytes | None = None) -> str:
     """Make a token with a key that is at hand."""
     prepared = draft(root, seed)
     return prepared.signed(sign(prepared.message))

@@ -17,7 +17,7 @@ Account: TypeAlias = tuple[bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedCaveat:
     """One counted caveat: the block that carries it, its family and its number."""
 
     rid: bytes
@@ -53,7 +53,7 @@ class Meter:
         """Count the accounts."""
         return len(self._accounts)
 
-    def charge(self, counted: Iterable[Counted], cost_bytes: int, *, wall: float, now: float) -> None:
+    def charge(self, counted: Iterable[CountedCaveat], cost_bytes: int, *, wall: float, now: float) -> None:
         """Charge one request to every account, or refuse it and charge nothing."""
         bills = [(each, self._account(each, wall, now), _cost(each.name, cost_bytes)) for each in counted]
         for each, spent, cost in bills:
@@ -65,7 +65,7 @@ class Meter:
                 spent.bucket.try_take(now)
             spent.used += cost
 
-    def _account(self, each: Counted, wall: float, now: float) -> _Spent:
+    def _account(self, each: CountedCaveat, wall: float, now: float) -> _Spent:
         spent = self._accounts.get(each.account)
         if spent is None:
             if len(self._accounts) >= self.capacity:
@@ -91,7 +91,7 @@ def _cost(name: str, cost_bytes: int) -> int:
     return cost_bytes if name == "budget.bytes" else 1
 
 
-def _affords(each: Counted, spent: _Spent, cost: int, now: float) -> bool:
+def _affords(each: CountedCaveat, spent: _Spent, cost: int, now: float) -> bool:
     if spent.bucket is not None:
         # A bucket without a rate is off in the kernel; here a rate of nothing allows nothing.
         return each.limit > 0 and spent.bucket.level(now) >= 1

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.capability import ed25519
-from penstock.capability.standing import Standing
+from penstock.capability.judged_token import JudgedToken
 from penstock.capability.token import BEARER, HYBRID, block_input, root_input, seal_input
 
 # Checking an ML-DSA signature costs about as much as this many Ed25519 ones.
 _HYBRID_WEIGHT: Final = 3
 
 
-class Pending:
+class UnprovenToken:
     """A token that waits for its crypto. `known` is the last chain value whose signatures were proven before, or -1."""
 
     __slots__ = ("digest", "known", "standing")
 
-    def __init__(self, standing: Standing, digest: bytes, known: int) -> None:
+    def __init__(self, standing: JudgedToken, digest: bytes, known: int) -> None:
         """Hold everything the check needs, so that it touches nothing shared."""
         self.standing = standing
         self.digest = digest

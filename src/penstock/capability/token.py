@@ -46,7 +46,7 @@ _OPTIONAL: Final = frozenset({7, 9})
 T = TypeVar("T")
 
 
-class Root(msgspec.Struct, frozen=True, kw_only=True):
+class TokenRoot(msgspec.Struct, frozen=True, kw_only=True):
     """What the issuer says. Whatever gives something is here and nowhere else."""
 
     alg: str
@@ -86,7 +86,7 @@ class Token(msgspec.Struct, frozen=True):
     """A decoded token; nothing about it is proven yet."""
 
     data: bytes
-    root: Root
+    root: TokenRoot
     signature: bytes
     blocks: tuple[Block, ...]
     # BEARER with a seed, or SEALED with a signature.
@@ -160,7 +160,7 @@ def chain_block(before: bytes, data: bytes, signature: bytes) -> bytes:
 _kept: Final = lru_cache(maxsize=4096)(cbor.encode)
 
 
-def encode_root(root: Root) -> bytes:
+def encode_root(root: TokenRoot) -> bytes:
     """Write a root; as `cbor.encode` writes the map of its fields, put together from parts that are mostly kept."""
     pairs = [
         (1, _kept(root.alg)),
@@ -253,12 +253,12 @@ def _decode_proof(value: object) -> tuple[int, bytes]:
     raise _bad("its proof is of no known kind")
 
 
-def decode_root(data: bytes) -> Root:
+def decode_root(data: bytes) -> TokenRoot:
     """Read a root: every field is there, of its type, within its bounds, and nothing else is."""
     fields = cast("dict[int, Any]", _of(cbor.decode(data), dict))
     if not fields.keys() <= _ROOT_KEYS or not fields.keys() >= _ROOT_KEYS - _OPTIONAL or fields[0] != VERSION:
         raise _bad("its root has other fields")
-    return Root(
+    return TokenRoot(
         alg=_one_of(fields[1], ALGORITHMS),
         kid=read_name(fields[2]),
         epoch=_number(fields[3]),

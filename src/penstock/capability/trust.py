@@ -10,7 +10,7 @@ from typing import Final
 from penstock.capability import ed25519, hybrid
 from penstock.capability.floors import Floors
 from penstock.capability.token import ED25519, HYBRID
-from penstock.contracts.passport import Key, KeySet
+from penstock.contracts.passport import Jwk, KeySet
 from penstock.kernel.errors import Malformed
 
 USE: Final = "sig"
@@ -41,15 +41,15 @@ class KeyRecord:
             return hybrid.holds(self.public, self.ml_public, message, signature)
         return ed25519.holds(self.public, message, signature)
 
-    def jwk(self) -> Key:
+    def jwk(self) -> Jwk:
         """Write it as a JWK; the halves of a hybrid key are one value and never published alone."""
         if self.alg == HYBRID:
             both = _text(self.public + self.ml_public)
-            return Key("AKP", self.kid, HYBRID, self.nbf, self.exp, pub=both, use=USE)
-        return Key("OKP", self.kid, ED25519, self.nbf, self.exp, crv="Ed25519", x=_text(self.public), use=USE)
+            return Jwk("AKP", self.kid, HYBRID, self.nbf, self.exp, pub=both, use=USE)
+        return Jwk("OKP", self.kid, ED25519, self.nbf, self.exp, crv="Ed25519", x=_text(self.public), use=USE)
 
 
-def record_of(key: Key) -> KeyRecord:
+def record_of(key: Jwk) -> KeyRecord:
     """Read a JWK; a key that is weak, misspelt or of an unknown kind is refused here."""
     if key.kty == "OKP" and key.alg == ED25519 and key.crv == "Ed25519":
         return KeyRecord(key.kid, ED25519, ed25519.read_public(_bytes(key.x)), b"", key.nbf, key.exp)

@@ -14,12 +14,12 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from blake3 import blake3
 
-from penstock.capability.cache import Bounded
+from penstock.capability.cache import BoundedDict
 from penstock.capability.families import GRANTED_OPS, READ_OPS
+from penstock.capability.judged_token import JudgedToken, VerifierPolicy, stands
 from penstock.capability.judging import judge_given, make_ready_texts, not_covered
 from penstock.capability.metering import ACCOUNTS_MAX, Meter
-from penstock.capability.proving import Pending
-from penstock.capability.standing import Policy, Standing, stands
+from penstock.capability.proving import UnprovenToken
 from penstock.capability.token import TEXT_CHARS_MAX, Token, decode
 from penstock.capability.trust import STALE_GRACE_S, Trust
 from penstock.contracts.capability import Grant, RequestContext
@@ -39,7 +39,7 @@ POOL_S: Final = 2.0
 """How long a slice of signatures may take on the crypto pool."""
 
 
-class Later(Awaitable[T]):
+class LazyAwaitable(Awaitable[T]):
     """Work that begins when it is awaited: whoever is refused a place before that leaves nothing behind."""
 
     __slots__ = ("_begin",)
@@ -95,9 +95,9 @@ class CapabilityVerifier:
         self._copy = blake3(key=os.urandom(32)).copy
         # The texts of a moment ago, which the listener's memory of heads holds anyway; never more than a few.
         self._named: dict[str, bytes] = {}
-        self._tokens: Bounded[bytes, Standing] = Bounded(self.options.tokens_max)
-        self._prefixes: Bounded[bytes, tuple[str, str, bytes, bytes]] = Bounded(self.options.prefixes_max)
-        self._refused: Bounded[bytes, float] = Bounded(self.options.refused_max)
+        self._tokens: BoundedDict[bytes, JudgedToken] = BoundedDict(self.options.tokens_max)
+        self._prefixes: BoundedDict[bytes, tuple[str, str, bytes, bytes]] = BoundedDict(self.options.prefixes_max)
+        self._refused: BoundedDict[bytes, float] = BoundedDict(self.options.refused_max)
 
     # --- the contract --------------------------------------------------------------------------------------------------
 
@@ -115,9 +115,11 @@ class CapabilityVerifier:
         `waived` names families that the caller judges in another way, as issuing does by `covers`.
         """
         standing = self.open(token)
-        if type(standing) is not Standing:
-            later = cast("Awaitable[Standing]", standing)
-            return Later(partial(self._granted_later, later, context, cost_bytes, charged=charged, waived=waived))
+        if type(standing) is not JudgedToken:
+            later = cast("Awaitable[JudgedToken]", standing)
+            return LazyAwaitable(
+                partial(self._granted_later, later, context, cost_bytes, charged=charged, waived=waived)
+            )
         self.judge(standing, context, waived)
         if standing.counted and not charged:
             self.meter.charge(standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
@@ -129,7 +131,7 @@ class CapabilityVerifier:
 
     # --- for those who need more than a grant ---------------------------------------------------------------------------
 
-    def open(self, token: str) -> Standing | Awaitable[Standing]:
+    def open(self, token: str) -> JudgedToken | Awaitable[JudgedToken]:
         """Check everything that does not depend on the request; an awaitable only for crypto that leaves the loop."""
         digest = self._digest(token)
         standing = self._tokens.get(digest)
@@ -143,7 +145,7 @@ class CapabilityVerifier:
                 return self._judged_again(digest, standing, now)
         return self._prove(token, digest, now)
 
-    def holds(self, standing: Standing) -> bool:
+    def holds(self, standing: JudgedToken) -> bool:
         """Tell whether what was judged of a token would be judged again: the keys, floors, times and feed are the same."""
         trust, now = self.trust, self._wall()
         if standing.version != trust.version or now >= standing.until or self._monotonic() >= trust.lease_until:
@@ -155,7 +157,7 @@ class CapabilityVerifier:
         """Name a token where the token itself must not lie; what is too long to be one is refused."""
         return self._digest(token)
 
-    def peek(self, digest: bytes) -> Standing | None:
+    def peek(self, digest: bytes) -> JudgedToken | None:
         """Look a token up without any crypto: its standing if that is known and still holds; refuse a known bad one."""
         standing, now = self._tokens.get(digest), self._wall()
         if standing is None:
@@ -172,7 +174,7 @@ class CapabilityVerifier:
 
     def allow(
         self,
-        standing: Standing,
+        standing: JudgedToken,
         context: RequestContext,
         *,
         cost_bytes: int = 0,
@@ -184,7 +186,7 @@ class CapabilityVerifier:
             self.meter.charge(standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
         return standing.grant
 
-    def judge(self, standing: Standing, context: RequestContext, waived: frozenset[str] = frozenset()) -> None:
+    def judge(self, standing: JudgedToken, context: RequestContext, waived: frozenset[str] = frozenset()) -> None:
         """Judge a request strictly; nothing is charged."""
         if self._monotonic() >= self.trust.lease_until:
             self._judge_without_feed(context)
@@ -196,7 +198,7 @@ class CapabilityVerifier:
         if standing.refused is not None or context.op in GRANTED_OPS or context.tenant is not None:
             _judge_root(standing, context)
 
-    def judge_given(self, standing: Standing, context: RequestContext) -> list[str]:
+    def judge_given(self, standing: JudgedToken, context: RequestContext) -> list[str]:
         """Judge what the context gives, and name the caveats it says nothing about."""
         # The first check is the root's own audience, which restricts nothing when it is everybody.
         checks = standing.checks[1:] if "*" in standing.root.aud else standing.checks
@@ -204,9 +206,9 @@ class CapabilityVerifier:
         _judge_root(standing, context)
         return list(dict.fromkeys(unjudged))
 
-    async def open_many(self, tokens: Iterable[str]) -> list[Standing | PenstockError]:
+    async def open_many(self, tokens: Iterable[str]) -> list[JudgedToken | PenstockError]:
         """Open many tokens, in slices whose crypto leaves the loop; one bad token is its own error."""
-        found: list[Standing | PenstockError] = []
+        found: list[JudgedToken | PenstockError] = []
         batch = list(tokens)
         for start in range(0, len(batch), SLICE):
             found += await self._open_slice(batch[start : start + SLICE])
@@ -222,7 +224,7 @@ class CapabilityVerifier:
         known = self._tokens.items.items()
         return [digest for digest, each in known if each.proven_until < min(soon, each.exp)]
 
-    def renew(self, digest: bytes) -> Standing | Awaitable[Standing] | None:
+    def renew(self, digest: bytes) -> JudgedToken | Awaitable[JudgedToken] | None:
         """Prove a known token once more before it has to be; None when it is not known any more."""
         known, now = self._tokens.get(digest), self._wall()
         return None if known is None else self._settle(self._pending(known.token, digest, now), now)
@@ -244,7 +246,7 @@ class CapabilityVerifier:
         named = self._named[token] = hasher.digest()
         return named
 
-    def _judged_again(self, digest: bytes, standing: Standing, now: float) -> Standing:
+    def _judged_again(self, digest: bytes, standing: JudgedToken, now: float) -> JudgedToken:
         """Judge a proven token on the present keys, floors and time; no crypto."""
         try:
             fresh = stands(standing.token, self._policy(), now)
@@ -260,11 +262,11 @@ class CapabilityVerifier:
         self._tokens.put(digest, fresh)
         return fresh
 
-    def _policy(self) -> Policy:
+    def _policy(self) -> VerifierPolicy:
         options, trust = self.options, self.trust
-        return Policy(trust.keys, trust.floors, trust.version, options.pq_mode, amnesia=options.amnesia)
+        return VerifierPolicy(trust.keys, trust.floors, trust.version, options.pq_mode, amnesia=options.amnesia)
 
-    def _prepare(self, token: str, digest: bytes, now: float) -> Pending:
+    def _prepare(self, token: str, digest: bytes, now: float) -> UnprovenToken:
         """Do all that is cheap; what comes back says which signatures are left to check."""
         self.misses += 1
         if not token:
@@ -277,13 +279,13 @@ class CapabilityVerifier:
             raise _refusal("malformed") from exc
         return self._pending(read, digest, now)
 
-    def _pending(self, read: Token, digest: bytes, now: float) -> Pending:
+    def _pending(self, read: Token, digest: bytes, now: float) -> UnprovenToken:
         standing = stands(read, self._policy(), now)
         chain, key = standing.chain, standing.record.identity
         known = next((i for i in range(len(chain) - 1, -1, -1) if self._prefixes.get(chain[i]) == key), -1)
-        return Pending(standing, digest, known)
+        return UnprovenToken(standing, digest, known)
 
-    def _prove(self, token: str, digest: bytes, now: float) -> Standing | Awaitable[Standing]:
+    def _prove(self, token: str, digest: bytes, now: float) -> JudgedToken | Awaitable[JudgedToken]:
         try:
             pending = self._prepare(token, digest, now)
         except PenstockError:
@@ -291,16 +293,16 @@ class CapabilityVerifier:
             raise
         return self._settle(pending, now)
 
-    def _settle(self, pending: Pending, now: float) -> Standing | Awaitable[Standing]:
+    def _settle(self, pending: UnprovenToken, now: float) -> JudgedToken | Awaitable[JudgedToken]:
         if self._pool is None or pending.signatures <= INLINE_SIGNATURES_MAX:
             return self._accept(pending, pending.run(), now)
-        return Later(partial(self._prove_on, self._pool, pending))
+        return LazyAwaitable(partial(self._prove_on, self._pool, pending))
 
-    async def _prove_on(self, pool: Pool, pending: Pending) -> Standing:
+    async def _prove_on(self, pool: Pool, pending: UnprovenToken) -> JudgedToken:
         proven = await pool.run("capability_verify", POOL_S, pending.run)
         return self._accept(pending, proven, self._wall())
 
-    def _accept(self, pending: Pending, proven: bool, now: float) -> Standing:  # noqa: FBT001 - the outcome itself
+    def _accept(self, pending: UnprovenToken, proven: bool, now: float) -> JudgedToken:  # noqa: FBT001 - the outcome itself
         if not proven:
             self.refusals += 1
             self._refused.put(pending.digest, now + REFUSED_TTL_S)
@@ -316,15 +318,15 @@ class CapabilityVerifier:
         self._tokens.put(pending.digest, standing)
         return standing
 
-    async def _open_slice(self, tokens: list[str]) -> list[Standing | PenstockError]:
-        found: list[Standing | PenstockError | Pending] = [self._open_or_prepare(token) for token in tokens]
-        pending = [each for each in found if isinstance(each, Pending)]
+    async def _open_slice(self, tokens: list[str]) -> list[JudgedToken | PenstockError]:
+        found: list[JudgedToken | PenstockError | UnprovenToken] = [self._open_or_prepare(token) for token in tokens]
+        pending = [each for each in found if isinstance(each, UnprovenToken)]
         if pending:
             outcomes = dict(zip(map(id, pending), await self._run_all(pending), strict=True))
             return [self._settled(each, outcomes) for each in found]
-        return [each for each in found if not isinstance(each, Pending)]
+        return [each for each in found if not isinstance(each, UnprovenToken)]
 
-    def _open_or_prepare(self, token: str) -> Standing | PenstockError | Pending:
+    def _open_or_prepare(self, token: str) -> JudgedToken | PenstockError | UnprovenToken:
         try:
             digest = self._digest(token)
             if self._tokens.get(digest) is None:
@@ -332,17 +334,19 @@ class CapabilityVerifier:
             standing = self.open(token)
         except PenstockError as error:
             return error
-        assert isinstance(standing, Standing), "a remembered token needs no crypto"
+        assert isinstance(standing, JudgedToken), "a remembered token needs no crypto"
         return standing
 
-    async def _run_all(self, pending: list[Pending]) -> list[bool]:
+    async def _run_all(self, pending: list[UnprovenToken]) -> list[bool]:
         def run() -> list[bool]:
             return [each.run() for each in pending]
 
         return run() if self._pool is None else await self._pool.run("capability_verify", POOL_S, run)
 
-    def _settled(self, each: Standing | PenstockError | Pending, outcomes: dict[int, bool]) -> Standing | PenstockError:
-        if not isinstance(each, Pending):
+    def _settled(
+        self, each: JudgedToken | PenstockError | UnprovenToken, outcomes: dict[int, bool]
+    ) -> JudgedToken | PenstockError:
+        if not isinstance(each, UnprovenToken):
             return each
         try:
             return self._accept(each, outcomes[id(each)], self._wall())
@@ -353,7 +357,7 @@ class CapabilityVerifier:
 
     async def _granted_later(
         self,
-        standing: Awaitable[Standing],
+        standing: Awaitable[JudgedToken],
         context: RequestContext,
         cost_bytes: int,
         *,
@@ -376,7 +380,7 @@ class CapabilityVerifier:
             raise NotReady("The revocation feed is lost.", reason="revocation_feed")
 
 
-def _judge_root(standing: Standing, context: RequestContext) -> None:
+def _judge_root(standing: JudgedToken, context: RequestContext) -> None:
     """Judge what the root decides: its own restrictions, the ops only an issuer can give, and whose things are touched."""
     if standing.refused is not None:
         raise not_covered(standing.refused)

@@ -18,7 +18,7 @@ class Console(rich.console.Console):
         raise sys.exception() or BrokenPipeError
 
 
-class Page(io.StringIO):
+class PageBuffer(io.StringIO):
     """A page in memory, which to a console looks like the stream it is for; that stream is not touched meanwhile."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Self
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class Ending:
+class StoppableBlock:
     """A block that ends quietly when it is told to: a wait at once, what must be finished afterwards, unless told twice."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
-class Voice:
+class Output:
     """Says things in order and waits for nobody who reads, or does not; on the log's terminal, by the log's thread."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -9,7 +9,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.config import ConfigFaults, Flag, Sources, load
+from penstock.config import (
+    CommandFlag,
+    ConfigFaults,
+    Sources,
+    load,
+)
 
 if TYPE_CHECKING:
     from penstock.config import Schema, Settings
@@ -43,7 +48,7 @@ _FLAGS = {
 def sources(args: argparse.Namespace) -> Sources:
     """Collect what was given on the command line, in the environment and in the file."""
     flags = tuple(
-        Flag("--" + option.replace("_", "-"), key, "true" if value is True else str(value))
+        CommandFlag("--" + option.replace("_", "-"), key, "true" if value is True else str(value))
         for option, key in _FLAGS.items()
         if (value := getattr(args, option)) not in (None, False)
     )

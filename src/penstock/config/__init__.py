@@ -16,39 +16,61 @@ faults      what is wrong, and where
 from __future__ import annotations
 
 from penstock.config.document import docs_page, docs_table
-from penstock.config.faults import ConfigFaults, Fault, Layer, Origin
-from penstock.config.kinds import Address, BadValue, Kind, Secret
+from penstock.config.faults import (
+    ConfigFaults,
+    Fault,
+    Layer,
+    ValueOrigin,
+)
+from penstock.config.kinds import (
+    BadValue,
+    HostPort,
+    Kind,
+    Secret,
+)
 from penstock.config.listener import ListenerSettings, listener_settings, listener_table, service_table
 from penstock.config.load import load
 from penstock.config.reload import Reloaded, Reloader
-from penstock.config.schema import Apply, Derived, Key, Rule, Schema, Table
-from penstock.config.settings import Change, Row, Settings, diff
-from penstock.config.sources import Flag, Sources, env_name
+from penstock.config.schema import (
+    Apply,
+    Derived,
+    Key,
+    KeyRule,
+    Schema,
+    Table,
+)
+from penstock.config.settings import (
+    SettingChange,
+    SettingRow,
+    Settings,
+    diff,
+)
+from penstock.config.sources import CommandFlag, Sources, env_name
 from penstock.config.tables import channel_key, node_schema, oap_key, service_drain
 
 __all__ = [
-    "Address",
     "Apply",
     "BadValue",
-    "Change",
+    "CommandFlag",
     "ConfigFaults",
     "Derived",
     "Fault",
-    "Flag",
+    "HostPort",
     "Key",
+    "KeyRule",
     "Kind",
     "Layer",
     "ListenerSettings",
-    "Origin",
     "Reloaded",
     "Reloader",
-    "Row",
-    "Rule",
     "Schema",
     "Secret",
+    "SettingChange",
+    "SettingRow",
     "Settings",
     "Sources",
     "Table",
+    "ValueOrigin",
     "channel_key",
     "diff",
     "docs_page",

@@ -6,10 +6,27 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from penstock.config.decode import BAD, Decoder
-from penstock.config.faults import DEFAULT, ConfigFaults, Fault, Layer, Origin, may_be_secret, shown
+from penstock.config.decode import BAD, ValueDecoder
+from penstock.config.faults import (
+    DEFAULT,
+    ConfigFaults,
+    Fault,
+    Layer,
+    ValueOrigin,
+    may_be_secret,
+    shown,
+)
 from penstock.config.kinds import REDACTED
-from penstock.config.schema import RAM_BYTES, REQUIRED, Derived, Key, Rule, Schema, Slot, unknown_rule
+from penstock.config.schema import (
+    RAM_BYTES,
+    REQUIRED,
+    Derived,
+    Key,
+    KeyRule,
+    Schema,
+    Slot,
+    unknown_rule,
+)
 from penstock.config.settings import Settings, show_value
 from penstock.config.sources import Document, Given, Sources, gather
 
@@ -28,7 +45,7 @@ class Picked:
     """A decoded value and where it came from."""
 
     value: object
-    origin: Origin
+    origin: ValueOrigin
 
 
 Pins = Mapping[str, Picked]
@@ -64,7 +81,7 @@ class _Picker:
 
     def __init__(self, schema: Schema, machine: Machine, faults: list[Fault]) -> None:
         self._schema = schema
-        self._decoder = Decoder(machine.fetch)
+        self._decoder = ValueDecoder(machine.fetch)
         self._faults = faults
         self._parts: dict[str, tuple[Layer, str]] = {}
         self.picked: dict[str, Picked] = {}
@@ -126,10 +143,10 @@ class _Resolver:
     def values(self) -> dict[str, object]:
         return {name: self._done[name].value for name in self._schema.keys}
 
-    def origins(self) -> dict[str, Origin]:
+    def origins(self) -> dict[str, ValueOrigin]:
         return {name: self._done[name].origin for name in self._schema.keys}
 
-    def check(self, rules: Iterable[Rule], bad: set[str]) -> None:
+    def check(self, rules: Iterable[KeyRule], bad: set[str]) -> None:
         """Check the rules between keys, but for those about a key that is wrong already."""
         wrong = bad | {name for name, key in self._schema.keys.items() if key.inherits in bad}
         told: set[tuple[str, str]] = set()
@@ -141,7 +158,7 @@ class _Resolver:
                 told.add(place)
                 self._break(rule, held)
 
-    def _break(self, rule: Rule, why: str | bool) -> None:  # noqa: FBT001 - what the rule returned
+    def _break(self, rule: KeyRule, why: str | bool) -> None:  # noqa: FBT001 - what the rule returned
         """Note a broken rule; one that says itself what is wrong needs no value shown, which may be long."""
         name, picked = rule.keys[0], self._done[rule.keys[0]]
         if isinstance(why, str):
@@ -173,7 +190,7 @@ class _Resolver:
         return Picked(key.default.compute(*(self._resolve(read).value for read in key.default.reads)), DEFAULT)
 
     def _inherit(self, name: str, key: Key, inherited: Picked) -> Picked:
-        picked = Picked(inherited.value, Origin(inherited.origin.layer, f"{inherited.origin} ({key.inherits})"))
+        picked = Picked(inherited.value, ValueOrigin(inherited.origin.layer, f"{inherited.origin} ({key.inherits})"))
         rule = key.broken_rule(picked.value)
         if rule:
             self._fault(name, picked, f"{rule}; set it in its own table")

@@ -31,7 +31,7 @@ class _Bad:
 BAD: Final = _Bad()
 
 
-class Decoder:
+class ValueDecoder:
     """Reads values by their keys; `fetch` is its only way to the world, for secrets kept elsewhere."""
 
     __slots__ = ("_fetch",)

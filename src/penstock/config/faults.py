@@ -24,7 +24,7 @@ class Layer(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ValueOrigin:
     """The place a value came from: its layer, and the words an operator finds it by."""
 
     layer: Layer
@@ -35,7 +35,7 @@ class Origin:
         return self.where
 
 
-DEFAULT = Origin(Layer.DEFAULT, "default")
+DEFAULT = ValueOrigin(Layer.DEFAULT, "default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Fault:
 
     key: str
     value: str
-    origin: Origin
+    origin: ValueOrigin
     rule: str
 
     def __str__(self) -> str:

@@ -51,7 +51,7 @@ class BadValue(ValueError):
     """A value does not fit its kind; the message is the rule it broke."""
 
 
-class Address(NamedTuple):
+class HostPort(NamedTuple):
     """A host and port to listen on or to call; port 0 lets the system choose."""
 
     host: str
@@ -151,7 +151,7 @@ def format_size(size_bytes: int) -> str:
     return str(size_bytes)
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> HostPort:
     """Read `host:port` or `[ipv6]:port`."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -159,7 +159,7 @@ def parse_address(text: str) -> Address:
     good_port = port.isascii() and port.isdigit() and len(port) <= len(str(PORT_MAX)) and int(port) <= PORT_MAX
     if not (colon and good_port and _is_host(host, bracketed=bracketed)):
         raise BadValue("an address is host:port, 127.0.0.1:5306 or [::1]:5306, with a port from 0 to 65535")
-    return Address(host, int(port))
+    return HostPort(host, int(port))
 
 
 def _is_host(host: str, *, bracketed: bool) -> bool:

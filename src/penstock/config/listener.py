@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.config.kinds import PORT_MAX, Address, Kind
-from penstock.config.schema import Apply, Derived, Key, Rule, Table
+from penstock.config.kinds import PORT_MAX, HostPort, Kind
+from penstock.config.schema import (
+    Apply,
+    Derived,
+    Key,
+    KeyRule,
+    Table,
+)
 from penstock.config.settings import Settings
 
 LOOPBACK = "127.0.0.1"
@@ -99,9 +105,11 @@ def _listener_keys(table: str) -> tuple[Key, ...]:
     return tuple(replace(key, default=quarter) if key.name == "max_conns_per_ip" else key for key in _COMMON)
 
 
-def _tls_rule(table: str) -> Rule:
+def _tls_rule(table: str) -> KeyRule:
     names = (f"{table}.tls.cert_path", f"{table}.tls.key_path")
-    return Rule(names, lambda cert, key: (cert is None) == (key is None), "needs both tls.cert_path and tls.key_path")
+    return KeyRule(
+        names, lambda cert, key: (cert is None) == (key is None), "needs both tls.cert_path and tls.key_path"
+    )
 
 
 HTTP = Table(
@@ -132,15 +140,15 @@ _UDS_PATH = Key(
 
 
 def _bind_key(offset: int) -> Key:
-    def address(base: int, ephemeral: bool) -> Address:  # noqa: FBT001 computed from keys by position
-        return Address(LOOPBACK, 0 if ephemeral else base + offset)
+    def address(base: int, ephemeral: bool) -> HostPort:  # noqa: FBT001 computed from keys by position
+        return HostPort(LOOPBACK, 0 if ephemeral else base + offset)
 
     default = Derived(("node.port_base", "node.ephemeral_ports"), address, f"{LOOPBACK}:{PORT_BASE + offset}")
     return Key("bind_addr", Kind.ADDRESS, default, apply=Apply.REBIND, help="Where the listener binds.")
 
 
 def _metrics_key(table: str) -> Key:
-    def address(profile: str, bind: Address) -> Address | None:
+    def address(profile: str, bind: HostPort) -> HostPort | None:
         if profile != "macro":
             return None
         # A service on a port the system chose, or too high for a neighbour, has the system choose this one too.

@@ -8,7 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from penstock.config.build import Machine, Pins, build
-from penstock.config.faults import ConfigFaults, Fault, Layer, Origin
+from penstock.config.faults import (
+    ConfigFaults,
+    Fault,
+    Layer,
+    ValueOrigin,
+)
 from penstock.config.kinds import BadValue
 from penstock.config.schema import Schema
 from penstock.config.settings import Settings
@@ -20,7 +25,7 @@ _SECRET_BYTES_MAX = 64 << 10
 _RAM_BYTES_UNKNOWN = 2 << 30
 
 
-class Reading:
+class SourcesReading:
     """The sources as they are at one moment: built from twice, it still tells of the same file."""
 
     def __init__(self, sources: Sources) -> None:
@@ -36,7 +41,7 @@ class Reading:
 
 def load(schema: Schema, sources: Sources) -> Settings:
     """Read every source and make the effective settings, or raise ConfigFaults with all that is wrong."""
-    return Reading(sources).build(schema)
+    return SourcesReading(sources).build(schema)
 
 
 def read_document(path: Path) -> Document:
@@ -44,7 +49,7 @@ def read_document(path: Path) -> Document:
     try:
         return Document(str(path), _read(path, _FILE_BYTES_MAX))
     except BadValue as exc:
-        raise ConfigFaults([Fault("", "", Origin(Layer.FILE, str(path)), str(exc))]) from None
+        raise ConfigFaults([Fault("", "", ValueOrigin(Layer.FILE, str(path)), str(exc))]) from None
 
 
 def ram_bytes() -> int:

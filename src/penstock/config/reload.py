@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from penstock.config.build import Picked
 from penstock.config.faults import ConfigFaults
-from penstock.config.load import Reading
+from penstock.config.load import SourcesReading
 from penstock.config.schema import Schema
-from penstock.config.settings import Change, Settings, diff
+from penstock.config.settings import SettingChange, Settings, diff
 from penstock.config.sources import Sources
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.snapshot import Snapshot
@@ -19,8 +19,8 @@ class Reloaded:
     """What a reload did: the settings now in force, what changed, and what waits for a restart; all redacted."""
 
     settings: Settings
-    changed: tuple[Change, ...]
-    held: tuple[Change, ...]
+    changed: tuple[SettingChange, ...]
+    held: tuple[SettingChange, ...]
 
 
 class Reloader:
@@ -65,7 +65,7 @@ class Reloader:
         return reloaded
 
     def _candidate(self, old: Settings) -> Reloaded:
-        reading = Reading(self._sources)
+        reading = SourcesReading(self._sources)
         wanted = reading.build(self._schema)
         held = tuple(change for change in diff(old, wanted) if self._schema.keys[change.key].restart)
         if not held:

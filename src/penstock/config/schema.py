@@ -130,7 +130,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class KeyRule:
     """What must hold between keys (full names): `holds` gets their values; the first key is blamed.
 
     Where it can say more exactly than `text` what is wrong, it returns that instead of False.
@@ -147,7 +147,7 @@ class Table:
 
     name: str
     keys: tuple[Key, ...]
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[KeyRule, ...] = ()
     help: str = ""
 
 
@@ -167,7 +167,7 @@ class Slot:
 class Schema:
     """All tables of a node: finds keys by their dotted name, and the nearest one to a wrong name."""
 
-    def __init__(self, tables: Iterable[Table], rules: Iterable[Rule] = ()) -> None:
+    def __init__(self, tables: Iterable[Table], rules: Iterable[KeyRule] = ()) -> None:
         """Put the tables together; a key defined twice, or a rule about an unknown one, is a bug."""
         self.tables = tuple(tables)
         self.keys: dict[str, Key] = {}

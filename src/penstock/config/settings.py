@@ -10,15 +10,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from penstock.config.faults import DEFAULT, Origin
-from penstock.config.kinds import REDACTED, SCALARS, Address, Kind, Secret
+from penstock.config.faults import DEFAULT, ValueOrigin
+from penstock.config.kinds import (
+    REDACTED,
+    SCALARS,
+    HostPort,
+    Kind,
+    Secret,
+)
 from penstock.config.schema import REQUIRED, Derived, Key, Schema
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One line of `config show`: values are JSON-able and redacted."""
 
     key: str
@@ -29,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One key whose value differs between two snapshots; both sides redacted."""
 
     key: str
@@ -51,7 +57,7 @@ class Settings(Mapping[str, object]):
         self,
         schema: Schema,
         values: Mapping[str, object],
-        origins: Mapping[str, Origin],
+        origins: Mapping[str, ValueOrigin],
         defaults: Mapping[str, object],
     ) -> None:
         """Freeze the values; the digest covers what may be shown, so it tells nothing of a secret."""
@@ -78,7 +84,7 @@ class Settings(Mapping[str, object]):
         """Name the snapshot without its values."""
         return f"<Settings {self.digest[:12]}, {len(self)} keys>"
 
-    def provenance(self, name: str) -> Origin:
+    def provenance(self, name: str) -> ValueOrigin:
         """Say where a key's value came from."""
         return self._origins[name]
 
@@ -106,11 +112,11 @@ class Settings(Mapping[str, object]):
         """Return a size in bytes."""
         return self._typed(name, int)
 
-    def address(self, name: str) -> Address:
+    def address(self, name: str) -> HostPort:
         """Return an address that is set."""
-        return self._typed(name, Address)
+        return self._typed(name, HostPort)
 
-    def address_or_none(self, name: str) -> Address | None:
+    def address_or_none(self, name: str) -> HostPort | None:
         """Return an address, None when it was left empty."""
         return None if self[name] is None else self.address(name)
 
@@ -142,15 +148,15 @@ class Settings(Mapping[str, object]):
         """Return all live secrets of a key, none when there are none."""
         return () if self[name] is None else self._typed(name, tuple)
 
-    def show(self, *, defaults: bool = False) -> list[Row]:
+    def show(self, *, defaults: bool = False) -> list[SettingRow]:
         """List every key with its effective value and origin, or as it would be with nothing set."""
         return [self._row(name, key, defaults=defaults) for name, key in self.schema.keys.items()]
 
-    def _row(self, name: str, key: Key, *, defaults: bool) -> Row:
+    def _row(self, name: str, key: Key, *, defaults: bool) -> SettingRow:
         default = plain(key, self._defaults[name])
         if defaults:
-            return Row(name, default, str(DEFAULT), default, key.apply.value)
-        return Row(name, plain(key, self[name]), str(self._origins[name]), default, key.apply.value)
+            return SettingRow(name, default, str(DEFAULT), default, key.apply.value)
+        return SettingRow(name, plain(key, self[name]), str(self._origins[name]), default, key.apply.value)
 
     def _typed(self, name: str, wanted: type[T]) -> T:
         value = self._values[name]
@@ -159,14 +165,14 @@ class Settings(Mapping[str, object]):
         return value
 
 
-def diff(old: Settings, new: Settings) -> tuple[Change, ...]:
+def diff(old: Settings, new: Settings) -> tuple[SettingChange, ...]:
     """List the keys whose values differ, in schema order, secrets redacted."""
     names = [name for name in new if old.get(name) != new[name]]
     return tuple(_change(new.schema.keys[name], name, old.get(name), new[name]) for name in names)
 
 
-def _change(key: Key, name: str, old: object, new: object) -> Change:
-    return Change(name, show_value(key, old), show_value(key, new), key.apply.value)
+def _change(key: Key, name: str, old: object, new: object) -> SettingChange:
+    return SettingChange(name, show_value(key, old), show_value(key, new), key.apply.value)
 
 
 def show_value(key: Key, value: object) -> str:

@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.config.faults import Fault, Layer, Origin, shown
+from penstock.config.faults import (
+    Fault,
+    Layer,
+    ValueOrigin,
+    shown,
+)
 from penstock.config.schema import Schema
 from penstock.config.toml_lines import TomlLines
 
@@ -18,7 +23,7 @@ _SYNTAX_PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class CommandFlag:
     """A command-line option that stands for a key: `Flag("--port-base", "node.port_base", "6000")`."""
 
     option: str
@@ -40,7 +45,7 @@ class Sources:
 
     file: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[CommandFlag, ...] = ()
     sets: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -51,7 +56,7 @@ class Given:
     key: str
     raw: object
     # Finds the place of a part inside the value ("[1].timeout"), or of all of it ("").
-    place: Callable[[str], Origin]
+    place: Callable[[str], ValueOrigin]
     is_text: bool = True
 
 
@@ -70,8 +75,8 @@ def env_name(key: str) -> str:
     return ENV_PREFIX + key.upper().replace(".", "__")
 
 
-def _at(layer: Layer, where: str) -> Callable[[str], Origin]:
-    origin = Origin(layer, where)
+def _at(layer: Layer, where: str) -> Callable[[str], ValueOrigin]:
+    origin = ValueOrigin(layer, where)
     return lambda _: origin
 
 
@@ -86,10 +91,10 @@ def _from_document(schema: Schema, document: Document, faults: list[Fault]) -> I
         yield Given(name, raw, _in_document(document.name, lines, name), is_text=False)
 
 
-def _in_document(document: str, lines: TomlLines, name: str) -> Callable[[str], Origin]:
-    def place(inside: str) -> Origin:
+def _in_document(document: str, lines: TomlLines, name: str) -> Callable[[str], ValueOrigin]:
+    def place(inside: str) -> ValueOrigin:
         line = lines.find(name + inside)
-        return Origin(Layer.FILE, document if line is None else f"{document}:{line}")
+        return ValueOrigin(Layer.FILE, document if line is None else f"{document}:{line}")
 
     return place
 
@@ -108,11 +113,11 @@ def _leaves(schema: Schema, tree: Mapping[str, object], above: str) -> Iterator[
 
 def _syntax_fault(document: Document, exc: Exception) -> Fault:
     if isinstance(exc, RecursionError):
-        return Fault("", "", Origin(Layer.FILE, document.name), "is nested too deeply")
+        return Fault("", "", ValueOrigin(Layer.FILE, document.name), "is nested too deeply")
     place = _SYNTAX_PLACE.search(str(exc))
     last = document.text.rstrip("\n").count("\n") + 1
     where = document.name if place is None else f"{document.name}:{place[1] or last}"
-    return Fault("", "", Origin(Layer.FILE, where), f"is not TOML: {_SYNTAX_PLACE.sub('', str(exc))}")
+    return Fault("", "", ValueOrigin(Layer.FILE, where), f"is not TOML: {_SYNTAX_PLACE.sub('', str(exc))}")
 
 
 def _from_environ(schema: Schema, environ: Mapping[str, str], faults: list[Fault]) -> Iterator[Given]:
@@ -126,7 +131,7 @@ def _from_environ(schema: Schema, environ: Mapping[str, str], faults: list[Fault
             yield Given(key, environ[variable], _at(Layer.ENV, shown(variable)))
         elif variable in missed:
             rule = f"a dot in a key is written as two underscores: {missed[variable]}"
-            faults.append(Fault(variable, "", Origin(Layer.ENV, "environment"), rule))
+            faults.append(Fault(variable, "", ValueOrigin(Layer.ENV, "environment"), rule))
 
 
 def _from_sets(sets: Iterable[str], faults: list[Fault]) -> Iterator[Given]:
@@ -135,4 +140,4 @@ def _from_sets(sets: Iterable[str], faults: list[Fault]) -> Iterator[Given]:
         if equals:
             yield Given(key.strip(), text, _at(Layer.SET, "--set"))
         else:
-            faults.append(Fault(shown(key), "", Origin(Layer.SET, "--set"), "must be key=value"))
+            faults.append(Fault(shown(key), "", ValueOrigin(Layer.SET, "--set"), "must be key=value"))

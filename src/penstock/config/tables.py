@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.config.kinds import Address, Kind
+from penstock.config.kinds import HostPort, Kind
 from penstock.config.listener import HTTP, PORT_BASE, listener_table
-from penstock.config.schema import RAM_BYTES, Apply, Derived, Key, Rule, Schema, Table
+from penstock.config.schema import (
+    RAM_BYTES,
+    Apply,
+    Derived,
+    Key,
+    KeyRule,
+    Schema,
+    Table,
+)
 
 _BODY_BYTES = 128 << 20
 _RAM_SHARE = 16
@@ -184,17 +192,20 @@ def node_schema(*services: Table) -> Schema:
     return Schema(tables, _spanning_rules(tables))
 
 
-def _spanning_rules(tables: tuple[Table, ...]) -> list[Rule]:
+def _spanning_rules(tables: tuple[Table, ...]) -> list[KeyRule]:
     names = [f"{table.name}.{key.name}" for table in tables for key in table.keys]
     addresses = [name for name in names if name.endswith(("bind_addr", "metrics_addr", "oap_addr"))]
     sockets = [name for name in names if name.endswith(".uds.path")]
     return [
-        *(Rule((name, "node.insecure_dev"), _safe, "must be loopback under node.insecure_dev") for name in addresses),
-        *(Rule((name, "node.amnesia"), _no_file, "must be empty under node.amnesia") for name in sockets),
+        *(
+            KeyRule((name, "node.insecure_dev"), _safe, "must be loopback under node.insecure_dev")
+            for name in addresses
+        ),
+        *(KeyRule((name, "node.amnesia"), _no_file, "must be empty under node.amnesia") for name in sockets),
     ]
 
 
-def _safe(address: Address | None, insecure: bool) -> bool:  # noqa: FBT001 a rule's values come by position
+def _safe(address: HostPort | None, insecure: bool) -> bool:  # noqa: FBT001 a rule's values come by position
     return address is None or not insecure or address.is_loopback
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.contracts.method import EventType, Methods
-from penstock.kernel.bus import ConfigUpdated, Health, ServiceCrashed, Shutdown
+from penstock.kernel.bus import (
+    ConfigUpdated,
+    HealthChanged,
+    ServiceCrashed,
+    ShutdownRequested,
+)
 
 METHODS: Final = Methods(
     5,
     [],
     service="bus",
     events=[
-        EventType(1, "Health", Health),
+        EventType(1, "Health", HealthChanged),
         EventType(2, "ConfigUpdated", ConfigUpdated),
         EventType(3, "ServiceCrashed", ServiceCrashed),
-        EventType(4, "Shutdown", Shutdown),
+        EventType(4, "Shutdown", ShutdownRequested),
     ],
 )

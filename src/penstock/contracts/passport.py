@@ -139,7 +139,7 @@ class GetKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ask for the public keys."""
 
 
-class Key(msgspec.Struct, frozen=True, omit_defaults=True):
+class Jwk(msgspec.Struct, frozen=True, omit_defaults=True):
     """A public key as a JWK: OKP for Ed25519, AKP for the hybrid."""
 
     kty: str
@@ -157,7 +157,7 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True):
 class KeySet(msgspec.Struct, frozen=True):
     """Every key that verifies now, newest first."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[Jwk, ...]
 
 
 class GetRevocations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class HealthChanged:
     """A service's readiness changed."""
 
     service: str
@@ -35,13 +35,13 @@ class ServiceCrashed:
 
 
 @dataclass(frozen=True, slots=True)
-class Shutdown:
+class ShutdownRequested:
     """The node was asked to stop."""
 
     cause: str
 
 
-KernelEvent = Health | ConfigUpdated | ServiceCrashed | Shutdown
+KernelEvent = HealthChanged | ConfigUpdated | ServiceCrashed | ShutdownRequested
 
 if TYPE_CHECKING:
     Bus = Broadcast[KernelEvent]

@@ -116,7 +116,7 @@ _I = TypeVar("_I", Counter, Watched, Gauge, Histogram, Summary)
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """Every series that shares a name; what a declaration and a scrape have in common."""
 
     name: str
@@ -132,7 +132,7 @@ class Metrics:
     def __init__(self, service: str) -> None:
         """Name the service: exposition adds it as a label to every series."""
         self.service = service
-        self._families: dict[str, Family] = {}
+        self._families: dict[str, MetricFamily] = {}
 
     def counter(self, name: str, help_text: str = "", /, **labels: str) -> Counter:
         """Declare a counter, or return the one declared before."""
@@ -169,7 +169,7 @@ class Metrics:
         if family is not None:
             family.series.pop(_key(labels), None)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return all families by name."""
         return [self._families[name] for name in sorted(self._families)]
 
@@ -188,11 +188,11 @@ class Metrics:
             instrument = family.series[key] = make()
         return instrument  # type: ignore[return-value]  # the family's kind was checked above
 
-    def _family(self, kind: Kind, name: str, help_text: str, label_names: tuple[str, ...]) -> Family:
+    def _family(self, kind: Kind, name: str, help_text: str, label_names: tuple[str, ...]) -> MetricFamily:
         family = self._families.get(name)
         if family is None:
             _check_names(name, label_names)
-            family = self._families[name] = Family(name, kind, help_text, label_names)
+            family = self._families[name] = MetricFamily(name, kind, help_text, label_names)
         elif family.kind != kind or family.label_names != label_names:
             message = f"metric {name} is already declared as {family.kind}{list(family.label_names)}"
             raise ValueError(message)

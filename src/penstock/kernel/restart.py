@@ -77,7 +77,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RestartDecision:
     """The decision, the wait before it is carried out, and the history to remember."""
 
     action: Action
@@ -85,31 +85,31 @@ class Verdict:
     history: History
 
 
-def verdict(policy: RestartPolicy, ended: Exit, history: History, now: float, rng: Rng) -> Verdict:
+def verdict(policy: RestartPolicy, ended: Exit, history: History, now: float, rng: Rng) -> RestartDecision:
     """Decide what follows an exit. Pure: the same arguments and the same dice give the same decision."""
     if ended is Exit.STOPPED or policy.restart is Restart.TEMPORARY:
-        return Verdict(Action.FINISH, 0.0, history)
+        return RestartDecision(Action.FINISH, 0.0, history)
     if ended is Exit.RETURNED:
         again = policy.restart is Restart.PERMANENT
         # A clean return is not a crash: it is not counted, but a permanent child that returns at once must
         # not spin, so it waits as if it had failed once.
         delay_s = policy.backoff.delay(0, rng) if again else 0.0
-        return Verdict(Action.RESTART if again else Action.FINISH, delay_s, history)
+        return RestartDecision(Action.RESTART if again else Action.FINISH, delay_s, history)
     return _after_crash(policy, history, now, rng)
 
 
-def _after_crash(policy: RestartPolicy, history: History, now: float, rng: Rng) -> Verdict:
+def _after_crash(policy: RestartPolicy, history: History, now: float, rng: Rng) -> RestartDecision:
     crashes = (*_recent(history.crashes, now - policy.window_s), now)
     was_healthy = now - history.started_at >= policy.healthy_s
     streak = 0 if was_healthy else history.streak
     on_probation = history.quarantined and not was_healthy
     if len(crashes) <= policy.crashes_max and not on_probation:
         remembered = History(crashes, streak + 1, history.started_at)
-        return Verdict(Action.RESTART, policy.backoff.delay(streak, rng), remembered)
+        return RestartDecision(Action.RESTART, policy.backoff.delay(streak, rng), remembered)
     remembered = History(crashes, streak + 1, history.started_at, quarantined=True)
     if policy.escalation is Escalation.FATAL:
-        return Verdict(Action.FATAL, 0.0, remembered)
-    return Verdict(Action.QUARANTINE, policy.retry_s, remembered)
+        return RestartDecision(Action.FATAL, 0.0, remembered)
+    return RestartDecision(Action.QUARANTINE, policy.retry_s, remembered)
 
 
 def _recent(crashes: Sequence[float], since: float) -> tuple[float, ...]:

@@ -18,7 +18,13 @@ from penstock.kernel.deadline import timeout
 from penstock.kernel.drain import Drainer, DrainReport
 from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import Log
-from penstock.kernel.restart import Action, Exit, RestartPolicy, Verdict, verdict
+from penstock.kernel.restart import (
+    Action,
+    Exit,
+    RestartDecision,
+    RestartPolicy,
+    verdict,
+)
 from penstock.kernel.scope import ABORT_GRACE_S
 
 if TYPE_CHECKING:
@@ -130,7 +136,7 @@ class Supervisor:
             if not await self._carry_out(child, decision.action, decision.delay_s):
                 return
 
-    def _judge(self, child: Child, ended: Exit) -> Verdict:
+    def _judge(self, child: Child, ended: Exit) -> RestartDecision:
         """Ask for the verdict. A pool that shares its channels shares its crashes too: it loops as one."""
         loops_as = child.name if callable(child.spec.consumes) else child.spec.name
         history = replace(child.history, crashes=self._crashes.get(loops_as, ()))

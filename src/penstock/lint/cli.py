@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.lint.config import BadConfig, Settings, find_pyproject, load
+from penstock.lint.config import (
+    BadConfig,
+    LintSettings,
+    find_pyproject,
+    load,
+)
 from penstock.lint.report import as_json, as_text, explain, statistics
 from penstock.lint.runner import ALL_RULES, CODES, Linter, Report
 
@@ -56,7 +61,7 @@ def _check(options: argparse.Namespace) -> Report:
         gc.enable()
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settings(options: argparse.Namespace) -> LintSettings:
     start = options.paths[0] if options.paths else Path.cwd()
     settings = load(options.config or find_pyproject(start.resolve()), CODES)
     chosen = tuple(code.strip() for codes in options.select for code in codes.split(",") if code.strip())

@@ -57,7 +57,7 @@ class Patterns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class LintSettings:
     """What to check and what this project declares about its own calls; paths are relative to `root`."""
 
     root: Path = field(default_factory=Path)
@@ -109,10 +109,10 @@ def find_pyproject(start: Path) -> Path | None:
     return None
 
 
-def load(pyproject: Path | None, known_codes: frozenset[str]) -> Settings:
+def load(pyproject: Path | None, known_codes: frozenset[str]) -> LintSettings:
     """Read the settings; without a file or a table the defaults hold. Every fault is told in one go."""
     if pyproject is None:
-        return Settings(root=Path.cwd())
+        return LintSettings(root=Path.cwd())
     table = _table(pyproject)
     faults = [*_faults(table), *_unknown_codes(table, known_codes)]
     if faults:
@@ -168,10 +168,10 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(value) if isinstance(value, list) and _is_list(value) else ()
 
 
-def _settings(table: dict[str, object], root: Path) -> Settings:
+def _settings(table: dict[str, object], root: Path) -> LintSettings:
     entries = table.get("allow", [])
     allow = [_allowance(entry) for entry in entries] if isinstance(entries, list) else []
-    return Settings(
+    return LintSettings(
         root=root,
         paths=_strings(table.get("paths")) or (".",),
         exclude=_strings(table.get("exclude")),

@@ -24,7 +24,7 @@ class Where(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class LintHit:
     """One place where a rule is broken, and what is wrong there in half a sentence."""
 
     node: ast.AST
@@ -33,15 +33,15 @@ class Hit:
     unless_bounded: bool = False
 
 
-Check = Callable[[Any, "Site"], Iterator[Hit]]
+Check = Callable[[Any, "Site"], Iterator[LintHit]]
 
 
-def _sees_nothing(_node: ast.AST, _site: Site) -> Iterator[Hit]:
+def _sees_nothing(_node: ast.AST, _site: Site) -> Iterator[LintHit]:
     return iter(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class LintRule:
     """A rule as data: its code, the nodes it wants to see, and the check itself."""
 
     code: str
@@ -66,18 +66,18 @@ class Rule:
 
 def rule(
     code: str, name: str, *on: type[ast.AST], instead: str = "", where: Where = Where.EVERYWHERE
-) -> Callable[[Check], Rule]:
+) -> Callable[[Check], LintRule]:
     """Make a rule of a check, whose docstring is the explanation."""
 
-    def make(check: Check) -> Rule:
+    def make(check: Check) -> LintRule:
         text = inspect.getdoc(check) or ""
-        return Rule(code=code, name=name, explanation=text, instead=instead, where=where, on=on, check=check)
+        return LintRule(code=code, name=name, explanation=text, instead=instead, where=where, on=on, check=check)
 
     return make
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class LintFinding:
     """A broken rule at a place in a file; `end_line` bounds where a waiver may stand."""
 
     path: str
@@ -89,7 +89,7 @@ class Finding:
     end_line: int
 
     @classmethod
-    def of(cls, rule: Rule, hit: Hit, path: str) -> Finding:
+    def of(cls, rule: LintRule, hit: LintHit, path: str) -> LintFinding:
         """Turn a hit into a finding that names the invariant and the replacement."""
         line: int = getattr(hit.node, "lineno", 1)
         column: int = getattr(hit.node, "col_offset", 0) + 1

@@ -17,12 +17,12 @@ _BUILTINS = frozenset(dir(builtins))
 _WRAPPERS = ("typing.Optional", "typing.Annotated", "typing.Final", "typing.ClassVar")
 
 
-class Scope:
+class NameScope:
     """The names one module or function binds; `statements` are its own, without those of nested functions."""
 
     __slots__ = ("imported", "names", "parent", "stars", "statements")
 
-    def __init__(self, body: list[ast.stmt], parent: Scope | None) -> None:
+    def __init__(self, body: list[ast.stmt], parent: NameScope | None) -> None:
         self.parent = parent
         self.names: dict[str, str] = {}
         self.imported: set[str] = set()
@@ -31,7 +31,7 @@ class Scope:
 
     def lookup(self, name: str) -> str:
         """Resolve a plain name from the inside out; what nobody binds is a builtin or came by a star import."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if (found := scope.names.get(name)) is not None:
                 return found
@@ -42,7 +42,7 @@ class Scope:
 
     def is_imported(self, name: str) -> bool:
         """Tell whether an import statement gave this name its meaning here."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.names:
                 return name in scope.imported
@@ -71,7 +71,7 @@ def statements(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
             yield from statements(getattr(node, block, ()))
 
 
-def resolve(node: ast.AST | None, scope: Scope, attrs: dict[str, str]) -> str:
+def resolve(node: ast.AST | None, scope: NameScope, attrs: dict[str, str]) -> str:
     """Name what an expression refers to; `attrs` are the known attributes of the enclosing class's self."""
     if isinstance(node, ast.Name):
         return scope.lookup(node.id)
@@ -86,7 +86,7 @@ def resolve(node: ast.AST | None, scope: Scope, attrs: dict[str, str]) -> str:
     return "?"
 
 
-def resolve_annotation(node: ast.AST | None, scope: Scope) -> str:
+def resolve_annotation(node: ast.AST | None, scope: NameScope) -> str:
     """Name the class an annotation promises an instance of; `X | None` and `Optional[X]` are X."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return _resolve_text(node.value, scope)
@@ -101,23 +101,23 @@ def resolve_annotation(node: ast.AST | None, scope: Scope) -> str:
     return "?"
 
 
-def _resolve_text(text: str, scope: Scope) -> str:
+def _resolve_text(text: str, scope: NameScope) -> str:
     try:
         return resolve_annotation(ast.parse(text, mode="eval").body, scope)
     except SyntaxError:
         return "?"
 
 
-def module_scope(tree: ast.Module, package: str) -> Scope:
+def module_scope(tree: ast.Module, package: str) -> NameScope:
     """Bind the names of a module; `package` anchors its relative imports."""
-    scope = Scope(tree.body, None)
+    scope = NameScope(tree.body, None)
     _bind_statements(scope, package)
     return scope
 
 
-def function_scope(node: FunctionNode | ast.Lambda, parent: Scope, package: str) -> Scope:
+def function_scope(node: FunctionNode | ast.Lambda, parent: NameScope, package: str) -> NameScope:
     """Bind the parameters and local names of one function."""
-    scope = Scope([] if isinstance(node, ast.Lambda) else node.body, parent)
+    scope = NameScope([] if isinstance(node, ast.Lambda) else node.body, parent)
     args = node.args
     for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
         origin = resolve_annotation(arg.annotation, parent)
@@ -129,7 +129,7 @@ def function_scope(node: FunctionNode | ast.Lambda, parent: Scope, package: str)
     return scope
 
 
-def _bind_statements(scope: Scope, package: str) -> None:
+def _bind_statements(scope: NameScope, package: str) -> None:
     for node in scope.statements:
         if isinstance(node, ast.Import):
             _bind_import(scope, node)
@@ -141,14 +141,14 @@ def _bind_statements(scope: Scope, package: str) -> None:
             _bind_targets(scope, node)
 
 
-def _bind_import(scope: Scope, node: ast.Import) -> None:
+def _bind_import(scope: NameScope, node: ast.Import) -> None:
     for alias in node.names:
         name = alias.asname or alias.name.partition(".")[0]
         scope.bind(name, alias.name if alias.asname else name)
         scope.imported.add(name)
 
 
-def _bind_import_from(scope: Scope, node: ast.ImportFrom, package: str) -> None:
+def _bind_import_from(scope: NameScope, node: ast.ImportFrom, package: str) -> None:
     anchor = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
     module = ".".join(part for part in (anchor, node.module or "") if part)
     for alias in node.names:
@@ -159,7 +159,7 @@ def _bind_import_from(scope: Scope, node: ast.ImportFrom, package: str) -> None:
         scope.imported.add(alias.asname or alias.name)
 
 
-def _bind_targets(scope: Scope, node: ast.stmt) -> None:
+def _bind_targets(scope: NameScope, node: ast.stmt) -> None:
     if isinstance(node, ast.Assign):
         origin = "?" if isinstance(node.value, ast.Constant) else resolve(node.value, scope, {})
         for target in node.targets:
@@ -174,7 +174,7 @@ def _bind_targets(scope: Scope, node: ast.stmt) -> None:
         _bind_target(scope, node.target, "?")
 
 
-def _bind_target(scope: Scope, target: ast.expr, origin: str) -> None:
+def _bind_target(scope: NameScope, target: ast.expr, origin: str) -> None:
     if isinstance(target, ast.Name):
         # A name bound to itself (`lock = lock`) would shadow what the outer scope knows.
         scope.bind(target.id, origin if is_known(origin) else f"?{target.id}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from penstock.lint.finding import Finding, Rule
+from penstock.lint.finding import LintFinding, LintRule
 from penstock.lint.runner import ALL_RULES, Report
 
 
@@ -37,7 +37,7 @@ def as_json(report: Report) -> str:
     )
 
 
-def _plain(finding: Finding) -> dict[str, object]:
+def _plain(finding: LintFinding) -> dict[str, object]:
     return {
         "path": finding.path,
         "line": finding.line,
@@ -59,7 +59,7 @@ def statistics(report: Report) -> str:
     return "\n".join([*rows, summary(report)])
 
 
-def explain(rule: Rule) -> str:
+def explain(rule: LintRule) -> str:
     """Write a rule's page: what it protects, why, an example, and what to write instead."""
     where = f"Checked in: {rule.where.value}."
     instead = f"Instead: {rule.instead}.\n\n" if rule.instead else ""

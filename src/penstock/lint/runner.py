@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.lint import waivers
-from penstock.lint.config import Settings, covers
-from penstock.lint.finding import Finding, Rule, Where
+from penstock.lint.config import LintSettings, covers
+from penstock.lint.finding import LintFinding, LintRule, Where
 from penstock.lint.rules import RULES
 from penstock.lint.site import module_site
 from penstock.lint.waivers import HOUSEKEEPING, UNREADABLE, Waiver
@@ -27,15 +27,15 @@ class Report:
     """What a run found; waived and allowed findings are kept, because they are counted."""
 
     files: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    waived: list[tuple[Finding, Waiver]] = field(default_factory=list)
+    findings: list[LintFinding] = field(default_factory=list)
+    waived: list[tuple[LintFinding, Waiver]] = field(default_factory=list)
     allowed: Counter[str] = field(default_factory=Counter)
 
 
 class Linter:
     """Checks files against one set of rules and settings."""
 
-    def __init__(self, settings: Settings, rules: Sequence[Rule] = RULES) -> None:
+    def __init__(self, settings: LintSettings, rules: Sequence[LintRule] = RULES) -> None:
         self._settings = settings
         self._rules = [rule for rule in rules if settings.is_selected(rule.code)]
         self._codes = frozenset(rule.code for rule in self._rules)
@@ -65,12 +65,12 @@ class Linter:
         report.findings += [fault for fault in faults if self._settings.is_selected(fault.code)]
         report.waived += verdict.waived
 
-    def _walk(self, tree: ast.Module, path: str, package: str) -> list[Finding]:
+    def _walk(self, tree: ast.Module, path: str, package: str) -> list[LintFinding]:
         site = module_site(tree, path, package, self._settings)
         walker = Walker(site, self._for_tests if site.is_test else self._for_source)
-        return sorted({Finding.of(rule, hit, path) for rule, hit in walker.run(tree)})
+        return sorted({LintFinding.of(rule, hit, path) for rule, hit in walker.run(tree)})
 
-    def _lift_allowed(self, findings: list[Finding], report: Report) -> list[Finding]:
+    def _lift_allowed(self, findings: list[LintFinding], report: Report) -> list[LintFinding]:
         kept = []
         for finding in findings:
             if self._settings.is_allowed(finding.code, finding.path):
@@ -93,7 +93,7 @@ class Linter:
         if self._settings.is_selected(UNREADABLE.code):
             line = getattr(exc, "lineno", None) or 1
             message = UNREADABLE.message(f"{type(exc).__name__}: {exc}")
-            report.findings.append(Finding(path, line, 1, UNREADABLE.code, UNREADABLE.name, message, line))
+            report.findings.append(LintFinding(path, line, 1, UNREADABLE.code, UNREADABLE.name, message, line))
 
     def _package_of(self, directory: Path) -> str:
         """Name the package a directory is, for relative imports; a directory without `__init__.py` is none."""
@@ -113,15 +113,15 @@ def relative(path: Path, root: Path) -> str:
         return path.as_posix()
 
 
-def _by_node(rules: Sequence[Rule], without: Where) -> dict[type[ast.AST], list[Rule]]:
-    table: dict[type[ast.AST], list[Rule]] = {}
+def _by_node(rules: Sequence[LintRule], without: Where) -> dict[type[ast.AST], list[LintRule]]:
+    table: dict[type[ast.AST], list[LintRule]] = {}
     for rule in rules:
         for kind in rule.on if rule.where is not without else ():
             table.setdefault(kind, []).append(rule)
     return table
 
 
-def _python_files(paths: Sequence[Path], settings: Settings) -> Iterator[Path]:
+def _python_files(paths: Sequence[Path], settings: LintSettings) -> Iterator[Path]:
     """Yield files in a stable order; a file given by name is checked even if a pattern excludes it."""
     seen: set[Path] = set()
     for path in paths:
@@ -132,7 +132,7 @@ def _python_files(paths: Sequence[Path], settings: Settings) -> Iterator[Path]:
                 yield file
 
 
-def _below(directory: Path, settings: Settings) -> Iterator[Path]:
+def _below(directory: Path, settings: LintSettings) -> Iterator[Path]:
     for entry in sorted(directory.iterdir()):
         if covers(settings.exclude, relative(entry, settings.root)):
             continue

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.lint.config import Patterns
 from penstock.lint.names import (
     FunctionNode,
-    Scope,
+    NameScope,
     function_scope,
     is_known,
     module_scope,
@@ -20,7 +20,7 @@ from penstock.lint.names import (
 from penstock.lint.reach import Reach
 
 if TYPE_CHECKING:
-    from penstock.lint.config import Settings
+    from penstock.lint.config import LintSettings
 
 _CANCEL_CATCHERS = frozenset({"asyncio.CancelledError", "asyncio.exceptions.CancelledError", "BaseException"})
 _DEADLINE_WORDS = ("timeout", "deadline", "fail_after", "move_on_after")
@@ -58,14 +58,14 @@ class ClassFrame:
 
 
 @dataclass(slots=True)
-class Frame:
+class FunctionFrame:
     """The function being walked; the counters say how many such blocks the walk is inside of.
 
     `loops` counts those that may run for ever; a `for` over something finite is none.
     """
 
     node: ast.AST
-    scope: Scope
+    scope: NameScope
     is_async: bool = False
     deadlines: int = 0
     loops: int = 0
@@ -81,12 +81,12 @@ class Site:
     path: str
     is_test: bool
     package: str
-    settings: Settings
-    frame: Frame
+    settings: LintSettings
+    frame: FunctionFrame
     class_: ClassFrame | None = None
     awaited: ast.AST | None = None
     reach: Reach = field(default_factory=Reach)
-    scopes: dict[ast.AST, Scope] = field(default_factory=dict)
+    scopes: dict[ast.AST, NameScope] = field(default_factory=dict)
 
     @property
     def attrs(self) -> dict[str, str]:
@@ -107,7 +107,7 @@ class Site:
             return False
         return any(base.startswith("asyncio.") and base.rpartition(".")[2] in _PROTOCOLS for base in self.class_.bases)
 
-    def scope_of(self, node: FunctionNode | ast.Lambda) -> Scope:
+    def scope_of(self, node: FunctionNode | ast.Lambda) -> NameScope:
         """Give a function's own scope, built once."""
         if node not in self.scopes:
             self.scopes[node] = function_scope(node, self.frame.scope, self.package)
@@ -206,7 +206,9 @@ def _self_name(target: ast.expr) -> str | None:
     return target.attr if is_self and isinstance(target, ast.Attribute) else None
 
 
-def _learn(attrs: dict[str, str], statement: ast.stmt, scope: Scope, name_of: Callable[[ast.expr], str | None]) -> None:
+def _learn(
+    attrs: dict[str, str], statement: ast.stmt, scope: NameScope, name_of: Callable[[ast.expr], str | None]
+) -> None:
     if isinstance(statement, ast.Assign):
         targets, origin = statement.targets, resolve(statement.value, scope, attrs)
     elif isinstance(statement, ast.AnnAssign):
@@ -218,14 +220,14 @@ def _learn(attrs: dict[str, str], statement: ast.stmt, scope: Scope, name_of: Ca
             attrs.setdefault(name, origin)
 
 
-def module_site(tree: ast.Module, path: str, package: str, settings: Settings) -> Site:
+def module_site(tree: ast.Module, path: str, package: str, settings: LintSettings) -> Site:
     """Make the site at the top of a module."""
     scope = module_scope(tree, package)
     marked = [
         n.value for n in scope.statements if isinstance(n, ast.Assign) and "pytestmark" in map(_last_word, n.targets)
     ]
     marks = marked[0].elts if marked and isinstance(marked[0], ast.List | ast.Tuple) else marked
-    return Site(path, settings.is_test(path), package, settings, Frame(tree, scope, marks=decorations(marks)))
+    return Site(path, settings.is_test(path), package, settings, FunctionFrame(tree, scope, marks=decorations(marks)))
 
 
 def decorations(decorators: Sequence[ast.expr]) -> frozenset[str]:

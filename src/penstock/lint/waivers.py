@@ -7,19 +7,19 @@ import re
 import tokenize
 from dataclasses import dataclass
 
-from penstock.lint.finding import Finding, Rule
+from penstock.lint.finding import LintFinding, LintRule
 
 MARK = "lint: allow"
 _WAIVER = re.compile(r"#\s*lint: allow\b\s*(?P<codes>[A-Z]+\d+(?:\s*,\s*[A-Z]+\d+)*)?\s*(?P<reason>[^#]*)")
 _SILENT = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
 
-UNREADABLE = Rule(
+UNREADABLE = LintRule(
     code="PK900",
     name="unreadable",
     explanation="Every file can be read.\n\nA file that does not parse, or nests too deeply to walk, is not checked.",
     instead="make it valid Python in UTF-8, or exclude it in the configuration",
 )
-BAD_WAIVER = Rule(
+BAD_WAIVER = LintRule(
     code="PK901",
     name="bad-waiver",
     explanation="Every waiver names a rule that exists and a reason.\n\n"
@@ -27,7 +27,7 @@ BAD_WAIVER = Rule(
     "# after\nloop.call_soon(step)  # lint: allow PK006 the scheduler is made of callbacks\n```",
     instead="`# lint: allow PK005 <why it is right here>`",
 )
-STALE_WAIVER = Rule(
+STALE_WAIVER = LintRule(
     code="PK902",
     name="stale-waiver",
     explanation="Every waiver hits something.\n\n"
@@ -48,11 +48,11 @@ class Waiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class WaiverResult:
     """The findings of a file parted by its waivers."""
 
-    open: list[Finding]
-    waived: list[tuple[Finding, Waiver]]
+    open: list[LintFinding]
+    waived: list[tuple[LintFinding, Waiver]]
 
 
 def read_waivers(source: str) -> list[Waiver]:
@@ -76,9 +76,9 @@ def _waiver(token: tokenize.TokenInfo, match: re.Match[str], code_lines: list[in
     return Waiver(line, target, codes, match["reason"].strip())
 
 
-def apply(findings: list[Finding], waivers: list[Waiver], path: str, known: frozenset[str]) -> Verdict:
+def apply(findings: list[LintFinding], waivers: list[Waiver], path: str, known: frozenset[str]) -> WaiverResult:
     """Part the findings; `known` are the codes that ran, so that a waiver of another rule is not stale."""
-    verdict = Verdict([], [])
+    verdict = WaiverResult([], [])
     used: set[tuple[Waiver, str]] = set()
     for finding in findings:
         waiver = next((w for w in waivers if _covers(w, finding)), None)
@@ -92,18 +92,18 @@ def apply(findings: list[Finding], waivers: list[Waiver], path: str, known: froz
     return verdict
 
 
-def _covers(waiver: Waiver, finding: Finding) -> bool:
+def _covers(waiver: Waiver, finding: LintFinding) -> bool:
     return bool(waiver.reason) and finding.code in waiver.codes and finding.line <= waiver.target <= finding.end_line
 
 
-def _stale(waiver: Waiver, used: set[tuple[Waiver, str]], path: str, known: frozenset[str]) -> list[Finding]:
+def _stale(waiver: Waiver, used: set[tuple[Waiver, str]], path: str, known: frozenset[str]) -> list[LintFinding]:
     if not waiver.reason:
         return []  # It waives nothing and is reported as such.
     unused = [code for code in waiver.codes if code in known and (waiver, code) not in used]
     return [_at(STALE_WAIVER, waiver, path, f"no {code} on line {waiver.target}") for code in unused]
 
 
-def faults(waivers: list[Waiver], path: str, waivable: frozenset[str]) -> list[Finding]:
+def faults(waivers: list[Waiver], path: str, waivable: frozenset[str]) -> list[LintFinding]:
     """Report the waivers that give no reason, no code, or a code that cannot be waived."""
     found = []
     for waiver in waivers:
@@ -117,5 +117,5 @@ def faults(waivers: list[Waiver], path: str, waivable: frozenset[str]) -> list[F
     return found
 
 
-def _at(rule: Rule, waiver: Waiver, path: str, what: str) -> Finding:
-    return Finding(path, waiver.line, 1, rule.code, rule.name, rule.message(what), waiver.line)
+def _at(rule: LintRule, waiver: Waiver, path: str, what: str) -> LintFinding:
+    return LintFinding(path, waiver.line, 1, rule.code, rule.name, rule.message(what), waiver.line)

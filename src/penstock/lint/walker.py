@@ -6,9 +6,14 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from penstock.lint.finding import Hit, Rule
+from penstock.lint.finding import LintHit, LintRule
 from penstock.lint.names import FunctionNode
-from penstock.lint.site import Frame, Site, class_frame, decorations
+from penstock.lint.site import (
+    FunctionFrame,
+    Site,
+    class_frame,
+    decorations,
+)
 
 # Annotations are promises about values, not uses of them; the others hold no code.
 _SKIPPED_FIELDS = frozenset({"ctx", "op", "ops", "annotation", "returns", "type_comment", "kind", "type_params"})
@@ -18,10 +23,10 @@ _CHILD_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 class Walker:
     """Walks a tree once; it alone changes the site that the rules read."""
 
-    def __init__(self, site: Site, rules: dict[type[ast.AST], list[Rule]]) -> None:
+    def __init__(self, site: Site, rules: dict[type[ast.AST], list[LintRule]]) -> None:
         self.site = site
         # The name is that of the function the hit stands in.
-        self._hits: list[tuple[Rule, Hit, str]] = []
+        self._hits: list[tuple[LintRule, LintHit, str]] = []
         self._rules = rules
         self._enter: dict[type[ast.AST], Callable[[Any], None]] = {
             ast.FunctionDef: self._enter_function,
@@ -39,7 +44,7 @@ class Walker:
             ast.TryStar: self._enter_try,
         }
 
-    def run(self, tree: ast.Module) -> list[tuple[Rule, Hit]]:
+    def run(self, tree: ast.Module) -> list[tuple[LintRule, LintHit]]:
         """Walk a file; what a deadline in all its callers excuses is known only at the end."""
         self.walk(tree)
         bounded = self.site.reach.bounded()
@@ -71,7 +76,7 @@ class Walker:
     def _enter_function(self, node: FunctionNode) -> None:
         self._walk_all(node.decorator_list)
         self._walk_defaults(node.args)
-        frame = Frame(node, self.site.scope_of(node), isinstance(node, ast.AsyncFunctionDef))
+        frame = FunctionFrame(node, self.site.scope_of(node), isinstance(node, ast.AsyncFunctionDef))
         frame.marks = decorations(node.decorator_list)
         # A decorator such as @deadline(3.0) bounds the whole body.
         frame.deadlines = sum(self.site.opens_deadline(decorator) for decorator in node.decorator_list)
@@ -79,12 +84,12 @@ class Walker:
 
     def _enter_lambda(self, node: ast.Lambda) -> None:
         self._walk_defaults(node.args)
-        self._walk_in(Frame(node, self.site.scope_of(node)), [node.body])
+        self._walk_in(FunctionFrame(node, self.site.scope_of(node)), [node.body])
 
     def _walk_defaults(self, args: ast.arguments) -> None:
         self._walk_all([*args.defaults, *args.kw_defaults])
 
-    def _walk_in(self, frame: Frame, body: list[Any]) -> None:
+    def _walk_in(self, frame: FunctionFrame, body: list[Any]) -> None:
         outer, self.site.frame = self.site.frame, frame
         frame.marks |= outer.marks
         self._walk_all(body)
@@ -93,7 +98,7 @@ class Walker:
     def _enter_class(self, node: ast.ClassDef) -> None:
         self._walk_all([*node.decorator_list, *node.bases, *node.keywords])
         outer, self.site.class_ = self.site.class_, class_frame(node, self.site)
-        self._walk_in(Frame(node, self.site.frame.scope, marks=decorations(node.decorator_list)), node.body)
+        self._walk_in(FunctionFrame(node, self.site.frame.scope, marks=decorations(node.decorator_list)), node.body)
         self.site.class_ = outer
 
     def _enter_reference(self, node: ast.Name | ast.Attribute) -> None:

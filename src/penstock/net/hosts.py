@@ -10,7 +10,7 @@ from penstock.kernel.errors import Forbidden, Malformed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.wire.http1.head import Head
+    from penstock.wire.http1.head import HttpHead
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _CROSS_SITE: Final = frozenset({b"cross-site", b"same-site"})
@@ -30,7 +30,7 @@ class HostRules:
         # Host values that passed, with port; bounded, because a client chooses them.
         self.known: set[bytes | None] = {None}
 
-    def check(self, head: Head) -> None:
+    def check(self, head: HttpHead) -> None:
         """Refuse a foreign Host (421) and a cross-site Origin (403)."""
         host = head.headers.get(b"host")
         if host not in self.known:
@@ -52,7 +52,7 @@ class HostRules:
         except ValueError:
             return False
 
-    def _check_origin(self, head: Head, host: bytes) -> None:
+    def _check_origin(self, head: HttpHead, host: bytes) -> None:
         if not _changes_something(head):
             return
         origin = head.headers.get(b"origin")
@@ -80,7 +80,7 @@ def is_loopback(host: str | None) -> bool:
         return False
 
 
-def _changes_something(head: Head) -> bool:
+def _changes_something(head: HttpHead) -> bool:
     """Tell whether a request changes state or opens an event stream."""
     return head.method not in _SAFE or b"text/event-stream" in head.headers.get(b"accept", b"").lower()
 

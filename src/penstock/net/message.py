@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from penstock.net.server.admission import Ticket
     from penstock.net.server.body import BodyStream
-    from penstock.net.server.core import Found
-    from penstock.wire.http1.head import Head
+    from penstock.net.server.core import RouteMatch
+    from penstock.wire.http1.head import HttpHead
 
 JSON: Final = b"application/json"
 
@@ -39,7 +39,7 @@ class Request:
         "_stream", "body", "body_bytes_max", "corr", "head", "headers", "held_bytes", "method", "params", "peer", "received_at", "route", "ticket", "timeout_s",
     )  # fmt: skip
 
-    def __init__(self, head: Head, found: Found, peer: Peer, corr: bytes, received_at: float) -> None:
+    def __init__(self, head: HttpHead, found: RouteMatch, peer: Peer, corr: bytes, received_at: float) -> None:
         """Tie a head to what was found for it; the body is set by the connection."""
         self.head = head
         self.method = head.method
@@ -154,13 +154,13 @@ class Response:
         self.headers = headers
 
 
-class Written(bytes):
+class WrittenJson(bytes):
     """The JSON body of a 200, written by the handler itself; any other bytes would be encoded as a JSON string."""
 
     __slots__ = ()
 
 
-class Relayed:
+class RelayedResponse:
     """A whole answer of somebody else, passed on: its head is written already, up to the value of X-Corr-ID."""
 
     __slots__ = ("body", "start", "status")

@@ -12,8 +12,7 @@ from penstock.admin.service import SERVICE as NODE
 from penstock.admin.service import AdminService, Shown
 from penstock.admin.view import NodeHealth, NodeView
 from penstock.config import Reloader, listener_settings
-from penstock.kernel.bus import Health as HealthEvent
-from penstock.kernel.bus import KernelEvent
+from penstock.kernel.bus import HealthChanged, KernelEvent
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.errors import Malformed
@@ -33,9 +32,9 @@ from penstock.net.server.tls import CertificateRefused
 from penstock.node.bus_subscriber import BusSubscriber
 from penstock.node.config_watcher import ConfigWatcher
 from penstock.node.frames import frame_children
-from penstock.node.part import STAGE_NODE, Part
+from penstock.node.part import STAGE_NODE, ServicePart
 from penstock.node.services import SERVICE_NAMES, SERVICES, schema
-from penstock.node.trust_source import Belief
+from penstock.node.trust_source import TrustSource
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,11 +48,11 @@ if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.health import Gate
     from penstock.kernel.pool import Pool
-    from penstock.node.config_watcher import Outcome
+    from penstock.node.config_watcher import ReloadOutcome
     from penstock.node.frames import Framed
 
 
-class Service(Protocol):
+class NodeService(Protocol):
     """As much of a service as the node needs to run it."""
 
     def children(self) -> list[ChildSpec]:
@@ -87,7 +86,7 @@ class Node:
         # The operator's token; svc-passport, when it runs, replaces it by a capability of its own making.
         self.operator_token: Callable[[], str] = lambda: token
         # What the services believe about keys and revocations; svc-passport brings it, or an issuer is followed.
-        self.belief = Belief()
+        self.belief = TrustSource()
         # The services by their contracts, for those in the same process; None where one does not run here.
         self.storage: Storage | None = None
         self.mailbox: Mailbox | None = None
@@ -133,7 +132,7 @@ class Node:
         return self.belief.verifier(settings, self._clock, pool)
 
     def supervise(
-        self, table: str, inventory: Inventory, service: Service, *, framed: Framed | None = None
+        self, table: str, inventory: Inventory, service: NodeService, *, framed: Framed | None = None
     ) -> Supervisor:
         """Hang a service's children under a supervisor of their own.
 
@@ -153,7 +152,7 @@ class Node:
         return Supervisor(inventory, children, service.supervision(), bus=self.bus)
 
     def _on_flip(self, service: str, gate: Gate) -> None:
-        self.bus.publish(HealthEvent(service, ok=gate.open, gate=gate.name))
+        self.bus.publish(HealthChanged(service, ok=gate.open, gate=gate.name))
 
     def _make_root(self, *, with_admin: bool) -> Root:
         settings = self.settings.value
@@ -189,11 +188,11 @@ class Node:
         root.adopt(Staged(supervisor, STAGE_NODE))
         for staged in root.services:
             admin.tail.follow(staged.supervisor)
-        self.parts.append(Part("admin", supervisor, admin.listener, admin.routes))
+        self.parts.append(ServicePart("admin", supervisor, admin.listener, admin.routes))
         self.health = health
         return root
 
-    def _reload_for_admin(self) -> asyncio.Future[Outcome]:
+    def _reload_for_admin(self) -> asyncio.Future[ReloadOutcome]:
         return self.watcher.request("admin")
 
     async def _apply(self, settings: Settings) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.kernel.bus import ConfigUpdated, Shutdown
+from penstock.kernel.bus import ConfigUpdated, ShutdownRequested
 from penstock.kernel.errors import Lagging
 from penstock.kernel.log import Log
 
@@ -50,10 +50,10 @@ class BusSubscriber:
             events.close()
 
     def _say_drain(self) -> None:
-        self._bus.publish(Shutdown("drain"))
+        self._bus.publish(ShutdownRequested("drain"))
 
     def _act(self, event: KernelEvent) -> None:
-        if isinstance(event, Shutdown):
+        if isinstance(event, ShutdownRequested):
             self._stop()
         elif isinstance(event, ConfigUpdated) and event.version > self._version():
             self._reload("bus")

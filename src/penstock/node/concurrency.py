@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.kernel.child import ChildSpec
-    from penstock.node.part import Part
+    from penstock.node.part import ServicePart
 
 REVIEW_DAYS_MAX = 90
 _TABLES = ("channels", "tasks", "locks", "limits", "timeouts")
@@ -29,14 +29,14 @@ class Review:
     digest: str
 
 
-def inventory_digest(part: Part) -> str:
+def inventory_digest(part: ServicePart) -> str:
     """Fingerprint what a service declares; it moves when a channel, task, lock, limit or timeout does."""
     inventory = part.supervisor.inventory
     facts = {name: [[row.name, row.facts] for row in inventory.declared(name)] for name in _TABLES}
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def concurrency_page(part: Part, reviews: dict[str, Review]) -> str:
+def concurrency_page(part: ServicePart, reviews: dict[str, Review]) -> str:
     """Write the page."""
     from penstock.node.tables import NOTE, inventory_table  # noqa: PLC0415 - the two modules draw for each other
 
@@ -52,7 +52,7 @@ def concurrency_page(part: Part, reviews: dict[str, Review]) -> str:
     return f"{front}{NOTE}\n# Concurrency of {service}\n\n" + "\n\n".join([*drawn, *pictures]) + "\n"
 
 
-def _topology(part: Part) -> str:
+def _topology(part: ServicePart) -> str:
     specs = part.supervisor.specs
     lines = ["flowchart LR", "  SUP[supervisor]"]
     lines += [f"  {_id(spec.name)}[{_label(spec)}]" for spec in specs]
@@ -69,7 +69,7 @@ def _topology(part: Part) -> str:
     return "## Topology\n\n```mermaid\n" + "\n".join(lines) + "\n```\n\n**Text:** " + " ".join(sentences)
 
 
-def _shutdown(part: Part) -> str:
+def _shutdown(part: ServicePart) -> str:
     intake = [spec for spec in part.supervisor.specs if spec.drain is Drain.STOP_INTAKE]
     rest = [spec for spec in reversed(part.supervisor.specs) if spec.drain is not Drain.STOP_INTAKE]
     lines = ["sequenceDiagram", "  participant S as supervisor"]

@@ -28,7 +28,7 @@ _log = Log("node")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReloadOutcome:
     """What a reload did, and what of it could not be applied: there the old state stays and the next reload tries again."""
 
     reloaded: Reloaded
@@ -47,7 +47,7 @@ class ConfigWatcher:
         apply: Callable[[Settings], Awaitable[list[str]]],
     ) -> None:
         """Declare the channel; `apply` brings settings to the services and returns what it could not do."""
-        self.requests: Channel[Job[str, Outcome]] = inventory.channel(
+        self.requests: Channel[Job[str, ReloadOutcome]] = inventory.channel(
             "reload", Job, capacity=8, full=Full.REFUSE, producers="listener", consumers="config_watcher"
         )
         self._metrics = inventory.metrics
@@ -57,9 +57,9 @@ class ConfigWatcher:
         self._bus = bus
         self._apply = apply
 
-    def request(self, cause: str) -> asyncio.Future[Outcome]:
+    def request(self, cause: str) -> asyncio.Future[ReloadOutcome]:
         """Ask for a reload; the future holds its outcome, or the faults of the configuration."""
-        job: Job[str, Outcome] = Job(cause)
+        job: Job[str, ReloadOutcome] = Job(cause)
         self.requests.try_send(job)
         return job.reply
 
@@ -72,7 +72,7 @@ class ConfigWatcher:
         """Work until the channel is closed and empty."""
         await JobLoop("config_watcher", self.requests, self._reload, self._metrics).run(child.clock.monotonic)
 
-    async def _reload(self, cause: str) -> Outcome:
+    async def _reload(self, cause: str) -> ReloadOutcome:
         try:
             done = self._reloader.reload()
         except ConfigFaults as faults:
@@ -84,7 +84,7 @@ class ConfigWatcher:
         if done.changed:
             self._bus.publish(ConfigUpdated(self._settings.version))
         _report(cause, done, failed)
-        return Outcome(done, tuple(failed))
+        return ReloadOutcome(done, tuple(failed))
 
 
 def _report(cause: str, done: Reloaded, failed: list[str]) -> None:

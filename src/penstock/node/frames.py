@@ -13,7 +13,7 @@ from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.errors import Busy, NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.net.oap.server import OapServer
-from penstock.net.oap.service import OapServerOptions, Service
+from penstock.net.oap.service import OapServerOptions, OapService
 from penstock.rpc.oap import serve
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _PATH_BYTES_MAX: Final = 103
 class Framed:
     """A contract to be answered, and what is said to new calls while it drains."""
 
-    service: Service
+    service: OapService
     draining: Callable[[], PenstockError] = lambda: NotReady("The service is draining.", phase="draining")
 
 
@@ -63,7 +63,7 @@ def framed_passport(api: PassportApi) -> Framed:
     def handle(method: Method, value: Any, call: Call) -> object:  # noqa: ANN401 - typed by the table
         return batch(value, call) if method.name == "verify_batch" else plain.handle(method, value, call)
 
-    return Framed(Service(methods=passport.METHODS, handle=handle))
+    return Framed(OapService(methods=passport.METHODS, handle=handle))
 
 
 def socket_beside(data_dir: Path, table: str) -> Path:

@@ -10,7 +10,7 @@ from penstock.rpc.oap import remote_mailbox, remote_passport, remote_storage
 from penstock.rpc.remote import Remote, RemoteOptions, oap_place
 from penstock.services.omnigate.config import BEHIND
 from penstock.services.omnigate.own.calling import absent
-from penstock.services.omnigate.service import Behind
+from penstock.services.omnigate.service import GatewayBackends
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -33,13 +33,13 @@ class Neighbours:
         self._remotes: list[Remote] = []
         self.behind = self._find()
 
-    def _find(self) -> Behind:
+    def _find(self) -> GatewayBackends:
         node, options = self._node, self._options
         mailbox = None if node.mailbox else self._remote("mailbox", options.mailbox_calls, options.fair.max_parked)
         passport = None if node.passport else self._remote("passport", options.passport_calls)
         storage = None if node.storage else self._remote("storage", options.storage_calls)
         said = (table for table in BEHIND if node.settings.value[f"omnigate.downstream.{table}"] is not None)
-        return Behind(
+        return GatewayBackends(
             distant=frozenset(f"svc-{table}" for table in said if getattr(node, table) is None),
             mailbox=node.mailbox if mailbox is None else remote_mailbox(mailbox),
             passport=node.passport if passport is None else remote_passport(passport),

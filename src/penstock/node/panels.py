@@ -5,7 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.admin.panel import Action, Column, Outcome, Panel, Rows
+from penstock.admin.panel import (
+    ActionOutcome,
+    Column,
+    Panel,
+    RowAction,
+    Rows,
+)
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import Call
 from penstock.kernel.errors import NotFound
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.service import MailboxService
     from penstock.services.mailbox.topics import Topic
     from penstock.services.omnigate.service import OmnigateService
-    from penstock.services.passport.audit_writer import Entry
+    from penstock.services.passport.audit_writer import AuditEntry
     from penstock.services.passport.service import PassportService
 
 _TOPIC_COLUMNS = (
@@ -143,19 +149,19 @@ def dead_letters(service: MailboxService, capability: Callable[[], str]) -> Pane
         if topic not in service.room.books.topics:
             raise NotFound("There is no such topic.")
 
-    async def look(topic: str) -> Outcome:
+    async def look(topic: str) -> ActionOutcome:
         check(topic)
         page = await service.api.dlq(m.GetDlq(topic, limit=_LOOKED_AT), Call(capability()))
-        return Outcome(f"The oldest of {topic}:", [_letter(each) for each in page.entries], _LETTER_COLUMNS)
+        return ActionOutcome(f"The oldest of {topic}:", [_letter(each) for each in page.entries], _LETTER_COLUMNS)
 
-    async def redrive(topic: str) -> Outcome:
+    async def redrive(topic: str) -> ActionOutcome:
         check(topic)
         going = await service.api.reprocess(m.Reprocess(topic, _SENT_BACK), Call(capability()))
-        return Outcome(f"{going.accepted} of {topic} go back.")
+        return ActionOutcome(f"{going.accepted} of {topic} go back.")
 
     actions = (
-        Action("look", "Look", look),
-        Action("redrive", "Send back", redrive, question="Send up to 1,000 back?"),
+        RowAction("look", "Look", look),
+        RowAction("redrive", "Send back", redrive, question="Send up to 1,000 back?"),
     )
     return Panel(
         "dead-letters", "Dead letters", source, columns=_DEAD_COLUMNS, actions=actions, empty="None.", rows_max=50
@@ -217,7 +223,7 @@ def audit(service: PassportService) -> Panel:
     return Panel("audit", "Audit", source, render="events")
 
 
-def _recorded(entry: Entry) -> dict[str, object]:
+def _recorded(entry: AuditEntry) -> dict[str, object]:
     facts = ", ".join(f"{name} {_plain(value)}" for name, value in entry.facts.items())
     return {"at": entry.at_ms, "service": entry.action, "text": f"{entry.n}: {facts}", "level": "info"}
 

@@ -20,7 +20,7 @@ STAGE_NODE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ServicePart:
     """A built service: how it is supervised, where it listens, what it answers."""
 
     name: str

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.bus import Shutdown
+from penstock.kernel.bus import ShutdownRequested
 from penstock.kernel.lifecycle import Phase, StopRequests
 from penstock.kernel.log import Log
 from penstock.kernel.runtime import freeze_after_start, tune_process
@@ -101,7 +101,7 @@ class _Life:
         asked = self._requests.receive(name, self._loop.time())
         if asked is Phase.DRAINING:
             _log.info("shutdown", cause=name)
-            self._node.bus.publish(Shutdown(name))
+            self._node.bus.publish(ShutdownRequested(name))
             self._node.root.stop_requested.set()
         elif asked is Phase.ABORTING:
             _log.warning("shutdown.impatient", cause=name)

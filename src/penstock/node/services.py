@@ -10,7 +10,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.node.frames import framed_mailbox, framed_passport, framed_storage
 from penstock.node.neighbours import Neighbours
 from penstock.node.panels import audit, dead_letters, gateway_brownout, issuer, mailbox_topics, traffic_classes
-from penstock.node.part import STAGE_EDGE, Part
+from penstock.node.part import STAGE_EDGE, ServicePart
 from penstock.services.echo import config as echo_config
 from penstock.services.echo.service import SERVICE as ECHO
 from penstock.services.echo.service import EchoService
@@ -40,14 +40,14 @@ def schema() -> Schema:
     return node_schema(*(service.TABLE for service in services))
 
 
-def _build_echo(node: Node) -> Part:
+def _build_echo(node: Node) -> ServicePart:
     inventory = Inventory(ECHO)
     options = echo_config.EchoOptions.from_settings(node.settings.value, node.listener_settings("echo"))
     service = EchoService(inventory, options, node.budget)
-    return Part("echo", node.supervise("echo", inventory, service), service.listener, service.routes)
+    return ServicePart("echo", node.supervise("echo", inventory, service), service.listener, service.routes)
 
 
-def _build_passport(node: Node) -> Part:
+def _build_passport(node: Node) -> ServicePart:
     inventory = Inventory(PASSPORT)
     settings = node.settings.value
     options = passport_config.PassportOptions.from_settings(settings, node.listener_settings("passport"))
@@ -63,10 +63,10 @@ def _build_passport(node: Node) -> Part:
     node.passport = service.api
     supervisor = node.supervise("passport", inventory, service, framed=framed_passport(service.api))
     panels = (issuer(service), audit(service))
-    return Part("passport", supervisor, service.listener, service.routes, panels=panels)
+    return ServicePart("passport", supervisor, service.listener, service.routes, panels=panels)
 
 
-def _build_mailbox(node: Node) -> Part:
+def _build_mailbox(node: Node) -> ServicePart:
     inventory = Inventory(MAILBOX)
     settings = node.settings.value
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
@@ -80,7 +80,7 @@ def _build_mailbox(node: Node) -> Part:
         await service.close()
         await pool.close()
 
-    return Part(
+    return ServicePart(
         "mailbox",
         node.supervise("mailbox", inventory, service, framed=framed_mailbox(service.api)),
         service.listener,
@@ -91,7 +91,7 @@ def _build_mailbox(node: Node) -> Part:
     )
 
 
-def _build_storage(node: Node) -> Part:
+def _build_storage(node: Node) -> ServicePart:
     inventory = Inventory(STORAGE)
     settings = node.settings.value
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
@@ -104,10 +104,10 @@ def _build_storage(node: Node) -> Part:
         await pool.close()
 
     supervisor = node.supervise("storage", inventory, service, framed=framed_storage(service.api))
-    return Part("storage", supervisor, service.listener, service.routes, close=close)
+    return ServicePart("storage", supervisor, service.listener, service.routes, close=close)
 
 
-def _build_omnigate(node: Node) -> Part:
+def _build_omnigate(node: Node) -> ServicePart:
     inventory = Inventory(OMNIGATE)
     settings = node.settings.value
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
@@ -121,7 +121,7 @@ def _build_omnigate(node: Node) -> Part:
         await pool.close()
 
     supervisor = node.supervise("omnigate", inventory, service)
-    return Part(
+    return ServicePart(
         "omnigate",
         supervisor,
         service.listener,
@@ -134,7 +134,7 @@ def _build_omnigate(node: Node) -> Part:
 
 
 # In build order: who believes an issuer comes after it.
-SERVICES: dict[str, Callable[[Node], Part]] = {
+SERVICES: dict[str, Callable[[Node], ServicePart]] = {
     "passport": _build_passport,
     "mailbox": _build_mailbox,
     "storage": _build_storage,

@@ -14,9 +14,9 @@ from penstock.node.services import schema
 
 if TYPE_CHECKING:
     from penstock.config import Settings, Sources
-    from penstock.kernel.metrics import Family
+    from penstock.kernel.metrics import MetricFamily
     from penstock.node.concurrency import Review
-    from penstock.node.part import Part
+    from penstock.node.part import ServicePart
 
 NOTE = "<!-- Written by `scripts/docs` from the code; edits here are overwritten. -->"
 
@@ -49,7 +49,7 @@ def pages(settings: Settings, sources: Sources, reviews: dict[str, Review]) -> d
         node.forget()
 
 
-def _service(part: Part) -> str:
+def _service(part: ServicePart) -> str:
     return part.supervisor.service
 
 
@@ -65,14 +65,14 @@ def _cell(value: object) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-def inventory_table(part: Part, name: str) -> str:
+def inventory_table(part: ServicePart, name: str) -> str:
     """Draw one service's rows of one inventory table."""
     columns = _COLUMNS[name]
     rows = part.supervisor.inventory.declared(name)
     return table(columns, [[row.name, *(row.facts[column] for column in columns[1:])] for row in rows])
 
 
-def _inventory_page(title: str, name: str, parts: list[Part], more: str | None = None) -> str:
+def _inventory_page(title: str, name: str, parts: list[ServicePart], more: str | None = None) -> str:
     sections = []
     for part in parts:
         drawn = [inventory_table(part, each) for each in (name, more) if each and _has(part, each)]
@@ -80,12 +80,12 @@ def _inventory_page(title: str, name: str, parts: list[Part], more: str | None =
     return f"{NOTE}\n# {title}\n\n" + "\n\n".join(sections) + "\n"
 
 
-def _has(part: Part, name: str) -> bool:
+def _has(part: ServicePart, name: str) -> bool:
     return bool(part.supervisor.inventory.declared(name))
 
 
-def _metrics_page(parts: list[Part]) -> str:
-    families: dict[str, list[tuple[str, Family]]] = {}
+def _metrics_page(parts: list[ServicePart]) -> str:
+    families: dict[str, list[tuple[str, MetricFamily]]] = {}
     for part in parts:
         for family in part.supervisor.inventory.metrics.families():
             families.setdefault(family.name, []).append((_service(part), family))
@@ -94,7 +94,7 @@ def _metrics_page(parts: list[Part]) -> str:
     return f"{NOTE}\n# Metrics\n\n{text}\n\n" + table(("name", "kind", "labels", "services", "what"), rows) + "\n"
 
 
-def _metric_row(name: str, declared: list[tuple[str, Family]]) -> list[str]:
+def _metric_row(name: str, declared: list[tuple[str, MetricFamily]]) -> list[str]:
     labels = sorted({label for _, family in declared for label in family.label_names})
     services = ", ".join(service for service, _ in declared)
     text = next((family.help for _, family in declared if family.help), "")
@@ -111,7 +111,7 @@ def _errors_page() -> str:
     return f"{NOTE}\n# Errors\n\n{text}\n\n" + table(columns, rows) + "\n"
 
 
-def _routes_page(parts: list[Part]) -> str:
+def _routes_page(parts: list[ServicePart]) -> str:
     sections = []
     for part in parts:
         rows = [

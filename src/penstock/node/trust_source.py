@@ -28,7 +28,7 @@ class NeedsPassport(Exception):
     """A service that checks capabilities has nobody to believe."""
 
 
-class Belief:
+class TrustSource:
     """One trust for all verifiers of the process; fed by svc-passport itself, else by one follower. And one meter."""
 
     def __init__(self) -> None:

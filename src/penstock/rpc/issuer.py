@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.capability.following import FETCH_S, Fetch, Published, from_file, from_passport
+from penstock.capability.following import (
+    FETCH_S,
+    Fetch,
+    PublishedTrust,
+    from_file,
+    from_passport,
+)
 from penstock.contracts.passport import KeySet, Revocations
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.errors import DownstreamUnavailable
@@ -71,10 +77,10 @@ def _over_http(base: str, inventory: Inventory) -> Issuer:
     client = HttpClient(inventory, options)
     known = _KnownKeys()
 
-    async def fetch(since: int) -> Published:
+    async def fetch(since: int) -> PublishedTrust:
         keys = known.taken(await client.request("GET", f"{base}/v1/keys", headers=known.headers(), timeout_s=FETCH_S))
         feed = await client.request("GET", f"{base}/v1/passport/revocations?since={since}", timeout_s=FETCH_S)
-        return Published(keys, _good(feed).json(Revocations))
+        return PublishedTrust(keys, _good(feed).json(Revocations))
 
     return Issuer(fetch, client.close)
 

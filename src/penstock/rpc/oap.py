@@ -11,46 +11,46 @@ from penstock.contracts.mailbox import Mailbox
 from penstock.contracts.method import Method, Methods
 from penstock.contracts.passport import Passport
 from penstock.contracts.storage import Storage
-from penstock.net.oap.service import Service
-from penstock.rpc.pool import Calls
+from penstock.net.oap.service import OapService
+from penstock.rpc.pool import OapCaller
 
 
 class Stub:
     """Has one coroutine method for each row of the table: `await stub.send(Send(...), call)`."""
 
-    def __init__(self, client: Calls, methods: Methods) -> None:
+    def __init__(self, client: OapCaller, methods: Methods) -> None:
         """Take a client; it is not owned, whoever made it closes it."""
         for method in methods.rows:
             setattr(self, method.name, _caller(client, methods, method.name))
 
 
-def _caller(client: Calls, methods: Methods, name: str) -> Callable[..., Awaitable[Any]]:
+def _caller(client: OapCaller, methods: Methods, name: str) -> Callable[..., Awaitable[Any]]:
     async def call(request: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the contract
         return await client.call(methods, name, request, call)
 
     return call
 
 
-def serve(methods: Methods, implementation: object) -> Service:
+def serve(methods: Methods, implementation: object) -> OapService:
     """Answer a contract's requests by the methods of an object; one that it lacks is found here, not at the first call."""
     handlers = {method.code: getattr(implementation, method.name) for method in methods.rows}
 
     def handle(method: Method, value: object, call: Call) -> object:
         return handlers[method.code](value, call)
 
-    return Service(methods=methods, handle=handle)
+    return OapService(methods=methods, handle=handle)
 
 
-def remote_mailbox(client: Calls) -> Mailbox:
+def remote_mailbox(client: OapCaller) -> Mailbox:
     """Reach svc-mailbox over this client."""
     return cast("Mailbox", Stub(client, mailbox_rules.METHODS))
 
 
-def remote_passport(client: Calls) -> Passport:
+def remote_passport(client: OapCaller) -> Passport:
     """Reach svc-passport over this client."""
     return cast("Passport", Stub(client, passport.METHODS))
 
 
-def remote_storage(client: Calls) -> Storage:
+def remote_storage(client: OapCaller) -> Storage:
     """Reach svc-storage over this client."""
     return cast("Storage", Stub(client, storage.METHODS))

@@ -11,7 +11,7 @@ from penstock.kernel.errors import Busy
 from penstock.net.oap.client import OapClient
 
 
-class Calls(Protocol):
+class OapCaller(Protocol):
     """Whoever carries a call to a peer: a client, or a pool of them."""
 
     async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table

@@ -31,9 +31,9 @@ from penstock.net.calls.client import (
     StreamAnswer,
 )
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.pool import Dial, SocketDial
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import ClientClosed, NoNode
 from penstock.sdk.problems import raised
 
@@ -60,7 +60,7 @@ class SdkOptions:
     tls: ssl.SSLContext | None = None
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call, before it knows where it goes."""
 
     path: str
@@ -76,9 +76,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     call: Call = NOBODY
 
 
-def post(path: str, value: object, call: Call, *, idempotent: bool = False, wait_s: float = 0.0) -> Ask:
+def post(path: str, value: object, call: Call, *, idempotent: bool = False, wait_s: float = 0.0) -> PreparedCall:
     """Ask with a JSON body."""
-    return Ask(path=path, body=_encode(value), idempotent=idempotent, wait_s=wait_s, call=call)
+    return PreparedCall(path=path, body=_encode(value), idempotent=idempotent, wait_s=wait_s, call=call)
 
 
 class Caller(Resource):
@@ -87,7 +87,7 @@ class Caller(Resource):
     def __init__(
         self,
         service: str,
-        place: Whereabouts,
+        place: Discovery,
         inventory: Inventory,
         options: SdkOptions | None = None,
         dial: Dial | None = None,
@@ -106,11 +106,11 @@ class Caller(Resource):
         self._over = False
         self._rng: Rng = random.SystemRandom()
 
-    async def json(self, ask: Ask, kind: type[T]) -> T:
+    async def json(self, ask: PreparedCall, kind: type[T]) -> T:
         """Call, and read the answer as `kind`."""
         return (await self.ask(ask)).json(kind)
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, ask: PreparedCall) -> Answer:
         """Call and return a good answer; anything else is raised as the error it is."""
         tries = 0
         async with timeout(f"{self.service}_call", self.options.timeout_s + ask.wait_s):
@@ -125,7 +125,7 @@ class Caller(Resource):
                 await asyncio.sleep(delay_s)
 
     @asynccontextmanager
-    async def stream(self, ask: Ask) -> AsyncIterator[StreamAnswer]:
+    async def stream(self, ask: PreparedCall) -> AsyncIterator[StreamAnswer]:
         """Call and hand the answer out as it comes; each piece has `read_timeout_s`."""
         url, said = self._said(ask)
         with self._closing_told():
@@ -135,7 +135,7 @@ class Caller(Resource):
                         raise raised(answer.status, await answer.read(_PROBLEM_BYTES_MAX), answer.headers)
                 yield answer
 
-    async def _once(self, ask: Ask) -> Answer:
+    async def _once(self, ask: PreparedCall) -> Answer:
         url, said = self._said(ask)
         with self._closing_told():
             answer = await self._client().request(ask.method, url, **said)
@@ -153,7 +153,7 @@ class Caller(Resource):
                 raise ClientClosed from cut
             raise
 
-    def _said(self, ask: Ask) -> tuple[str, CallOptions]:
+    def _said(self, ask: PreparedCall) -> tuple[str, CallOptions]:
         token = ask.call.capability or self._place.token()
         headers = [*ask.headers, (b"Content-Type", ask.kind)] if ask.body else list(ask.headers)
         if token:
@@ -191,14 +191,14 @@ class Caller(Resource):
             raise RuntimeError("a client belongs to the loop it was first used on: make one in each asyncio.run()")
         return self._http
 
-    async def _dial_now(self, origin: Origin, connection: ClientConnection) -> None:
+    async def _dial_now(self, origin: HttpOrigin, connection: ClientConnection) -> None:
         """Dial by what is known now: a certificate that the node changed is believed from the next connection on."""
         tls = self.options.tls or self._place.context(self.service)
         if self._socket is None or self._socket_tls is not tls:
             self._socket, self._socket_tls = SocketDial(tls), tls
         await self._socket(origin, connection)
 
-    def _again(self, ask: Ask, error: PenstockError, tries: int) -> float | None:
+    def _again(self, ask: PreparedCall, error: PenstockError, tries: int) -> float | None:
         """Return the pause before another try, or None when the error stands."""
         if tries >= self.options.tries_max or not isinstance(ask.body, bytes):
             return None
@@ -210,7 +210,7 @@ class Caller(Resource):
         least_s = float(hint) if isinstance(hint, int | float) else 0.0
         return _within(current_deadline(), max(least_s, CALLS.delay(tries - 1, self._rng)))
 
-    def _found_anew(self, ask: Ask, error: PenstockError) -> bool:
+    def _found_anew(self, ask: PreparedCall, error: PenstockError) -> bool:
         """Look again for a node that is out of reach, and for a token that is no longer believed."""
         refused = isinstance(error, NoNode) or (isinstance(error, Unauthenticated) and not ask.call.capability)
         if not refused and not isinstance(error, DownstreamUnavailable):

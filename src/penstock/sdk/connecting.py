@@ -15,7 +15,7 @@ from penstock.sdk.discovery import (
     DIRECTORY_DEFAULT,
     DIRECTORY_VARIABLE,
     TOKEN_VARIABLE,
-    Whereabouts,
+    Discovery,
 )
 from penstock.sdk.http_mailbox import HttpMailbox
 from penstock.sdk.http_passport import HttpPassport
@@ -28,7 +28,7 @@ from penstock.sdk.storage import StorageClient
 class Client(Resource):
     """A node's services: `mailbox`, `passport`, `storage`. Use it by `async with`, or close it."""
 
-    def __init__(self, place: Whereabouts, options: SdkOptions | None = None) -> None:
+    def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
         """Nothing is dialled before the first call."""
         options = options or SdkOptions()
         self.place = place
@@ -47,7 +47,7 @@ class Client(Resource):
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ, *, options: SdkOptions | None = None) -> Self:
         """Find the node as the command line does: `PENSTOCK_DATA_DIR`, `PENSTOCK_TOKEN`, else `./.penstock`."""
-        return cls(Whereabouts.from_env(environ), options)
+        return cls(Discovery.from_env(environ), options)
 
     async def _release(self) -> None:
         """Close one after the other; a cancel cuts one wait short and leaves none of them open."""
@@ -74,8 +74,8 @@ def find(
     token: str | None = None,
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
-) -> Whereabouts:
+) -> Discovery:
     """Say where a node is. With `ports` alone the data directory is not looked at for anything but the token."""
     directory = data_dir or os.environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT
     tls = None if options is None else options.tls
-    return Whereabouts(Path(directory), token=token or os.environ.get(TOKEN_VARIABLE) or None, ports=ports, tls=tls)
+    return Discovery(Path(directory), token=token or os.environ.get(TOKEN_VARIABLE) or None, ports=ports, tls=tls)

@@ -42,7 +42,7 @@ _CALL_S: Final = 10.0
 _ABORT_S: Final = 3.0
 
 
-class Named(Protocol):
+class LoggedDelivery(Protocol):
     """As much of a delivery as a line of the log says."""
 
     msg_id: str
@@ -75,11 +75,11 @@ def consumer_of(
         visibility_ms=said.get("visibility_ms", 30_000),
         wait_ms=said.get("wait_ms", 20_000),
     )
-    source = Source(mailbox, ask, keeper, on_lost=said.get("on_lost", "interrupt"))
+    source = MessageSource(mailbox, ask, keeper, on_lost=said.get("on_lost", "interrupt"))
     return Consumer(source, metrics, drain_s=said.get("drain_s", 10.0))
 
 
-class Source:
+class MessageSource:
     """Polls for messages; what waiting can mend is waited out, anything else is raised."""
 
     def __init__(self, mailbox: m.Mailbox, ask: m.Recv, keeper: LeaseKeeper, *, on_lost: OnLost) -> None:
@@ -121,7 +121,7 @@ class Source:
 class Consumer:
     """An endless iterator over deliveries, or the engine under a handler."""
 
-    def __init__(self, source: Source, metrics: Metrics, *, drain_s: float) -> None:
+    def __init__(self, source: MessageSource, metrics: Metrics, *, drain_s: float) -> None:
         """Take from the source; nothing is asked for before the first iteration."""
         self.topic = source.ask.topic
         self.concurrency = source.ask.max_messages
@@ -199,7 +199,7 @@ class Consumer:
         finally:
             self._ended(delivery)
 
-    def failed(self, delivery: Named, error: BaseException) -> None:
+    def failed(self, delivery: LoggedDelivery, error: BaseException) -> None:
         """Make a failure seen that nobody awaits: the handler's own, or that its message could not be settled."""
         kind = type(error).__name__
         self._metrics.counter("job_failures_total", "Jobs that raised.", worker="handler", type=kind).value += 1

@@ -19,7 +19,7 @@ _HOST: Final = "127.0.0.1"
 _SERVICES: Final = ("mailbox", "passport", "storage")
 
 
-class Whereabouts:
+class Discovery:
     """One node's addresses and token. What was read from files is read again when the node has moved."""
 
     def __init__(
@@ -46,9 +46,9 @@ class Whereabouts:
         data_dir = Path(environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT)
         return cls(data_dir, token=environ.get(TOKEN_VARIABLE) or None)
 
-    def holding(self, token: str) -> Whereabouts:
+    def holding(self, token: str) -> Discovery:
         """Return the same node for the holder of another token."""
-        other = Whereabouts(self._data_dir, token=token, tls=self._tls)
+        other = Discovery(self._data_dir, token=token, tls=self._tls)
         other._given = self._given
         return other
 

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
-from penstock.sdk.calling import Ask, Caller, post
+from penstock.sdk.calling import Caller, PreparedCall, post
 
 
 class _Messages(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class HttpMailbox:
 
     async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:
         """Remove everything of a topic."""
-        ask = Ask(path=f"{_topic(request.topic)}/purge", idempotent=True, call=call)
+        ask = PreparedCall(path=f"{_topic(request.topic)}/purge", idempotent=True, call=call)
         return await self._caller.json(ask, m.Purged)
 
     async def dlq(self, request: m.GetDlq, call: Call = NOBODY) -> m.DlqPage:
@@ -93,8 +93,8 @@ class HttpMailbox:
         return await self._caller.json(ask, m.Reprocessing)
 
 
-def _get(path: str, query: Mapping[str, object], call: Call) -> Ask:
-    return Ask(method="GET", path=f"{path}?{urlencode(query)}" if query else path, idempotent=True, call=call)
+def _get(path: str, query: Mapping[str, object], call: Call) -> PreparedCall:
+    return PreparedCall(method="GET", path=f"{path}?{urlencode(query)}" if query else path, idempotent=True, call=call)
 
 
 def _topic(name: str) -> str:

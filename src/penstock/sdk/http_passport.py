@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.contracts import passport as p
 from penstock.contracts.call import NOBODY, Call
-from penstock.sdk.calling import Ask, Caller, post
+from penstock.sdk.calling import Caller, PreparedCall, post
 
 
 class HttpPassport:
@@ -33,13 +33,15 @@ class HttpPassport:
 
     async def rotate(self, request: p.Rotate, call: Call = NOBODY) -> p.Rotated:
         """Change the signing key."""
-        return await self._caller.json(Ask(path="/v1/passport/rotate", call=call), p.Rotated)
+        return await self._caller.json(PreparedCall(path="/v1/passport/rotate", call=call), p.Rotated)
 
     async def keys(self, request: p.GetKeys, call: Call = NOBODY) -> p.KeySet:
         """List the public keys."""
-        return await self._caller.json(Ask(method="GET", path="/v1/keys", idempotent=True, call=call), p.KeySet)
+        return await self._caller.json(
+            PreparedCall(method="GET", path="/v1/keys", idempotent=True, call=call), p.KeySet
+        )
 
     async def revocations(self, request: p.GetRevocations, call: Call = NOBODY) -> p.Revocations:
         """Read the feed."""
         path = f"/v1/passport/revocations?since={request.since}"
-        return await self._caller.json(Ask(method="GET", path=path, idempotent=True, call=call), p.Revocations)
+        return await self._caller.json(PreparedCall(method="GET", path=path, idempotent=True, call=call), p.Revocations)

@@ -35,7 +35,7 @@ def sure_s(visibility_ms: int) -> float:
     return lease_s - min(lease_s / _MARGIN_PART, _MARGIN_S_MAX)
 
 
-class Held(Protocol):
+class HeldLease(Protocol):
     """A lease and its holder. Times are the loop's."""
 
     msg_id: str
@@ -57,7 +57,7 @@ class LeaseKeeper:
         """Renew by this contract."""
         self._mailbox = mailbox
         self._scope = Scope("lease_keeper", 1, metrics)
-        self._held: dict[Held, None] = {}
+        self._held: dict[HeldLease, None] = {}
         # The instant the task sleeps until, and what wakes it earlier.
         self._due_at = 0.0
         self._wake: asyncio.Event | None = None
@@ -73,7 +73,7 @@ class LeaseKeeper:
         """Tell whether the client is closed, and no lease is kept any more."""
         return self._scope.closed
 
-    def hold(self, lease: Held) -> None:
+    def hold(self, lease: HeldLease) -> None:
         """Renew this lease from now on, until it is released."""
         lease.renew_at = min(lease.ends_at - lease.visibility_ms / 1000 * (1 - 1 / _PARTS), lease.ends_at)
         if self.closed:
@@ -86,7 +86,7 @@ class LeaseKeeper:
             self._wake.set()
         self._held[lease] = None
 
-    def release(self, lease: Held) -> None:
+    def release(self, lease: HeldLease) -> None:
         """Renew it no more."""
         self._held.pop(lease, None)
 
@@ -119,7 +119,7 @@ class LeaseKeeper:
         except Timeout:
             return
 
-    async def _renew(self, due: list[Held]) -> None:
+    async def _renew(self, due: list[HeldLease]) -> None:
         for start in range(0, len(due), m.BATCH_MAX):
             await self._renew_batch(due[start : start + m.BATCH_MAX])
 
@@ -128,13 +128,13 @@ class LeaseKeeper:
         for lease in [lease for lease in self._held if lease.ends_at <= now]:
             self._lose(lease, "not_renewed")
 
-    def _patience_s(self, due: list[Held], now: float) -> float:
+    def _patience_s(self, due: list[HeldLease], now: float) -> float:
         """Wait for a node that is silent until a third of a lease has passed, and never over the end of any."""
         third_s = max(_AGAIN_S_MIN, min(lease.visibility_ms for lease in due) / 1000 / _PARTS)
         ends_at = min((lease.ends_at for lease in self._held), default=now + third_s)
         return min(third_s, max(0.0, ends_at - now))
 
-    async def _renew_batch(self, due: list[Held]) -> None:
+    async def _renew_batch(self, due: list[HeldLease]) -> None:
         began_at = asyncio.get_running_loop().time()
         patience_s = self._patience_s(due, began_at)
         extends = tuple(m.Extend(lease.msg_id, lease.receipt, lease.visibility_ms) for lease in due)
@@ -151,7 +151,7 @@ class LeaseKeeper:
         for lease, code in zip(due, codes, strict=True):
             self._take(lease, code, began_at)
 
-    def _take(self, lease: Held, code: object, began_at: float) -> None:
+    def _take(self, lease: HeldLease, code: object, began_at: float) -> None:
         """Note what came of one renewal; whoever was released meanwhile no longer cares."""
         now = asyncio.get_running_loop().time()
         if lease not in self._held:
@@ -165,7 +165,7 @@ class LeaseKeeper:
         else:
             lease.renew_at = min(now + max(_AGAIN_S_MIN, lease.visibility_ms / 10_000), lease.ends_at)
 
-    def _lose(self, lease: Held, reason: str) -> None:
+    def _lose(self, lease: HeldLease, reason: str) -> None:
         self._held.pop(lease, None)
         self._lost.value += 1
         lease.lose(LeaseLost(reason=reason))

@@ -75,7 +75,7 @@ class PassportClient:
         async with timeout("rotate", self._timeout_s):
             return await self._passport.rotate(p.Rotate())
 
-    async def keys(self) -> tuple[p.Key, ...]:
+    async def keys(self) -> tuple[p.Jwk, ...]:
         """List the public keys, newest first."""
         async with timeout("keys", self._timeout_s):
             return (await self._passport.keys(p.GetKeys())).keys

@@ -13,7 +13,7 @@ from penstock.contracts.storage import ObjectInfo, Stored
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, Integrity
 from penstock.net.calls.client import StreamAnswer
-from penstock.sdk.calling import Ask, Caller
+from penstock.sdk.calling import Caller, PreparedCall
 from penstock.wire.ids import address_of, format_address, parse_address
 
 _BYTES: Final = b"application/octet-stream"
@@ -71,18 +71,20 @@ class StorageClient:
         """Read as it comes: `async with storage.open(address) as pieces: async for piece in pieces`."""
         headers = ((b"Range", _range(offset, length)),) if offset or length is not None else ()
         path = f"/o/{parse_address(address)}"
-        async with self._caller.stream(Ask(method="GET", path=path, headers=headers, idempotent=True)) as answer:
+        async with self._caller.stream(
+            PreparedCall(method="GET", path=path, headers=headers, idempotent=True)
+        ) as answer:
             if headers and answer.status != 206:
                 raise DownstreamUnavailable("A part was asked for, and the whole came.", status=502)
             yield answer
 
     async def head(self, address: str) -> ObjectInfo:
         """Tell an object's size; `NotFound`."""
-        ask = Ask(method="HEAD", path=f"/o/{parse_address(address)}", idempotent=True)
+        ask = PreparedCall(method="HEAD", path=f"/o/{parse_address(address)}", idempotent=True)
         answer = await self._caller.ask(ask)
         return ObjectInfo(address, int(answer.headers[b"content-length"]))
 
-    async def _stored(self, ask: Ask, size: int | None) -> Stored:
+    async def _stored(self, ask: PreparedCall, size: int | None) -> Stored:
         answer = await self._caller.ask(ask)
         told = answer.json(_Answer)
         return Stored(told.address, size if size is not None else told.size or 0, existed=answer.status == 200)
@@ -95,9 +97,9 @@ class _Counted:
         self.size = 0
 
 
-def _put(path: str, body: bytes | AsyncIterator[bytes], size: int | None) -> Ask:
+def _put(path: str, body: bytes | AsyncIterator[bytes], size: int | None) -> PreparedCall:
     wait_s = (64 << 20 if size is None else size) / _SLOW_BYTES_PER_S
-    return Ask(method="PUT", path=path, body=body, body_bytes=size if not isinstance(body, bytes) else None, kind=_BYTES,
+    return PreparedCall(method="PUT", path=path, body=body, body_bytes=size if not isinstance(body, bytes) else None, kind=_BYTES,
                idempotent=isinstance(body, bytes), wait_s=wait_s)  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from penstock.sdk.calling import SdkOptions
 from penstock.sdk.connecting import Client, find
 from penstock.sdk.consumer import ConsumeOptions, Consumer
 from penstock.sdk.delivery import Delivery
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import LeaseLost
 from penstock.sdk.loop_thread import LoopThread, Work
 from penstock.sdk.mailbox import MailboxClient
@@ -44,7 +44,7 @@ S = TypeVar("S")
 _CALL_S_MAX: Final = 120.0
 
 
-class Face(Generic[S]):
+class SyncService(Generic[S]):
     """One service, blocking."""
 
     def __init__(self, thread: LoopThread, service: S) -> None:
@@ -58,10 +58,10 @@ class Face(Generic[S]):
 
 def blocking(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Face[S], P], R]:
+) -> Callable[Concatenate[SyncService[S], P], R]:
     """Make the blocking twin of an async method: same name, arguments, result and errors."""
 
-    def call(face: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(face: SyncService[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return face._call(lambda: method(face._service, *args, **kwargs))  # noqa: SLF001 - a method of the face in all but place
 
     call.__name__ = method.__name__
@@ -69,7 +69,7 @@ def blocking(
     return call
 
 
-class SyncMailbox(Face[MailboxClient]):
+class SyncMailbox(SyncService[MailboxClient]):
     """`MailboxClient`, blocking."""
 
     send = blocking(MailboxClient.send)
@@ -108,7 +108,7 @@ class SyncMailbox(Face[MailboxClient]):
         self.consume(topic, **said).run(handler)
 
 
-class SyncPassport(Face[PassportClient]):
+class SyncPassport(SyncService[PassportClient]):
     """`PassportClient`, blocking."""
 
     issue = blocking(PassportClient.issue)
@@ -120,7 +120,7 @@ class SyncPassport(Face[PassportClient]):
     revocations = blocking(PassportClient.revocations)
 
 
-class SyncStorage(Face[StorageClient]):
+class SyncStorage(SyncService[StorageClient]):
     """`StorageClient`, blocking, for objects that fit in memory."""
 
     put = blocking(StorageClient.put)
@@ -231,7 +231,7 @@ class SyncConsumer:
 class SyncClient:
     """A node's services, blocking: `mailbox`, `passport`, `storage`. Use it by `with`, or close it."""
 
-    def __init__(self, place: Whereabouts, options: SdkOptions | None = None) -> None:
+    def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
         """Start the client's thread; nothing is dialled before the first call."""
         self._thread = LoopThread("penstock-client", Metrics("client_thread"))
 
@@ -252,7 +252,7 @@ class SyncClient:
     @classmethod
     def from_env(cls, *, options: SdkOptions | None = None) -> Self:
         """Find the node as the command line does."""
-        return cls(Whereabouts.from_env(), options)
+        return cls(Discovery.from_env(), options)
 
     def close(self) -> None:
         """End what runs, close the connections and end the thread. From any thread, and as often as you like."""

@@ -82,7 +82,7 @@ class ExpectUntil:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendBytes:
     """Send these bytes."""
 
     data: bytes
@@ -110,7 +110,7 @@ class Reset:
     """Cut the connection."""
 
 
-Step = Expect | ExpectUntil | Send | Pause | HalfClose | Close | Reset
+Step = Expect | ExpectUntil | SendBytes | Pause | HalfClose | Close | Reset
 
 
 class ScriptBroken(AssertionError):
@@ -180,7 +180,7 @@ class ScriptedDownstream(asyncio.Protocol):
             case Pause(seconds):
                 self._rest(seconds)
                 return False
-            case Send(data):
+            case SendBytes(data):
                 self.transport.write(data)
             case HalfClose():
                 self.transport.write_eof()

@@ -13,7 +13,7 @@ import h11
 from penstock.kernel.inventory import Inventory
 from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.origin import HttpOrigin
 from penstock.testing.line import CLEAR, Weather
 from penstock.testing.transport import memory_pair
 
@@ -154,7 +154,7 @@ class Peer:
             await self.emptied
             self.emptied = None
 
-    async def dial(self, origin: Origin, connection: ClientConnection) -> None:
+    async def dial(self, origin: HttpOrigin, connection: ClientConnection) -> None:
         """Join a client's connection to this peer in memory."""
         if self.dial_s:
             await pass_time(self.dial_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.kernel.errors import Canceled, DownstreamUnavailable, Malformed
-from penstock.net.calls.origin import Origin, parse_url
+from penstock.net.calls.origin import HttpOrigin, parse_url
 from tests.net.calls.peers import (
     URL,
     Peer,
@@ -151,15 +151,15 @@ async def test_callers_own_host_replaces_the_origins() -> None:
 @pytest.mark.parametrize(
     ("url", "origin", "target"),
     [
-        ("http://a", Origin("http", "a", 80, b"a"), "/"),
-        ("http://A.test:80/x?y=%2F", Origin("http", "a.test", 80, b"a.test"), "/x?y=%2F"),
-        ("https://a:8443?q", Origin("https", "a", 8443, b"a:8443"), "/?q"),
-        ("http://[::1]:5300/", Origin("http", "::1", 5300, b"[::1]:5300"), "/"),
-        ("unix:/run/a.sock", Origin("unix", "/run/a.sock", 0, b"localhost"), "/"),
-        ("unix:/run/a.sock:/v1/x?y", Origin("unix", "/run/a.sock", 0, b"localhost"), "/v1/x?y"),
+        ("http://a", HttpOrigin("http", "a", 80, b"a"), "/"),
+        ("http://A.test:80/x?y=%2F", HttpOrigin("http", "a.test", 80, b"a.test"), "/x?y=%2F"),
+        ("https://a:8443?q", HttpOrigin("https", "a", 8443, b"a:8443"), "/?q"),
+        ("http://[::1]:5300/", HttpOrigin("http", "::1", 5300, b"[::1]:5300"), "/"),
+        ("unix:/run/a.sock", HttpOrigin("unix", "/run/a.sock", 0, b"localhost"), "/"),
+        ("unix:/run/a.sock:/v1/x?y", HttpOrigin("unix", "/run/a.sock", 0, b"localhost"), "/v1/x?y"),
     ],
 )
-def test_urls_name_an_origin_and_a_target(url: str, origin: Origin, target: str) -> None:
+def test_urls_name_an_origin_and_a_target(url: str, origin: HttpOrigin, target: str) -> None:
     assert parse_url(url) == (origin, target)
 
 

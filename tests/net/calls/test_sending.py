@@ -12,7 +12,7 @@ from penstock.kernel.errors import DownstreamUnavailable, Timeout
 from penstock.kernel.inventory import Inventory
 from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.origin import HttpOrigin
 from tests.net.calls.peers import URL, answer
 
 PIECES_MAX = 200
@@ -56,7 +56,7 @@ class Swallowing(asyncio.Transport):
 
 
 def client_of(event: Callable[[Swallowing], None] | None) -> HttpClient:
-    async def dial(_origin: Origin, connection: ClientConnection) -> None:
+    async def dial(_origin: HttpOrigin, connection: ClientConnection) -> None:
         connection.connection_made(Swallowing(connection, event))
 
     return HttpClient(Inventory("test"), ClientOptions(service="peer", tries_max=1), dial=dial)

@@ -15,10 +15,10 @@ from penstock.kernel.clock import LoopClock
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Conflict, Integrity
 from penstock.kernel.inventory import Inventory
-from penstock.net.oap.calling import ClientConnection
+from penstock.net.oap.calling import OapClientConnection
 from penstock.net.oap.client import OapClient, OapClientOptions
 from penstock.net.oap.server import OapServer
-from penstock.net.oap.service import OapServerOptions, Service
+from penstock.net.oap.service import OapServerOptions, OapService
 from penstock.testing.line import Weather
 from penstock.testing.transport import MemoryTransport, memory_pair
 
@@ -118,7 +118,7 @@ class Kit:
     def __init__(self, options: OapServerOptions | None = None, **client: object) -> None:
         self.inventory = Inventory("svc-echo", LoopClock())
         self.echo = EchoService()
-        self.service = Service(methods=ECHO, handle=self.echo.handle, on_event=self.echo.events.append)
+        self.service = OapService(methods=ECHO, handle=self.echo.handle, on_event=self.echo.events.append)
         self.server = OapServer(self.inventory, options or OapServerOptions(), [self.service])
         self.client_inventory = Inventory("svc-caller", LoopClock())
         self.heard: list[tuple[int, int, bytes]] = []
@@ -133,7 +133,9 @@ class Kit:
             dial=self.dial if in_memory else None,
         )
 
-    async def dial(self, protocol: Callable[[], ClientConnection]) -> tuple[asyncio.BaseTransport, ClientConnection]:
+    async def dial(
+        self, protocol: Callable[[], OapClientConnection]
+    ) -> tuple[asyncio.BaseTransport, OapClientConnection]:
         """Join the client to the server in memory."""
         if self.server.is_closed:
             raise ConnectionRefusedError("nobody listens")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.contracts.method import Methods
 from penstock.kernel.errors import DownstreamUnavailable
-from penstock.net.oap.service import Service
+from penstock.net.oap.service import OapService
 from tests.net.oap.kit import (
     ECHO,
     Ask,
@@ -24,7 +24,7 @@ def explode(_event: object) -> None:
 
 async def test_bug_in_a_callback_ends_its_connection_and_not_the_server(caplog: pytest.LogCaptureFixture) -> None:
     kit = Kit()
-    kit.server.services[100] = Service(methods=ECHO, handle=kit.echo.handle, on_event=explode)
+    kit.server.services[100] = OapService(methods=ECHO, handle=kit.echo.handle, on_event=explode)
     async with kit:
         await kit.client.send_event(ECHO, Rang(1))
         await settle()

@@ -20,7 +20,7 @@ from penstock.kernel.errors import (
     Timeout,
     Unauthenticated,
 )
-from penstock.net.oap.connection import Waits
+from penstock.net.oap.connection import FrameTimeouts
 from penstock.net.oap.service import OapServerOptions
 from penstock.testing.line import Weather
 from tests.net.oap.kit import (
@@ -242,7 +242,7 @@ async def test_idle_connection_is_closed_and_the_next_call_makes_a_new_one() -> 
 
 
 async def test_connection_with_an_open_request_is_not_idle() -> None:
-    kit = Kit(OapServerOptions(request_deadline_s=500.0, waits=Waits(idle_s=5.0)), call_timeout_s=300.0)
+    kit = Kit(OapServerOptions(request_deadline_s=500.0, waits=FrameTimeouts(idle_s=5.0)), call_timeout_s=300.0)
     async with kit:
         task = spawn(kit.echo_call("later"))
         await asyncio.sleep(200)

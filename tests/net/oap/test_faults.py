@@ -19,8 +19,8 @@ from penstock.kernel.errors import (
     OverLimit,
     Timeout,
 )
-from penstock.net.oap.calling import ClientConnection
-from penstock.net.oap.connection import Waits
+from penstock.net.oap.calling import OapClientConnection
+from penstock.net.oap.connection import FrameTimeouts
 from penstock.net.oap.service import OapServerOptions
 from penstock.testing.line import Weather
 from penstock.testing.transport import memory_pair
@@ -169,7 +169,7 @@ async def test_large_requests_and_large_answers_at_once_do_not_lock_each_other()
         assert kit.dialled == 1
 
 
-class StubbornConnection(ClientConnection):
+class StubbornConnection(OapClientConnection):
     """The wrong twin: an asker that stops reading while its requests are not taken."""
 
     must_read = False
@@ -178,7 +178,7 @@ class StubbornConnection(ClientConnection):
 async def test_asker_that_stops_reading_would_lock_up() -> None:
     kit = Kit(call_timeout_s=4.0)
     kit.client._protocol = lambda: StubbornConnection(
-        StreamTable(max_inflight=65), Waits(), kit.client._timeouts, kit.client._log, None
+        StreamTable(max_inflight=65), FrameTimeouts(), kit.client._timeouts, kit.client._log, None
     )
     async with kit:
         tasks = [spawn(kit.echo_call(data=bytes(900_000))) for _ in range(20)]

@@ -26,7 +26,7 @@ from penstock.kernel.errors import (
 )
 from penstock.kernel.supervisor import Supervisor
 from penstock.net.oap.client import OapClient, OapClientOptions
-from penstock.net.oap.connection import Waits
+from penstock.net.oap.connection import FrameTimeouts
 from penstock.net.oap.service import OapServerOptions
 from penstock.net.server.unix import listen_unix, remove_socket
 from penstock.wire.oap import frame as oap
@@ -35,8 +35,8 @@ from penstock.wire.oap.frame import (
     REQ,
     RESP,
     START,
-    Decoder,
     Frame,
+    FrameDecoder,
     encode,
 )
 from penstock.wire.oap.hello import Hello, hello_frame
@@ -70,7 +70,7 @@ class Raw:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._decoder = Decoder()
+        self._decoder = FrameDecoder()
 
     async def __aenter__(self) -> Self:
         self.reader, self.writer = await asyncio.open_unix_connection(str(self._path))
@@ -262,7 +262,7 @@ async def test_request_number_65_is_busy(tmp_path: Path) -> None:
 
 @real
 async def test_peer_that_stops_in_the_middle_of_a_frame_is_cut_at_the_read_deadline(tmp_path: Path) -> None:
-    options = unix_options(tmp_path, waits=Waits(read_s=0.1))
+    options = unix_options(tmp_path, waits=FrameTimeouts(read_s=0.1))
     async with Kit(options) as kit, Raw(options.uds_path) as raw:
         raw.writer.write(encode(Frame(REQ | START, 1))[:-1])
 
@@ -273,7 +273,7 @@ async def test_peer_that_stops_in_the_middle_of_a_frame_is_cut_at_the_read_deadl
 
 @real
 async def test_peer_that_never_ends_its_request_is_cut_at_the_read_deadline(tmp_path: Path) -> None:
-    options = unix_options(tmp_path, waits=Waits(read_s=0.1))
+    options = unix_options(tmp_path, waits=FrameTimeouts(read_s=0.1))
     async with Kit(options), Raw(options.uds_path) as raw:
         raw.writer.write(encode(Frame(REQ | START, 1, code=1, app_proto_id=100)))
 

@@ -8,7 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.kernel.errors import Conflict, PenstockError
-from penstock.net.message import Relayed, Request, Response, StreamResponse
+from penstock.net.message import (
+    RelayedResponse,
+    Request,
+    Response,
+    StreamResponse,
+)
 from penstock.net.promise import Promise
 from penstock.net.server.wheel import NEVER
 from tests.net.server.listener_kit import (
@@ -51,7 +56,7 @@ class Desk:
         ({"a": 1}, 200),
         (None, 204),
         (Response(201, b"{}"), 201),
-        (Relayed(202, b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\nX-Corr-ID: ", b"hi"), 202),
+        (RelayedResponse(202, b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\nX-Corr-ID: ", b"hi"), 202),
         (Conflict(), 409),
         (ValueError("a bug"), 500),
         (Promise(), 500),

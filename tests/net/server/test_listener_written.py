@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.kernel.errors import Conflict
-from penstock.net.message import Request, Written
+from penstock.net.message import Request, WrittenJson
 from penstock.net.promise import Promise
 from tests.net.server.listener_kit import (
     get,
@@ -14,8 +14,8 @@ from tests.net.server.listener_kit import (
     settle,
 )
 
-SMALL = Written(b'{"a":1}')
-LARGE = Written(b'{"a":"' + b"x" * 40_000 + b'"}')
+SMALL = WrittenJson(b'{"a":1}')
+LARGE = WrittenJson(b'{"a":"' + b"x" * 40_000 + b'"}')
 
 
 class Desk:
@@ -30,7 +30,7 @@ class Desk:
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE])
-async def test_a_written_body_is_the_json_answer_at_once_and_late(body: Written) -> None:
+async def test_a_written_body_is_the_json_answer_at_once_and_late(body: WrittenJson) -> None:
     desk = Desk()
     async with serving([route(desk), route(lambda _: body, path="/now")]) as site:
         client = site.connect()
@@ -55,7 +55,7 @@ async def test_written_answers_keep_the_order_of_their_requests() -> None:
         client = site.connect()
         client.send(get("/it") * 4)
         await settle()
-        for number, answer in ((1, Written(b"1")), (3, SMALL), (0, Conflict()), (2, {"two": 2})):
+        for number, answer in ((1, WrittenJson(b"1")), (3, SMALL), (0, Conflict()), (2, {"two": 2})):
             desk.promises[number].resolve(answer)
 
         assert [(answer.status, answer.json()) for answer in (await client.answers(4))[1:]] == [

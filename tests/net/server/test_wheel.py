@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.net.server.wheel import NEVER, TICK_S, Wheel
+from penstock.net.server.wheel import NEVER, TICK_S, TimerWheel
 
 
 class Thing:
@@ -26,7 +26,7 @@ class Thing:
 
 async def test_a_deadline_fires_once_never_early_and_at_most_two_ticks_late() -> None:
     loop = asyncio.get_running_loop()
-    wheel, start = Wheel(loop), loop.time()
+    wheel, start = TimerWheel(loop), loop.time()
     things = [Thing(start + delay / 7) for delay in range(1, 50)]
     dues = [thing.due for thing in things]
     for thing in things:
@@ -40,7 +40,7 @@ async def test_a_deadline_fires_once_never_early_and_at_most_two_ticks_late() ->
 
 async def test_a_deadline_that_moved_later_is_honoured_without_being_told() -> None:
     loop = asyncio.get_running_loop()
-    wheel = Wheel(loop)
+    wheel = TimerWheel(loop)
     thing = Thing(loop.time() + 1)
     wheel.watch(thing)
     thing.due = moved = loop.time() + 3
@@ -52,7 +52,7 @@ async def test_a_deadline_that_moved_later_is_honoured_without_being_told() -> N
 
 async def test_a_deadline_that_moved_earlier_fires_then_once_it_is_told() -> None:
     loop = asyncio.get_running_loop()
-    wheel = Wheel(loop)
+    wheel = TimerWheel(loop)
     thing = Thing(loop.time() + 60)
     wheel.watch(thing)
     thing.due = moved = loop.time() + 1
@@ -69,7 +69,7 @@ async def test_a_thing_that_stays_due_is_looked_at_once_a_tick_and_not_forever()
             self.fired.append(now)
 
     loop = asyncio.get_running_loop()
-    wheel = Wheel(loop)
+    wheel = TimerWheel(loop)
     thing = Stubborn(loop.time())
     wheel.watch(thing)
     await asyncio.sleep(1)
@@ -80,7 +80,7 @@ async def test_a_thing_that_stays_due_is_looked_at_once_a_tick_and_not_forever()
 
 async def test_forgotten_things_never_fire_and_an_empty_wheel_has_no_timer() -> None:
     loop = asyncio.get_running_loop()
-    wheel = Wheel(loop)
+    wheel = TimerWheel(loop)
     thing = Thing(loop.time() + 1)
     wheel.watch(thing)
     wheel.forget(thing)
@@ -93,7 +93,7 @@ async def test_forgotten_things_never_fire_and_an_empty_wheel_has_no_timer() -> 
 
 async def test_a_closed_wheel_takes_nobody_in() -> None:
     loop = asyncio.get_running_loop()
-    wheel = Wheel(loop)
+    wheel = TimerWheel(loop)
     wheel.close()
     thing = Thing(loop.time() + 1)
     wheel.watch(thing)
@@ -106,7 +106,7 @@ async def test_a_closed_wheel_takes_nobody_in() -> None:
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=20))
 async def test_whatever_the_delays_everything_fires_in_its_time(delays: list[float]) -> None:
     loop = asyncio.get_running_loop()
-    wheel, start = Wheel(loop), loop.time()
+    wheel, start = TimerWheel(loop), loop.time()
     things = [Thing(start + delay) for delay in delays]
     for thing in things:
         wheel.watch(thing)

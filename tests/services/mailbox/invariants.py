@@ -8,7 +8,7 @@ import apsw
 
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY
-from penstock.services.mailbox.state import Mailroom
+from penstock.services.mailbox.state import MailboxState
 from penstock.services.mailbox.topics import DELAYED, LEASED, READY, Message, Topic
 
 
@@ -34,7 +34,7 @@ class Stored:
         db.close()
 
 
-def check_ram(room: Mailroom) -> None:
+def check_ram(room: MailboxState) -> None:
     """Check what holds at any moment, whatever is under way."""
     books = room.books
     messages = [message for shard in room.shards for message in shard.messages.values()]
@@ -65,7 +65,7 @@ def _check_credit(messages: list[Message]) -> None:
         assert count == credit.used <= credit.limit
 
 
-def check_nobody_waits_in_vain(room: Mailroom) -> None:
+def check_nobody_waits_in_vain(room: MailboxState) -> None:
     """Check that no receiver waits beside a message it could have; what is woken is served within the same step."""
     if room.books.starved or not room.writer.ready:
         return
@@ -86,7 +86,7 @@ def _first(message: Message) -> bool:
     return line is not None and line.head is message
 
 
-def check_all(room: Mailroom) -> None:
+def check_all(room: MailboxState) -> None:
     """Check everything against the disk. Nothing may be queued, being read or on its way there."""
     check_ram(room)
     stored, books = Stored(room.engine), room.books
@@ -109,7 +109,7 @@ def _check_topic(topic: Topic, stored: Stored) -> None:
     assert topic.delayed == sum(row[3] == KIND_DELAYED for row in living)
 
 
-def _check_reach(room: Mailroom, stored: Stored) -> None:
+def _check_reach(room: MailboxState, stored: Stored) -> None:
     """Check that every living message is in a line of RAM, or that somebody will look for it on the disk."""
     resident = {seq: (shard, message) for shard in room.shards for seq, message in shard.messages.items()}
     assert resident.keys() <= stored.living.keys()
@@ -144,7 +144,7 @@ def _check_resident(shard, lane, message: Message, kind: int) -> None:
         assert (message.until, message.seq) in shard.delays
 
 
-async def settled(room: Mailroom) -> None:
+async def settled(room: MailboxState) -> None:
     """Wait until nothing is under way."""
     for _ in range(200):
         await room.writer.flushed()

@@ -16,15 +16,15 @@ from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import DiskFull, EngineFailed
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.ledger import Bounds
+from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.service import MailboxService
-from penstock.services.mailbox.writer import Thread
+from penstock.services.mailbox.writer import EngineThread
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.session import Session, run_with
 from tests.services.mailbox.worlds import running
 
 
-class Lagging(Thread):
+class Lagging(EngineThread):
     """Makes a call after so many turns of the loop, and answers after as many more and some seconds."""
 
     def __init__(self, turns: int, seconds: float = 0.0) -> None:
@@ -103,7 +103,7 @@ def failing_engine(directory: Path | None = None):
 @asynccontextmanager
 async def lagging(turns: int = 1, **wishes) -> AsyncIterator[MailboxService]:
     """Run a mailbox whose disk takes its time."""
-    bounds = Bounds(**wishes.pop("bounds", {}))
+    bounds = MailboxBounds(**wishes.pop("bounds", {}))
     engine = wishes.pop("engine", None) or failing_engine()
     options = MailboxOptions(bounds=bounds, **{"ready_shards": 4, **wishes})
     async with running(engine, options) as mailbox:

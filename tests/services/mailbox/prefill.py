@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.ids import slot_of
-from penstock.services.mailbox.rows import Row
+from penstock.services.mailbox.rows import MessageRow
 
 WALL_MS = 1_700_000_000_000
 _SLICE = 4096
@@ -30,7 +30,7 @@ def prefill(engine, messages: Iterable[tuple[str, str | None]], payload: bytes =
             if name not in slots:
                 slots[name] = slot_of(*name)
             batch.insert(
-                Row(
+                MessageRow(
                     seq=seq, slot=slots[name], topic=topics[name[0]], key=name[1], ts=WALL_MS, expires=None, nonce=0,
                     corr_id="", idem_key=None, attrs={}, payload_hash=digest, payload=payload,
                 )

@@ -10,9 +10,9 @@ from penstock.contracts.mailbox import Ack, GetTopic, Nack, Purge, Recv, Send, S
 from penstock.kernel.errors import Busy, PenstockError
 from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ids import read_msg_id
-from penstock.services.mailbox.jobs import Bearings, kept
-from penstock.services.mailbox.ledger import Books, Bounds, Now
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.jobs import RequestMeta, kept
+from penstock.services.mailbox.ledger import MailboxBounds, MailboxLedger, Now
+from penstock.services.mailbox.shard import ShardRules
 from penstock.services.mailbox.topics import LEASED
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, lagging, reopened, taken, until
@@ -21,7 +21,7 @@ from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, laggin
 
 
 def test_idle_topic_is_not_forgotten_in_the_name_of_another() -> None:
-    books = Books(Bounds())
+    books = MailboxLedger(MailboxBounds())
     old = books.topic("orders")
     assert books.forget_idle(old)
     new = books.topic("orders")
@@ -34,8 +34,8 @@ def test_idle_topic_is_not_forgotten_in_the_name_of_another() -> None:
 
 async def test_receiver_that_gives_up_after_a_reopening_takes_no_living_topic_with_it() -> None:
     async with lagging() as mailbox:
-        early = mailbox.desk.recv(Recv("orders", 1, wait_ms=20_000), Bearings())
-        late = mailbox.desk.recv(Recv("orders", 1, wait_ms=20_000), Bearings())
+        early = mailbox.desk.recv(Recv("orders", 1, wait_ms=20_000), RequestMeta())
+        late = mailbox.desk.recv(Recv("orders", 1, wait_ms=20_000), RequestMeta())
         await asyncio.sleep(0.01)
         await reopened(mailbox)
         await mailbox.api.send(Send("orders", b"1"))
@@ -52,7 +52,7 @@ async def test_receiver_that_gives_up_after_a_reopening_takes_no_living_topic_wi
 
 @pytest.mark.parametrize("end", ["purge", "ttl"])
 async def test_topic_whose_messages_were_taken_away_is_forgotten_though_nobody_receives_from_it(end: str) -> None:
-    rules = Rules(on_expiry=(("*", "drop"),))
+    rules = ShardRules(on_expiry=(("*", "drop"),))
     async with lagging(rules=rules) as mailbox:
         for key in (None, "a", "a"):
             await mailbox.api.send(Send("orders", b"x", key=key, ttl_ms=500 if end == "ttl" else None))
@@ -122,8 +122,8 @@ def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -
             receiving: list = []
 
             def begin() -> None:
-                mailbox.desk.send(Send("orders", b"new"), Bearings())
-                receiving.append(mailbox.desk.recv(Recv("orders", wait_ms=300), Bearings()))
+                mailbox.desk.send(Send("orders", b"new"), RequestMeta())
+                receiving.append(mailbox.desk.recv(Recv("orders", wait_ms=300), RequestMeta()))
 
             steps.begin(begin)
             await mailbox.api.ack(Ack(old.msg_id, old.receipt))
@@ -208,7 +208,7 @@ async def test_follower_on_its_way_out_is_not_delivered_when_its_turn_comes(end:
             await mailbox.api.send(Send("orders", payload, key="k", ttl_ms=400 if payload == b"2" else None))
         (head,) = await taken(mailbox, "orders", visibility_ms=60_000)
         shard = next(shard for shard in room.shards if shard.messages)
-        acked = mailbox.desk.settle(Ack(head.msg_id, head.receipt), read_msg_id(head.msg_id), Bearings())
+        acked = mailbox.desk.settle(Ack(head.msg_id, head.receipt), read_msg_id(head.msg_id), RequestMeta())
         await until(lambda: room.writer.busy)
         # The ack is being committed; what takes the next one away comes with the commit after it.
         ((row, state),) = room.engine.living(1, 1, 2, 1)
@@ -242,14 +242,14 @@ async def test_key_whose_follower_is_on_its_way_out_stays_in_ram() -> None:
 
 def test_next_of_a_key_is_found_by_a_scan_that_meets_its_first_on_the_way_out() -> None:
     async def scenario(steps: Steps) -> None:
-        async with lagging(3, rules=Rules(on_expiry=(("*", "drop"),))) as mailbox:
+        async with lagging(3, rules=ShardRules(on_expiry=(("*", "drop"),))) as mailbox:
             for payload in (b"1", b"2"):
                 await mailbox.api.send(Send("orders", payload, key="k", ttl_ms=200 if payload == b"1" else None))
             # No line is in RAM any more.
             mailbox.shards.set(2)
             await asyncio.sleep(0.45)
             receiving: list = []
-            steps.begin(lambda: receiving.append(mailbox.desk.recv(Recv("orders", wait_ms=400), Bearings())))
+            steps.begin(lambda: receiving.append(mailbox.desk.recv(Recv("orders", wait_ms=400), RequestMeta())))
             await asyncio.sleep(0.1)
             steps.end()
             got = (await kept(receiving[0].promise)).messages
@@ -380,7 +380,7 @@ async def test_receiver_that_goes_between_two_shards_gives_back_what_it_has() ->
         room = mailbox.room
         for number in range(6):
             await mailbox.api.send(Send("orders", b"payload", key=f"k{number}"))
-        job = mailbox.desk.recv(Recv("orders", 6, visibility_ms=60_000), Bearings())
+        job = mailbox.desk.recv(Recv("orders", 6, visibility_ms=60_000), RequestMeta())
         await until(lambda: job.got)
         assert not job.promise.done
         job.promise.cancel()

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.kernel.errors import PenstockError
 from penstock.net.message import Peer
-from penstock.services.mailbox.authority import Authority
-from penstock.wire.http1.head import Head, StartLine
+from penstock.services.mailbox.authority import MailboxAuthority
+from penstock.wire.http1.head import HttpHead, StartLine
 from penstock.wire.target import Target
 from tests.capability.kit import NOW, Issuer, narrowed
 
@@ -21,7 +21,7 @@ ACK = StartLine("POST", Target(b"/v1/ack", "/v1/ack", ("v1", "ack"), b""), 1)
 class Asked:
     """As much of a request as authority looks at."""
 
-    head: Head
+    head: HttpHead
     peer: Peer
 
     @property
@@ -38,7 +38,7 @@ class Asked:
 
 
 def asked(token: str, start: StartLine = SEND, host: str = "10.1.2.3") -> Asked:
-    head = Head(start, {b"host": b"localhost", b"authorization": b"Bearer " + token.encode()})
+    head = HttpHead(start, {b"host": b"localhost", b"authorization": b"Bearer " + token.encode()})
     return Asked(head, Peer(host, 1, None, False))
 
 
@@ -47,7 +47,7 @@ class Door:
 
     def __init__(self) -> None:
         self.issuer = Issuer()
-        self.authority = Authority(self.issuer.verifier)
+        self.authority = MailboxAuthority(self.issuer.verifier)
         self.judged = 0
         judge = self.issuer.verifier.judge
 

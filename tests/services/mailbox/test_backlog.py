@@ -15,12 +15,12 @@ from penstock.kernel.clock import SYSTEM
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.eviction import make_room
-from penstock.services.mailbox.ledger import Bounds
+from penstock.services.mailbox.ledger import MailboxBounds
 from tests.services.mailbox.prefill import prefill
 from tests.services.mailbox.worlds import running
 
 BUDGET = 4096
-SMALL = MailboxOptions(bounds=Bounds(window_messages=BUDGET, global_inflight=1000))
+SMALL = MailboxOptions(bounds=MailboxBounds(window_messages=BUDGET, global_inflight=1000))
 MANY = 1_000_000
 
 
@@ -110,7 +110,7 @@ async def fastest(engine: SqliteEngine) -> dict[str, float]:
 
     In time of this process, its threads and all.
     """
-    options = MailboxOptions(bounds=Bounds(backlog_messages=2_000_000))
+    options = MailboxOptions(bounds=MailboxBounds(backlog_messages=2_000_000))
     times: dict[str, list[float]] = {"restart": [], "b": [], "keyed": []}
     for _ in range(3):
         began = time.process_time()

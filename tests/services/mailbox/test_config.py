@@ -11,7 +11,7 @@ from penstock.config import Apply, ConfigFaults, Sources, load, node_schema
 from penstock.contracts.mailbox import Nack, Recv, Send
 from penstock.kernel.backoff import FullJitter
 from penstock.services.mailbox.config import TABLE, MailboxOptions
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.shard import ShardRules
 from tests.services.mailbox.worlds import make_engine, running
 
 SCHEMA = node_schema(TABLE)
@@ -51,9 +51,9 @@ def test_only_what_the_service_takes_over_is_called_live() -> None:
 
 
 async def test_live_settings_hold_from_the_moment_they_are_applied(tmp_path: Path) -> None:
-    first = MailboxOptions(rules=Rules(backoff=FullJitter(3600.0, cap_s=3600.0)))
+    first = MailboxOptions(rules=ShardRules(backoff=FullJitter(3600.0, cap_s=3600.0)))
     async with running(make_engine("memory", tmp_path), first) as mailbox:
-        changed = Rules(backoff=FullJitter(0.001, cap_s=0.001))
+        changed = ShardRules(backoff=FullJitter(0.001, cap_s=0.001))
         mailbox.apply(replace(first, rules=changed, default_visibility_ms=9000))
         await mailbox.api.send(Send("orders", b"x"))
         (message,) = (await mailbox.api.recv(Recv("orders", wait_ms=5000))).messages

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts.mailbox import Ack, Extend, GetDlq, Nack, Purge, Recv, Reprocess, Send, SendBatch
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.shard import ShardRules
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.session import Session, run_with
 from tests.services.mailbox.invariants import Stored, check_all, check_ram, settled
@@ -196,7 +196,7 @@ class History:
 
 async def play(steps: list[tuple[str, object]], watch: list, directory: Path | None) -> None:
     bounds = {"window_messages": 8, "global_inflight": 6, "cache_bytes": 8}
-    options = {"bounds": bounds, "rules": Rules(max_attempts=ATTEMPTS), "engine": failing_engine(directory)}
+    options = {"bounds": bounds, "rules": ShardRules(max_attempts=ATTEMPTS), "engine": failing_engine(directory)}
     async with lagging(2, **options) as mailbox:
         watch.append(mailbox.room)
         history = History(mailbox)

@@ -14,7 +14,7 @@ from penstock.services.mailbox import bodies
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.codec import JSON, VALUES
 from penstock.services.mailbox.engines.memory import MemoryEngine
-from penstock.services.mailbox.jobs import Bulk, kept
+from penstock.services.mailbox.jobs import BatchPromise, kept
 from tests.services.mailbox.worlds import mailbox_options, mailbox_world, running
 
 
@@ -242,7 +242,7 @@ def test_refusals_and_whole_batches_are_written_as_the_contract_says() -> None:
 def test_a_received_answer_is_written_without_the_flag_that_is_a_header(full: bool) -> None:
     written = JSON.received(m.Received((), inflight_full=full))
 
-    assert msgspec.json.decode(getattr(written, "body", written), type=bodies.Received, strict=True).messages == ()
+    assert msgspec.json.decode(getattr(written, "body", written), type=bodies.ReceivedOut, strict=True).messages == ()
     assert bool(getattr(written, "headers", ())) is full
 
 
@@ -268,7 +268,7 @@ async def test_an_error_that_a_promise_holds_is_raised() -> None:
 
 
 async def test_a_batch_that_failed_as_a_whole_stays_so_whatever_comes_later() -> None:
-    bulk = Bulk(2, VALUES)
+    bulk = BatchPromise(2, VALUES)
     bulk.put(0, "stored")
     bulk.resolve(Busy("lost"))
     bulk.put(1, "late")

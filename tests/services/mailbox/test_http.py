@@ -19,7 +19,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
-from penstock.services.mailbox.ledger import Bounds
+from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from tests.services.mailbox.process import Http
 
@@ -190,7 +190,7 @@ async def test_every_route_needs_a_capability_for_its_op_and_topic() -> None:
 
 
 async def test_full_inflight_says_so_in_a_header() -> None:
-    async with served(bounds=Bounds(global_inflight=1)) as (_, http, _):
+    async with served(bounds=MailboxBounds(global_inflight=1)) as (_, http, _):
         for _ in range(2):
             await http.post("/v1/send", {"topic": "orders", "payload_b64": HI})
         await http.post("/v1/recv", {"topic": "orders"})

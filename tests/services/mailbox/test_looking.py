@@ -10,17 +10,23 @@ import pytest
 
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.engines import sqlite_reads
-from penstock.services.mailbox.engines.engine import Page
+from penstock.services.mailbox.engines.engine import TopicPage
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.ids import slot_of
-from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY, Row, State
+from penstock.services.mailbox.rows import (
+    KIND_DELAYED,
+    KIND_LEASED,
+    KIND_READY,
+    MessageRow,
+    MessageState,
+)
 
 NOW = 1_700_000_000_000
 
 
-def row(seq: int, topic: int, key: str | None) -> Row:
-    return Row(
+def row(seq: int, topic: int, key: str | None) -> MessageRow:
+    return MessageRow(
         seq=seq, slot=slot_of(str(topic), key), topic=topic, key=key, ts=NOW, expires=None, nonce=seq, corr_id="c",
         idem_key=None, attrs={}, payload_hash=bytes([1]) * 32, payload=b"",
     )  # fmt: skip
@@ -36,7 +42,7 @@ def history(rng: random.Random, count: int) -> Batch:
         batch.insert(row(seq, topic, rng.choice((None, None, "a", "b", "c"))))
         kind = rng.choice((None, None, None, KIND_READY, KIND_LEASED, KIND_DELAYED))
         if kind is not None:
-            batch.states[seq] = State(seq, kind, NOW + rng.choice((-5, 5)), 1, 7)
+            batch.states[seq] = MessageState(seq, kind, NOW + rng.choice((-5, 5)), 1, 7)
     gone = rng.sample(range(1, count + 1), count // 4)
     for seq in gone:
         batch.remove(seq)
@@ -58,7 +64,7 @@ def test_engines_show_the_same_messages_however_far_they_lie_apart(
     for topic in (1, 2, 3, 4):
         for state in ("ready", "inflight", "delayed"):
             for limit in (1, 5, 100):
-                page = Page(topic, state, limit, NOW)
+                page = TopicPage(topic, state, limit, NOW)
                 assert seqs(disk.peek(page)) == seqs(memory.peek(page))
         assert walk(disk, topic) == walk(memory, topic)
     disk.close()
@@ -85,8 +91,8 @@ def test_topic_behind_a_large_backlog_is_looked_at_in_a_few_steps(state: str, to
     batch.topics = [(1, "large"), (2, "small")]
     for seq in range(1, count + 1):
         batch.insert(row(seq, 2 if seq > count - 3 else 1, "k" if seq % 3 == 0 else None))
-    batch.states[count] = State(count, KIND_LEASED, NOW + 1, 1, 7)
-    batch.states[2] = State(2, KIND_DELAYED, NOW + 1, 1, 7)
+    batch.states[count] = MessageState(count, KIND_LEASED, NOW + 1, 1, 7)
+    batch.states[2] = MessageState(2, KIND_DELAYED, NOW + 1, 1, 7)
     engine.commit(batch)
     steps = 0
 
@@ -99,7 +105,7 @@ def test_topic_behind_a_large_backlog_is_looked_at_in_a_few_steps(state: str, to
     reader = engine._reader
     assert isinstance(reader, apsw.Connection)
     reader.set_progress_handler(count_steps, 100)
-    found = engine.living(topic, 0, count, 1) if state == "living" else engine.peek(Page(topic, state, 10, NOW))
+    found = engine.living(topic, 0, count, 1) if state == "living" else engine.peek(TopicPage(topic, state, 10, NOW))
     reader.set_progress_handler(None)
     engine.close()
 

@@ -19,7 +19,7 @@ from penstock.kernel.supervisor import Supervisor
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.service import SERVICE, MailboxService
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.shard import ShardRules
 from penstock.testing.contracts.memory_tokens import TokenBook
 from tests.services.mailbox.test_http import HI, LISTENER, Http, _line
 from tests.services.mailbox.worlds import WALL
@@ -80,7 +80,7 @@ async def test_ack_may_be_repeated_with_a_token_for_its_topic() -> None:
 
 
 async def test_receipt_of_a_dead_letter_is_stale_and_not_forbidden() -> None:
-    async with guarded(rules=Rules(max_attempts=1)) as (service, book):
+    async with guarded(rules=ShardRules(max_attempts=1)) as (service, book):
         narrow = Call(token(book, *ORDERS))
         message = await leased(service, narrow)
         nack = Nack(message.msg_id, message.receipt)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, GetDlq, GetTopic, Recv, Send
 from penstock.services.mailbox.config import MailboxOptions
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.shard import ShardRules
 from tests.services.mailbox.worlds import make_engine, running
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -34,7 +34,7 @@ async def test_rates_are_messages_a_second_however_long_it_ran(seconds: int, tmp
 
 @KINDS
 async def test_message_without_a_time_to_live_is_never_dropped_for_its_age(kind: str, tmp_path: Path) -> None:
-    options = MailboxOptions(ready_retention_s=60.0, rules=Rules(on_expiry=(("logs/*", "drop"),)))
+    options = MailboxOptions(ready_retention_s=60.0, rules=ShardRules(on_expiry=(("logs/*", "drop"),)))
     async with running(make_engine(kind, tmp_path), options) as mailbox:
         await mailbox.api.send(Send("logs/web", b"kept"))
         await mailbox.api.send(Send("logs/web", b"kept too", ttl_ms=3_600_000))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.services.mailbox.readers import Readers
+from penstock.services.mailbox.read_tracker import ReadTracker
 from penstock.services.mailbox.topics import LEASED, READY, WRITTEN
 
 
@@ -18,7 +18,7 @@ def ready(until: float):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_left_since_a_read_began_is_known_at_its_end(seed: int) -> None:
-    rng, readers = random.Random(seed), Readers()
+    rng, readers = random.Random(seed), ReadTracker()
     begun: list[tuple[int, int]] = []
     seq = 0
     for _ in range(3000):
@@ -39,7 +39,7 @@ def test_whatever_left_since_a_read_began_is_known_at_its_end(seed: int) -> None
 
 
 def test_somebody_who_always_reads_does_not_keep_everything_that_ever_left() -> None:
-    readers, most = Readers(), 0
+    readers, most = ReadTracker(), 0
     last = readers.begin()
     for seq in range(10_000):
         readers.left(seq)
@@ -53,14 +53,14 @@ def test_somebody_who_always_reads_does_not_keep_everything_that_ever_left() -> 
 
 
 def test_nothing_is_remembered_while_nobody_reads() -> None:
-    readers = Readers()
+    readers = ReadTracker()
     readers.left(1)
 
     assert (readers.saw_gone(1), readers.remembered) == (False, 0)
 
 
 def test_message_may_leave_ram_only_when_nobody_reads_what_was_before() -> None:
-    readers, message = Readers(), ready(7.0)
+    readers, message = ReadTracker(), ready(7.0)
     first = readers.begin()
     readers.over_written((message, 7.0))
     second = readers.begin()
@@ -75,7 +75,7 @@ def test_message_may_leave_ram_only_when_nobody_reads_what_was_before() -> None:
 
 @pytest.mark.parametrize("now", [{"state": LEASED}, {"until": 8.0}])
 def test_message_that_was_leased_again_meanwhile_stays(now: dict) -> None:
-    readers, message = Readers(), ready(7.0)
+    readers, message = ReadTracker(), ready(7.0)
     reading = readers.begin()
     readers.over_written((message, 7.0))
     vars(message).update(now)

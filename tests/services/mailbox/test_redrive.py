@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from penstock.contracts.mailbox import Ack, GetDlq, Nack, Recv, Reprocess, Send
-from penstock.services.mailbox.redrive_guard import Departures
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.redrive_guard import RedriveGuard
+from penstock.services.mailbox.shard import ShardRules
 from tests.services.mailbox.invariants import check_all, settled
 from tests.services.mailbox.lagging import Steps, at_every_step, lagging, taken
 
@@ -29,7 +29,7 @@ async def _reject(mailbox, topic: str) -> str:
 @pytest.mark.parametrize("key", [None, "k"])
 def test_redrives_of_the_same_letters_at_any_step_make_one_message_of_each(to: str | None, key: str | None) -> None:
     async def scenario(steps: Steps) -> None:
-        async with lagging(2, rules=Rules(max_attempts=1)) as mailbox:
+        async with lagging(2, rules=ShardRules(max_attempts=1)) as mailbox:
             names = await bury(mailbox, "orders", 3, key)
             tasks: list = []
 
@@ -59,7 +59,7 @@ def test_redrives_of_the_same_letters_at_any_step_make_one_message_of_each(to: s
 
 def test_redrive_at_any_step_of_the_retention_moves_each_letter_once() -> None:
     async def scenario(steps: Steps) -> None:
-        async with lagging(2, rules=Rules(max_attempts=1), dlq_retention_s=0.6) as mailbox:
+        async with lagging(2, rules=ShardRules(max_attempts=1), dlq_retention_s=0.6) as mailbox:
             await bury(mailbox, "orders", 3)
             tasks: list = []
             await asyncio.sleep(0.95)
@@ -81,7 +81,7 @@ def test_redrive_at_any_step_of_the_retention_moves_each_letter_once() -> None:
 
 
 def test_dead_letter_is_moved_by_one_and_not_by_who_read_it_before_it_left() -> None:
-    departures = Departures()
+    departures = RedriveGuard()
     mark = departures.mark()
     first = departures.take([1, 2], mark)
     assert (first, departures.take([2, 3], mark)) == ({1, 2}, {3})
@@ -92,7 +92,7 @@ def test_dead_letter_is_moved_by_one_and_not_by_who_read_it_before_it_left() -> 
 
 
 async def test_many_small_redrives_together_keep_to_the_rate() -> None:
-    async with lagging(2, rules=Rules(max_attempts=1), reprocess_rps=100) as mailbox:
+    async with lagging(2, rules=ShardRules(max_attempts=1), reprocess_rps=100) as mailbox:
         await bury(mailbox, "orders", 60)
         began = asyncio.get_running_loop().time()
         for _ in range(12):

@@ -13,10 +13,10 @@ from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Busy, Malformed, NotFound, Timeout
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import DeadPage
-from penstock.services.mailbox.jobs import Bearings, kept
-from penstock.services.mailbox.ledger import Bounds
+from penstock.services.mailbox.jobs import RequestMeta, kept
+from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.reprocessor import Redrive
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.shard import ShardRules
 from tests.services.mailbox.worlds import make_engine, running
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -24,7 +24,7 @@ KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
 
 @KINDS
 async def test_expired_messages_go_where_their_topic_says(kind: str, tmp_path: Path) -> None:
-    rules = Rules(on_expiry=(("logs/*", "drop"), ("logs/audit", "dlq")))
+    rules = ShardRules(on_expiry=(("logs/*", "drop"), ("logs/audit", "dlq")))
     async with running(make_engine(kind, tmp_path), MailboxOptions(rules=rules)) as mailbox:
         for topic in ("logs/web", "logs/audit", "orders"):
             await mailbox.api.send(Send(topic, b"x", ttl_ms=1000))
@@ -58,7 +58,7 @@ async def test_message_that_waits_too_long_is_dead_lettered_and_never_just_gone(
 async def test_dead_letters_above_their_share_go_oldest_first_and_are_written_down(kind: str, tmp_path: Path) -> None:
     audit = tmp_path / "audit" / "mailbox.jsonl"
     options = MailboxOptions(
-        bounds=Bounds(backlog_messages=10), dlq_share=0.5, rules=Rules(max_attempts=1), audit_path=audit
+        bounds=MailboxBounds(backlog_messages=10), dlq_share=0.5, rules=ShardRules(max_attempts=1), audit_path=audit
     )
     async with running(make_engine(kind, tmp_path), options) as mailbox:
         sent = []
@@ -86,7 +86,7 @@ async def test_dead_letters_above_their_share_go_oldest_first_and_are_written_do
 
 @KINDS
 async def test_dead_letter_is_removed_after_its_retention(kind: str, tmp_path: Path) -> None:
-    options = MailboxOptions(dlq_retention_s=60.0, rules=Rules(max_attempts=1))
+    options = MailboxOptions(dlq_retention_s=60.0, rules=ShardRules(max_attempts=1))
     async with running(make_engine(kind, tmp_path), options) as mailbox:
         await mailbox.api.send(Send("orders", b"x"))
         (got,) = (await mailbox.api.recv(Recv("orders"))).messages
@@ -99,7 +99,7 @@ async def test_dead_letter_is_removed_after_its_retention(kind: str, tmp_path: P
 
 
 async def test_lease_below_the_configured_minimum_is_refused_and_nothing_is_leased(tmp_path: Path) -> None:
-    options = MailboxOptions(rules=Rules(visibility_ms_min=2000))
+    options = MailboxOptions(rules=ShardRules(visibility_ms_min=2000))
     async with running(make_engine("memory", tmp_path), options) as mailbox:
         await mailbox.api.send(Send("orders", b"x"))
         with pytest.raises(Malformed, match="2000"):
@@ -114,7 +114,7 @@ async def test_lease_below_the_configured_minimum_is_refused_and_nothing_is_leas
 async def test_job_whose_deadline_passed_in_the_queue_is_not_done(tmp_path: Path) -> None:
     async with running(make_engine("memory", tmp_path), MailboxOptions()) as mailbox:
         now = mailbox.room.inventory.clock.monotonic()
-        late = mailbox.desk.send(Send("orders", b"late"), Bearings(deadline=Deadline(now, 2.0)))
+        late = mailbox.desk.send(Send("orders", b"late"), RequestMeta(deadline=Deadline(now, 2.0)))
         with pytest.raises(Timeout):
             await kept(late)
 
@@ -155,7 +155,7 @@ async def bury(mailbox, count: int) -> None:
 
 @KINDS
 async def test_redrive_that_a_shard_refuses_waits_and_leaves_nothing_behind(kind: str, tmp_path: Path) -> None:
-    options = MailboxOptions(rules=Rules(max_attempts=1), ready_shards=1)
+    options = MailboxOptions(rules=ShardRules(max_attempts=1), ready_shards=1)
     async with running(make_engine(kind, tmp_path), options) as mailbox:
         await bury(mailbox, 5)
         work = mailbox.room.workers[0].work
@@ -202,9 +202,9 @@ async def test_scanner_backs_off_when_requeue_is_full_and_the_message_still_come
 
 
 async def test_receivers_that_wait_are_bounded(tmp_path: Path) -> None:
-    options = MailboxOptions(bounds=Bounds(waiters=2))
+    options = MailboxOptions(bounds=MailboxBounds(waiters=2))
     async with running(make_engine("memory", tmp_path), options) as mailbox:
-        waiting = [mailbox.desk.recv(Recv("orders", wait_ms=1000), Bearings()) for _ in range(2)]
+        waiting = [mailbox.desk.recv(Recv("orders", wait_ms=1000), RequestMeta()) for _ in range(2)]
         await asyncio.sleep(0.1)
         with pytest.raises(Busy) as caught:
             await mailbox.api.recv(Recv("orders", wait_ms=1000))

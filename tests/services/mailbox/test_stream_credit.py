@@ -8,8 +8,8 @@ import msgspec
 
 from penstock.contracts.mailbox import Ack, Recv, Send
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.jobs import Bearings
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.jobs import RequestMeta
+from penstock.services.mailbox.shard import ShardRules
 from penstock.services.mailbox.stream import RecvStream
 from penstock.services.mailbox.topics import LEASED
 from penstock.testing import Run, sweep
@@ -53,7 +53,7 @@ def test_stream_that_ends_at_any_step_keeps_only_what_it_handed_on() -> None:
             await send(mailbox, 7)
             handed: list[dict] = []
             stream = stream_of(mailbox, 5)
-            run.start(read(stream.lines(Bearings()), handed, 5))
+            run.start(read(stream.lines(RequestMeta()), handed, 5))
             await run.ended()
             await asyncio.sleep(0.05)
             room = mailbox.room
@@ -82,13 +82,13 @@ def test_credit_is_never_above_its_limit_although_messages_turn_out_to_be_damage
             most[0] = max(most[0], len(leased(rooms[0])))
 
     async def scenario() -> None:
-        async with lagging(2, bounds={"cache_bytes": 1}, rules=Rules(max_attempts=2)) as mailbox:
+        async with lagging(2, bounds={"cache_bytes": 1}, rules=ShardRules(max_attempts=2)) as mailbox:
             await send(mailbox, 9)
             mailbox.room.engine.spoiled = {1, 4, 5}
             rooms.append(mailbox.room)
             handed: list[dict] = []
             stream = stream_of(mailbox, 2)
-            task = asyncio.get_running_loop().create_task(read(stream.lines(Bearings()), handed, 6))
+            task = asyncio.get_running_loop().create_task(read(stream.lines(RequestMeta()), handed, 6))
             acked = 0
             while acked < 6:
                 await asyncio.sleep(0.01)
@@ -110,11 +110,11 @@ async def test_stream_gets_its_credit_back_when_its_leases_do_not_survive_a_reop
         await send(mailbox, 2)
         stream = stream_of(mailbox, 2)
         handed: list[dict] = []
-        task = asyncio.get_running_loop().create_task(read(stream.lines(Bearings()), handed, 3))
+        task = asyncio.get_running_loop().create_task(read(stream.lines(RequestMeta()), handed, 3))
         await until(lambda: len(handed) == 2)
         # The leases ride with a commit that fails: one that is not stored has never been.
         mailbox.room.engine.failures.append("before")
-        failing = mailbox.desk.send(Send("orders", b"doubtful"), Bearings())
+        failing = mailbox.desk.send(Send("orders", b"doubtful"), RequestMeta())
         await until(lambda: failing.done)
         await mailbox.until_ready()
         async with asyncio.timeout(5):
@@ -130,11 +130,11 @@ async def test_stream_keeps_the_leases_that_survive_a_reopening() -> None:
         await send(mailbox, 3)
         stream = stream_of(mailbox, 1)
         handed: list[dict] = []
-        task = asyncio.get_running_loop().create_task(read(stream.lines(Bearings()), handed, 2))
+        task = asyncio.get_running_loop().create_task(read(stream.lines(RequestMeta()), handed, 2))
         await until(lambda: handed)
         await settled(mailbox.room)
         mailbox.room.engine.failures.append("before")
-        mailbox.desk.send(Send("other", b"doubtful"), Bearings())
+        mailbox.desk.send(Send("other", b"doubtful"), RequestMeta())
         await asyncio.sleep(0.01)
         await mailbox.until_ready()
         await asyncio.sleep(1)
@@ -153,7 +153,7 @@ async def test_stream_that_is_refused_waits_and_does_not_spin() -> None:
         mailbox.room.switching = True
         handed: list[dict] = []
         loop = asyncio.get_running_loop()
-        task = loop.create_task(read(stream_of(mailbox, 1).lines(Bearings()), handed, 1))
+        task = loop.create_task(read(stream_of(mailbox, 1).lines(RequestMeta()), handed, 1))
         steps = loop.steps
         await asyncio.sleep(1)
         taken = loop.steps - steps
@@ -172,7 +172,7 @@ async def test_stream_begins_to_flow_as_soon_as_others_let_go_of_their_leases() 
         await send(mailbox, 1)
         handed: list[dict] = []
         loop = asyncio.get_running_loop()
-        task = loop.create_task(read(stream_of(mailbox, 1).lines(Bearings()), handed, 1))
+        task = loop.create_task(read(stream_of(mailbox, 1).lines(RequestMeta()), handed, 1))
         await asyncio.sleep(0.5)
         await mailbox.api.ack(Ack(held.msg_id, held.receipt))
         before = loop.time()

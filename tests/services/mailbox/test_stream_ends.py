@@ -9,8 +9,8 @@ import pytest
 
 from penstock.contracts.mailbox import Recv, Send
 from penstock.services.mailbox.engines.engine import EngineFailed
-from penstock.services.mailbox.jobs import Bearings
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.jobs import RequestMeta
+from penstock.services.mailbox.shard import ShardRules
 from penstock.services.mailbox.stream import RecvStream
 from tests.services.mailbox.lagging import lagging
 from tests.services.mailbox.test_http import Http, served
@@ -18,7 +18,7 @@ from tests.services.mailbox.test_http import Http, served
 
 def lines_of(mailbox, max_inflight: int):
     recv = Recv("orders", 3, visibility_ms=60_000)
-    return RecvStream(mailbox.room, mailbox.desk, recv, max_inflight).lines(Bearings())
+    return RecvStream(mailbox.room, mailbox.desk, recv, max_inflight).lines(RequestMeta())
 
 
 async def test_stream_without_credit_ends_politely_as_soon_as_the_service_drains() -> None:
@@ -63,7 +63,7 @@ async def test_stream_lives_on_when_a_payload_cannot_be_read_for_a_moment(monkey
 
 @pytest.mark.real_loop
 async def test_stream_with_a_lease_below_the_configured_minimum_is_refused_before_it_begins() -> None:
-    async with served(rules=Rules(visibility_ms_min=1000), default_visibility_ms=1000) as (service, _, _):
+    async with served(rules=ShardRules(visibility_ms_min=1000), default_visibility_ms=1000) as (service, _, _):
         http = Http(service.listener.port)
         status, problem = await http.post("/v1/recv/stream", {"topic": "orders", "visibility_ms": 500})
         http.close()

@@ -9,14 +9,20 @@ from hypothesis import strategies as st
 
 from penstock.contracts.mailbox_rules import hash_chain
 from penstock.kernel.errors import Integrity
-from penstock.services.mailbox.claims import Claims, ClaimTable
+from penstock.services.mailbox.claims import IdemClaims, IdemClaimTable
 from penstock.services.mailbox.ids import SEQ_MAX, Receipts, make_msg_id, read_msg_id
 from penstock.services.mailbox.ledger import Now
-from penstock.services.mailbox.rows import KIND_LEASED, Row, State, read_row, read_state
+from penstock.services.mailbox.rows import (
+    KIND_LEASED,
+    MessageRow,
+    MessageState,
+    read_row,
+    read_state,
+)
 from penstock.wire.ids import uuid7_ms
 
 ROWS = st.builds(
-    lambda payload, **more: Row(payload=payload, payload_hash=blake3(payload).digest(), **more),
+    lambda payload, **more: MessageRow(payload=payload, payload_hash=blake3(payload).digest(), **more),
     st.binary(max_size=40),
     seq=st.integers(1, SEQ_MAX),
     slot=st.integers(0, 4095),
@@ -57,13 +63,13 @@ def test_receipt_cannot_be_changed_or_guessed(slot: int, seq: int, gen: int, bit
 
 
 @given(ROWS)
-def test_row_is_read_as_it_was_written(row: Row) -> None:
+def test_row_is_read_as_it_was_written(row: MessageRow) -> None:
     assert read_row(row.columns()) == row
     assert row.chain("t") == hash_chain("t", row.ts, row.idem_key, row.address, row.attrs)
 
 
 @given(ROWS, st.integers(0, 9), st.integers(0, 7))
-def test_changed_column_of_a_row_is_found(row: Row, place: int, bit: int) -> None:
+def test_changed_column_of_a_row_is_found(row: MessageRow, place: int, bit: int) -> None:
     columns = list(row.columns())
     value = columns[place]
     if isinstance(value, bytes):
@@ -77,7 +83,7 @@ def test_changed_column_of_a_row_is_found(row: Row, place: int, bit: int) -> Non
 
 @pytest.mark.parametrize("place", range(8))
 def test_changed_column_of_a_state_is_found(place: int) -> None:
-    state = State(7, KIND_LEASED, 1000, 2, 99, ((5, "visibility"),))
+    state = MessageState(7, KIND_LEASED, 1000, 2, 99, ((5, "visibility"),))
     columns = list(state.columns())
     assert read_state(tuple(columns)) == state
     columns[place] = columns[place] + 1 if isinstance(columns[place], int) else b"\x90" + columns[place][1:] + b"\0"
@@ -88,7 +94,7 @@ def test_changed_column_of_a_state_is_found(place: int) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=200))
 def test_claim_table_agrees_with_a_dictionary(steps: list[tuple[bool, int]]) -> None:
-    table, oracle, numbers = ClaimTable(1000), {}, {}
+    table, oracle, numbers = IdemClaimTable(1000), {}, {}
     for number, (add, which) in enumerate(steps):
         # Few different beginnings: entries collide and wrap.
         name = bytes(7) + bytes([which % 3]) + bytes([which]) * 8 if which < 3 else bytes([which]) * 16
@@ -105,7 +111,7 @@ def test_claim_table_agrees_with_a_dictionary(steps: list[tuple[bool, int]]) -> 
 
 
 def test_claims_are_bounded_and_never_pushed_out_while_they_hold() -> None:
-    claims = Claims(3, window_ms=1000)
+    claims = IdemClaims(3, window_ms=1000)
     for second in range(3):
         claims.number(Now(0.0, second * 1000))
     assert claims.full(Now(0.0, 1500))

@@ -18,9 +18,9 @@ from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import EngineFailed
 from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ids import slot_of
-from penstock.services.mailbox.jobs import Bearings, kept
-from penstock.services.mailbox.ledger import Bounds
-from penstock.services.mailbox.stream import Credit
+from penstock.services.mailbox.jobs import RequestMeta, kept
+from penstock.services.mailbox.ledger import MailboxBounds
+from penstock.services.mailbox.stream import StreamCredit
 from penstock.services.mailbox.topics import READY
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Steps, at_every_step, lagging, until
@@ -45,7 +45,7 @@ class Asking:
 
     def recv(self, recv: Recv):
         """Begin to receive, in this very step."""
-        promise = self._mailbox.desk.recv(recv, Bearings()).promise
+        promise = self._mailbox.desk.recv(recv, RequestMeta()).promise
         answer = promise.resolve
 
         class Watched(type(promise)):
@@ -159,7 +159,7 @@ def test_receive_finds_what_lies_on_the_disk_whatever_is_stored_meanwhile(
             await settled(mailbox.room)
             mailbox.room.engine.failing_reads = unread
             asking, seen = Asking(mailbox), 0
-            steps.begin(lambda: mailbox.desk.send(Send(TOPIC, b"x", key="k9" if keyed else None), Bearings()))
+            steps.begin(lambda: mailbox.desk.send(Send(TOPIC, b"x", key="k9" if keyed else None), RequestMeta()))
             while seen < 7:
                 try:
                     got = await asking.got(asking.recv(Recv(TOPIC, 2, visibility_ms=60_000, wait_ms=wait_ms)))
@@ -180,9 +180,9 @@ async def test_stream_is_served_when_an_undone_lease_makes_room_for_it() -> None
     async with lagging(20, bounds={"global_inflight": 1, "cache_bytes": 1}) as mailbox:
         for topic in ("a", "b"):
             await mailbox.api.send(Send(topic, b"payload"))
-        leased = mailbox.desk.recv(Recv("a", visibility_ms=60_000), Bearings())
+        leased = mailbox.desk.recv(Recv("a", visibility_ms=60_000), RequestMeta())
         await until(lambda: leased.got)
-        stream = mailbox.desk.recv(Recv("b", wait_ms=5000), Bearings(), owner=Credit(1))
+        stream = mailbox.desk.recv(Recv("b", wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await until(lambda: mailbox.room.waiters.count)
         leased.promise.cancel()
         before = now()
@@ -213,7 +213,7 @@ async def test_stream_that_waits_for_room_is_served_though_the_shards_were_rebou
         for topic in ("other", TOPIC):
             await mailbox.api.send(Send(topic, b"x"))
         (held,) = (await mailbox.api.recv(Recv("other", visibility_ms=60_000))).messages
-        stream = mailbox.desk.recv(Recv(TOPIC, wait_ms=5000), Bearings(), owner=Credit(1))
+        stream = mailbox.desk.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await asyncio.sleep(0.01)
         make_room(mailbox.room.shards, mailbox.room.books.bounds.window_messages)
         mailbox.shards.set(2)
@@ -236,7 +236,7 @@ async def test_nothing_is_read_while_nothing_more_may_be_leased(
         await mailbox.api.recv(Recv("other", visibility_ms=60_000, wait_ms=100))
         reads: list[str] = []
         monkeypatch.setattr(mailbox.room.engine, "_read", lambda: reads.append("read"))
-        waiting = mailbox.desk.recv(Recv(TOPIC, wait_ms=5000), Bearings(), owner=Credit(1))
+        waiting = mailbox.desk.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await asyncio.sleep(1)
 
         assert not waiting.promise.done
@@ -270,7 +270,7 @@ async def test_reads_that_fail_are_tried_again_at_a_pace_and_those_who_would_not
         assert lane.more
         with pytest.raises(EngineFailed):
             await mailbox.api.recv(Recv(TOPIC))
-        waiting = mailbox.desk.recv(Recv(TOPIC, wait_ms=20_000), Bearings())
+        waiting = mailbox.desk.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
         await asyncio.sleep(1)
         tried = 10_000 - engine.failing_reads
         engine.failing_reads = 0
@@ -307,7 +307,7 @@ async def test_receive_that_waits_for_a_read_does_not_hold_up_a_drain() -> None:
         await mailbox.api.send(Send(TOPIC, b"x", delay_ms=60_000))
         lane = mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.books.topics[TOPIC])
         lane.more = True
-        late = mailbox.desk.recv(Recv(TOPIC, wait_ms=20_000), Bearings())
+        late = mailbox.desk.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
         mailbox.stop_intake()
         before = now()
 
@@ -323,7 +323,7 @@ async def test_places_that_come_free_go_round_among_the_topics_that_wait_for_one
         for topic in ("a", "b", "c"):
             for _ in range(2):
                 await mailbox.api.send(Send(topic, b"x"))
-                jobs.append(mailbox.desk.recv(Recv(topic, wait_ms=5000), Bearings(), owner=Credit(1)))
+                jobs.append(mailbox.desk.recv(Recv(topic, wait_ms=5000), RequestMeta(), owner=StreamCredit(1)))
         await asyncio.sleep(0.01)
         order = []
         for _ in range(6):
@@ -340,10 +340,12 @@ async def test_places_that_come_free_go_round_among_the_topics_that_wait_for_one
 async def test_place_that_comes_free_is_offered_to_nobody_who_waits_for_nothing() -> None:
     async with lagging(0, bounds={"global_inflight": 1}) as mailbox:
         topics = mailbox.room.books.topics
-        idle = [mailbox.desk.recv(Recv(f"idle/{n}", wait_ms=5000), Bearings(), owner=Credit(1)) for n in range(9)]
+        idle = [
+            mailbox.desk.recv(Recv(f"idle/{n}", wait_ms=5000), RequestMeta(), owner=StreamCredit(1)) for n in range(9)
+        ]
         for _ in range(3):
             await mailbox.api.send(Send("busy", b"x"))
-        busy = [mailbox.desk.recv(Recv("busy", wait_ms=5000), Bearings(), owner=Credit(1)) for _ in range(3)]
+        busy = [mailbox.desk.recv(Recv("busy", wait_ms=5000), RequestMeta(), owner=StreamCredit(1)) for _ in range(3)]
         await asyncio.sleep(1)
         asked = {name: [lane.used for lane in topics[name].lanes.values()] for name in topics if name != "busy"}
         for job in busy:
@@ -358,7 +360,7 @@ async def test_place_that_comes_free_is_offered_to_nobody_who_waits_for_nothing(
 @pytest.mark.real_loop
 async def test_nobody_is_misled_under_load_on_the_disk(tmp_path: Path) -> None:
     """Several shards, keyed and not, small windows, long polls that end: an empty answer is never wrong."""
-    options = MailboxOptions(bounds=Bounds(window_messages=40), ready_shards=SHARDS)
+    options = MailboxOptions(bounds=MailboxBounds(window_messages=40), ready_shards=SHARDS)
     rng = random.Random(7)
     async with running(make_engine("sqlite", tmp_path), options, SYSTEM) as mailbox:
         asking, acked = Asking(mailbox), 0

@@ -10,11 +10,11 @@ import pytest
 from penstock.contracts.mailbox import Ack, GetTopic, Recv, Send, SendBatch
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.eviction import make_room
-from penstock.services.mailbox.ledger import Bounds
+from penstock.services.mailbox.ledger import MailboxBounds
 from tests.services.mailbox.worlds import make_engine, running
 
 MANY = 6000
-OPTIONS = MailboxOptions(bounds=Bounds(window_messages=2000))
+OPTIONS = MailboxOptions(bounds=MailboxBounds(window_messages=2000))
 
 
 async def fill(mailbox, topic: str, count: int, key: str | None = None) -> None:

@@ -15,7 +15,7 @@ from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import EngineFailed
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.service import SERVICE, MailboxService
-from penstock.services.mailbox.writer import Thread
+from penstock.services.mailbox.writer import EngineThread
 from tests.services.mailbox.test_http import HI, LISTENER, Http
 from tests.services.mailbox.worlds import mailbox_options, running
 
@@ -72,7 +72,7 @@ class Held(MemoryEngine):
         self.let = asyncio.Event()
 
 
-class Slow(Thread):
+class Slow(EngineThread):
     """Runs the calls of an engine that is held."""
 
     def __init__(self, engine: Held) -> None:

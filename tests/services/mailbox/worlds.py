@@ -19,9 +19,9 @@ from penstock.rpc.oap import Stub, serve
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.ledger import Bounds
+from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.service import SERVICE, MailboxService
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.shard import ShardRules
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.transport import memory_pair
 from tests.contracts.worlds import World
@@ -36,8 +36,8 @@ _BOUNDS = {
 
 def mailbox_options(wishes: dict[str, object], **more: object) -> MailboxOptions:
     """Turn a test's wishes into options."""
-    bounds = Bounds(**{_BOUNDS[name]: value for name, value in wishes.items() if name in _BOUNDS})
-    rules = Rules(max_attempts=wishes.get("max_attempts", 5))
+    bounds = MailboxBounds(**{_BOUNDS[name]: value for name, value in wishes.items() if name in _BOUNDS})
+    rules = ShardRules(max_attempts=wishes.get("max_attempts", 5))
     rest = {name: value for name, value in wishes.items() if name not in _BOUNDS and name != "max_attempts"}
     return MailboxOptions(bounds=bounds, rules=rules, **rest, **more)
 

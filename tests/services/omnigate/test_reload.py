@@ -14,7 +14,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.services.omnigate.config import TABLE, OmnigateOptions
 from penstock.services.omnigate.gate.policy import BundleRefused
 from penstock.services.omnigate.proxy.config import ProxyRoute
-from penstock.services.omnigate.service import Behind, OmnigateService
+from penstock.services.omnigate.service import GatewayBackends, OmnigateService
 from tests.net.server.listener_kit import get, post
 from tests.services.omnigate.proxy.kit import gateway, ok, says
 
@@ -32,7 +32,7 @@ def service(given: Settings) -> OmnigateService:
     made = OmnigateOptions.from_settings(given, listener_settings(given, "omnigate"))
     routes = (ProxyRoute(prefix=("shop",), upstreams=("http://127.0.0.1:9",)),)
     options = OmnigateOptions(fair=made.fair, quotas=made.quotas, listener=made.listener, routes=routes)
-    return OmnigateService(Inventory("omnigate", LoopClock()), options, behind=Behind())
+    return OmnigateService(Inventory("omnigate", LoopClock()), options, behind=GatewayBackends())
 
 
 def test_whatever_is_called_live_is_followed() -> None:

@@ -12,13 +12,13 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.omnigate.agents.prober import DIAL_EVERY, LOOK_S
 from penstock.services.omnigate.config import FairOptions, OmnigateOptions
-from penstock.services.omnigate.service import Behind, OmnigateService
+from penstock.services.omnigate.service import GatewayBackends, OmnigateService
 
 
 def service(**options: object) -> OmnigateService:
     """Make a gateway with nothing behind it."""
     inventory = Inventory("omnigate", LoopClock())
-    return OmnigateService(inventory, OmnigateOptions(**options), behind=Behind())  # type: ignore[arg-type]
+    return OmnigateService(inventory, OmnigateOptions(**options), behind=GatewayBackends())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("pool_size", "at_once"), [(3, 3), (8, 8), (100, 8)])

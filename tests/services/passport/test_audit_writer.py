@@ -86,7 +86,7 @@ async def test_what_cannot_be_recorded_is_not_done_and_the_chain_does_not_move(t
         trail = world.service.trail
         head = trail.head
         for _ in range(trail.lines.capacity):
-            trail.lines.try_send(audit_writer.Line(b"", audit.START, None))
+            trail.lines.try_send(audit_writer.AuditLine(b"", audit.START, None))
         with pytest.raises(Busy):
             trail.note("issue", tid="x")
 

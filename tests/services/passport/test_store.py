@@ -165,12 +165,12 @@ async def test_floors_are_dropped_when_no_token_they_hit_is_alive(tmp_path, monk
 
 
 def lines(count: int) -> list[bytes]:
-    chain = audit.Chain()
+    chain = audit.AuditChain()
     return [chain.add("issue", n, {"tid": str(n), "epoch": n}) for n in range(count)]
 
 
 def test_a_whole_chain_walks_to_its_head():
-    chain = audit.Chain()
+    chain = audit.AuditChain()
     data = b"".join(chain.add("issue", n, {"n": n, "epoch": 3}) for n in range(5))
 
     assert audit.walk(data) == audit.Walked(5, chain.head, 3)

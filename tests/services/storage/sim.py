@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from penstock.services.storage.engines.disk import Stamp
+from penstock.services.storage.engines.disk import FileStamp
 from penstock.testing.simdisk import SimDisk
 
 
@@ -38,11 +38,11 @@ class SimFiles:
         finally:
             file.close()
 
-    def stamp(self, path: str) -> Stamp:
+    def stamp(self, path: str) -> FileStamp:
         self._need(path)
         file = self.disk.open(path)
         try:
-            return Stamp(file.size(), 0, 0, 0)
+            return FileStamp(file.size(), 0, 0, 0)
         finally:
             file.close()
 

@@ -12,8 +12,8 @@ import pytest
 from penstock.contracts.storage import VOUCHED_BYTES, Get
 from penstock.kernel.errors import Integrity
 from penstock.services.storage.config import StorageOptions
-from penstock.services.storage.engines.disk import Stamp
-from penstock.services.storage.engines.ram import RamDisk
+from penstock.services.storage.engines.disk import FileStamp
+from penstock.services.storage.engines.ram import RamStorageDisk
 from penstock.services.storage.manifest import LEAF_BYTES
 from penstock.testing import VirtualClock
 from penstock.testing.simdisk import SimDisk
@@ -176,7 +176,7 @@ async def test_bit_that_rots_after_the_check_cuts_the_body_before_the_wrong_leaf
         assert LARGE.startswith(sent)
 
 
-class Coarse(RamDisk):
+class Coarse(RamStorageDisk):
     """A file system whose clock ticks every ten milliseconds: two changes within a tick leave one stamp."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
@@ -192,7 +192,7 @@ class Coarse(RamDisk):
         super().rename(old, new)
         self._changed_ns[new] = int(self._wall() * 100) * 10_000_000
 
-    def stamp(self, path: str) -> Stamp:
+    def stamp(self, path: str) -> FileStamp:
         return super().stamp(path)._replace(inode=7, modified_ns=7, changed_ns=self._changed_ns[path])
 
 

@@ -10,7 +10,7 @@ from penstock.contracts.storage import Get, Head, Put
 from penstock.kernel.errors import DownstreamUnavailable, NotFound, OverLimit
 from penstock.rpc.storage_streams import get_stream, put_stream
 from penstock.services.storage.config import StorageOptions
-from penstock.services.storage.engines.objects import SHARDS, Objects
+from penstock.services.storage.engines.objects import SHARDS, ObjectFiles
 from penstock.services.storage.manifest import LEAF_BYTES
 from penstock.testing.simdisk import SimDisk
 from penstock.wire.ids import address_of
@@ -63,7 +63,7 @@ async def test_failed_sync_is_no_answer_and_the_next_put_starts_over(data: bytes
     assert (service.store.ledger.objects, service.store.ledger.used_bytes) == (1, len(data))
 
 
-def put_all(objects: Objects, stored: list[bytes]) -> None:
+def put_all(objects: ObjectFiles, stored: list[bytes]) -> None:
     """Put small and large objects as the service does; note each when it is vouched for."""
     for number in range(3):
         small, large = b"small %d" % number, bytes([number]) * (LEAF_BYTES + 9)
@@ -77,7 +77,7 @@ def put_all(objects: Objects, stored: list[bytes]) -> None:
 
 def check_after_power_loss(sim: SimDisk, stored: list[bytes]) -> None:
     """Start again: what was vouched for is there, whatever is there is whole, and nothing is left over."""
-    fresh = Objects(SimFiles(sim))
+    fresh = ObjectFiles(SimFiles(sim))
     opened = fresh.open()
     shards = [name for name in sim.listdir() if name in SHARDS]
     found = [fresh.find(f"b3:{name}") for shard in shards for name in sim.listdir(shard)]
@@ -94,7 +94,7 @@ def test_power_loss_at_every_call_keeps_what_was_vouched_for_and_shows_nothing_h
     while not ended:
         sim, stored = SimDisk(), []
         disk = Stopping(SimFiles(sim), 10_000)
-        objects = Objects(disk)
+        objects = ObjectFiles(disk)
         objects.open()
         disk.left = calls
         try:
@@ -110,13 +110,13 @@ def test_power_loss_at_every_call_keeps_what_was_vouched_for_and_shows_nothing_h
 @pytest.mark.parametrize("calls", [0, 1, 2, 3, 100, 200, 258, 259, 260, 261])
 def test_power_loss_while_opening_costs_nothing(calls: int) -> None:
     sim, stored = SimDisk(), []
-    objects = Objects(SimFiles(sim))
+    objects = ObjectFiles(SimFiles(sim))
     objects.open()
     put_all(objects, stored)
     SimFiles(sim).write("tmp/1f", 0, b"left", new=True, sync=True)
     sim.fsync_dir("tmp")
     with pytest.raises(PowerLoss):
-        Objects(Stopping(SimFiles(sim), calls)).open()
+        ObjectFiles(Stopping(SimFiles(sim), calls)).open()
     sim.power_loss()
 
     check_after_power_loss(sim, stored)
@@ -129,28 +129,28 @@ def test_engine_that_does_not_sync_the_directory_is_caught_by_the_power_loss() -
                 super().sync_dir(path)
 
     sim, stored = SimDisk(), []
-    objects = Objects(Forgetful(sim))
+    objects = ObjectFiles(Forgetful(sim))
     objects.open()
     put_all(objects, stored)
     sim.power_loss()
 
-    assert Objects(SimFiles(sim)).open().objects < len(stored)
+    assert ObjectFiles(SimFiles(sim)).open().objects < len(stored)
 
 
 def test_object_seen_after_a_crash_is_durable_from_then_on() -> None:
     sim, data = SimDisk(), b"renamed, but its directory was not synced"
     disk = Stopping(SimFiles(sim), 10_000)
-    objects = Objects(disk)
+    objects = ObjectFiles(disk)
     objects.open()
     disk.left = 6  # stamp, write, rename in vain, make the directory, sync, rename
     with pytest.raises(PowerLoss):
         objects.store(address_of(data), data)
-    objects = Objects(SimFiles(sim))  # the process was killed, the machine was not
+    objects = ObjectFiles(SimFiles(sim))  # the process was killed, the machine was not
     objects.open()
     assert not objects.store(address_of(data), data)  # there already: a put now answers that it is stored
     sim.power_loss()
 
-    assert Objects(SimFiles(sim)).find(address_of(data)).data == data
+    assert ObjectFiles(SimFiles(sim)).find(address_of(data)).data == data
 
 
 async def test_end_in_good_order_spares_the_next_start_the_syncs() -> None:

@@ -9,15 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.kernel.errors import Integrity
-from penstock.services.storage.draft import Draft
 from penstock.services.storage.manifest import LEAF_BYTES, Manifest, decode, manifest_bytes, object_bytes
+from penstock.services.storage.temporary_object import TemporaryObject
 from penstock.wire.ids import address_of
 
 DATA = random.Random(7).randbytes(3 * LEAF_BYTES + 1234)
 
 
 def made(data: bytes) -> Manifest:
-    draft = Draft("x")
+    draft = TemporaryObject("x")
     whole = (len(data) - 1) // LEAF_BYTES * LEAF_BYTES
     draft.add(data[:whole])
     return draft.manifest(data[whole:])

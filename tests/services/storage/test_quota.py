@@ -14,8 +14,8 @@ from penstock.contracts.storage import Put, UploadAppend, UploadOpen
 from penstock.kernel.errors import Busy, OverLimit, PenstockError
 from penstock.rpc.storage_streams import put_stream
 from penstock.services.storage.config import StorageOptions
-from penstock.services.storage.engines.ram import RamDisk
-from penstock.services.storage.ledger import Ledger
+from penstock.services.storage.engines.ram import RamStorageDisk
+from penstock.services.storage.ledger import QuotaLedger
 from penstock.services.storage.manifest import LEAF_BYTES
 from tests.contracts.suite_storage import cut
 from tests.services.storage.worlds import running, temporary_files
@@ -23,7 +23,7 @@ from tests.services.storage.worlds import running, temporary_files
 
 @given(st.lists(st.tuples(st.sampled_from(["reserve", "release", "store"]), st.integers(1, 60)), max_size=60))
 def test_stored_and_promised_bytes_never_pass_the_quota(steps: list[tuple[str, int]]) -> None:
-    ledger, promised = Ledger(100), []
+    ledger, promised = QuotaLedger(100), []
     for what, size in steps:
         if what == "reserve":
             if ledger.used_bytes + ledger.reserved_bytes + size <= 100:
@@ -41,7 +41,7 @@ def test_stored_and_promised_bytes_never_pass_the_quota(steps: list[tuple[str, i
 
 
 def test_quota_of_zero_is_off() -> None:
-    ledger = Ledger(0)
+    ledger = QuotaLedger(0)
     ledger.reserve(1 << 50)
 
     assert ledger.reserved_bytes == 1 << 50
@@ -105,7 +105,7 @@ async def test_places_for_puts_are_bounded_and_come_back(tmp_path: Path) -> None
         assert not (await service.api.put(Put(b"later"))).existed
 
 
-class Held(RamDisk):
+class Held(RamStorageDisk):
     """A disk whose rename waits until it is let go."""
 
     def __init__(self) -> None:

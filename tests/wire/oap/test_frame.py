@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from penstock.kernel.errors import Malformed, OverLimit, PenstockError
 from penstock.wire.oap import frame as oap
 from penstock.wire.oap.frame import (
-    Decoder,
     Frame,
+    FrameDecoder,
     decode_all,
     encode,
 )
@@ -37,7 +37,7 @@ frames = st.builds(
 
 def outcome(pieces: list[bytes]) -> tuple[list[Frame], tuple[type[PenstockError], int, str] | None]:
     """Feed the pieces and then nothing, until the decoder has said all it will say."""
-    decoder, got = Decoder(), []
+    decoder, got = FrameDecoder(), []
     try:
         for piece in [*pieces, b"", b""]:
             got += decoder.feed(piece)
@@ -50,7 +50,7 @@ def outcome(pieces: list[bytes]) -> tuple[list[Frame], tuple[type[PenstockError]
 def test_vector_decodes_to_its_fields_and_encodes_back_to_its_bytes(vector: dict) -> None:
     raw, want = bytes.fromhex(vector["hex"]), vector["frame"]
 
-    (frame,) = Decoder().feed(raw)
+    (frame,) = FrameDecoder().feed(raw)
 
     assert (frame.flags, frame.code, frame.app_proto_id) == (want["flags"], want["code"], want["app_proto_id"])
     assert (frame.tenant_id, frame.corr_id) == (int(want["tenant_id"], 16), want["corr_id"])
@@ -61,7 +61,7 @@ def test_vector_decodes_to_its_fields_and_encodes_back_to_its_bytes(vector: dict
 @pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda v: v["name"])
 def test_refused_vector_raises_the_typed_error_with_its_status(vector: dict) -> None:
     with pytest.raises(PenstockError) as caught:
-        Decoder().feed(bytes.fromhex(vector["hex"]))
+        FrameDecoder().feed(bytes.fromhex(vector["hex"]))
 
     assert caught.value.status == vector["status"]
     assert isinstance(caught.value, OverLimit if vector["status"] == 413 else Malformed)
@@ -71,14 +71,14 @@ def test_refused_vector_raises_the_typed_error_with_its_status(vector: dict) -> 
 @pytest.mark.parametrize("vector", VECTORS["unfinished"], ids=lambda v: v["name"])
 def test_unfinished_frame_is_waited_for(vector: dict) -> None:
     raw = bytes.fromhex(vector["hex"])
-    decoder = Decoder()
+    decoder = FrameDecoder()
 
     assert decoder.feed(raw) == []
     assert decoder.pending_bytes == len(raw)
 
 
 def test_length_is_refused_as_soon_as_its_four_bytes_are_known() -> None:
-    decoder = Decoder()
+    decoder = FrameDecoder()
     assert decoder.feed(b"\x7f\xff\xff") == []
 
     with pytest.raises(OverLimit):
@@ -93,7 +93,7 @@ def test_frame_of_an_allowed_size_round_trips(size: int) -> None:
     raw = encode(frame)
 
     assert len(raw) == size
-    assert Decoder().feed(raw) == [frame]
+    assert FrameDecoder().feed(raw) == [frame]
 
 
 def test_encoder_refuses_one_byte_above_the_maximum() -> None:
@@ -119,7 +119,7 @@ def test_encoder_never_writes_a_frame_that_a_peer_refuses(frame: Frame) -> None:
 
 
 def test_negotiated_limit_only_goes_down() -> None:
-    decoder = Decoder()
+    decoder = FrameDecoder()
     decoder.lower(50)
     decoder.lower(1 << 20)
 
@@ -129,7 +129,7 @@ def test_negotiated_limit_only_goes_down() -> None:
 
 
 def test_frames_before_a_fault_are_returned_and_the_fault_stays() -> None:
-    decoder, good = Decoder(), Frame(oap.REQ, 5, payload=b"x")
+    decoder, good = FrameDecoder(), Frame(oap.REQ, 5, payload=b"x")
 
     assert decoder.feed(encode(good) * 2 + b"\0\0\0\0") == [good, good]
     for _ in range(2):
@@ -186,7 +186,7 @@ def test_one_wrong_header_byte_never_breaks_the_decoder(frame: Frame, at: int, v
 
 
 def test_memory_held_for_a_frame_is_what_arrived_not_what_was_announced() -> None:
-    decoder = Decoder()
+    decoder = FrameDecoder()
 
     assert decoder.feed(struct.pack(">I", 1 << 20) + encode(Frame(oap.REQ, 1))[4:]) == []
     assert decoder.pending_bytes == 38

@@ -19,10 +19,10 @@ from penstock.wire.oap.frame import (
     Frame,
 )
 from penstock.wire.oap.stream import (
-    Answer,
-    Control,
-    Refusal,
-    Request,
+    OapAnswer,
+    OapControl,
+    OapRefusal,
+    OapRequest,
     StreamTable,
 )
 
@@ -36,7 +36,9 @@ def resp(corr_id: int, flags: int = END, payload: bytes = b"", code: int = 200) 
 
 
 def refused(decision: object, reason: str) -> bool:
-    return isinstance(decision, Refusal) and decision.error.status == 400 and decision.error.facts["reason"] == reason
+    return (
+        isinstance(decision, OapRefusal) and decision.error.status == 400 and decision.error.facts["reason"] == reason
+    )
 
 
 def test_request_in_one_frame_is_complete_at_once() -> None:
@@ -44,7 +46,7 @@ def test_request_in_one_frame_is_complete_at_once() -> None:
 
     got = table.receive(req(7, payload=b"x", capability=b"cap", tenant_id=9))
 
-    assert got == Request(7, 100, 1, 9, b"cap", b"x")
+    assert got == OapRequest(7, 100, 1, 9, b"cap", b"x")
     assert table.inbound == 1
     assert table.settle(7)
     assert table.inbound == 0
@@ -55,9 +57,9 @@ def test_request_over_several_frames_is_joined_and_interleaves_with_others() -> 
     assert table.receive(req(1, START, b"a", capability=b"cap")) is None
     assert table.receive(req(2, START, b"A")) is None
     assert table.receive(req(1, 0, b"b")) is None
-    assert table.receive(req(2, END, b"B")) == Request(2, 100, 1, 0, b"", b"AB")
+    assert table.receive(req(2, END, b"B")) == OapRequest(2, 100, 1, 0, b"", b"AB")
 
-    assert table.receive(req(1, END, b"c")) == Request(1, 100, 1, 0, b"cap", b"abc")
+    assert table.receive(req(1, END, b"c")) == OapRequest(1, 100, 1, 0, b"cap", b"abc")
 
 
 def test_second_start_is_400_and_closes_the_stream() -> None:
@@ -69,7 +71,7 @@ def test_second_start_is_400_and_closes_the_stream() -> None:
     # What is still under way for the closed stream is dropped without a second answer.
     assert table.receive(req(1, 0)) is None
     assert table.receive(req(1, END)) is None
-    assert isinstance(table.receive(req(1)), Request)
+    assert isinstance(table.receive(req(1)), OapRequest)
 
 
 def test_second_start_while_the_answer_is_worked_on_closes_the_stream() -> None:
@@ -132,7 +134,7 @@ def test_answer_over_several_frames_is_joined() -> None:
 
     assert table.receive(resp(3, START, b"a")) is None
     assert table.receive(resp(3, 0, b"b")) is None
-    assert table.receive(resp(3, END, b"c")) == Answer(3, 200, b"abc")
+    assert table.receive(resp(3, END, b"c")) == OapAnswer(3, 200, b"abc")
     assert table.outbound == 0
     assert refused(table.receive(resp(3)), "resp_before_req")
 
@@ -148,14 +150,14 @@ def test_second_start_of_an_answer_is_refused() -> None:
 def test_window_is_64_and_more_is_busy() -> None:
     table = StreamTable()
     for corr_id in range(64):
-        assert isinstance(table.receive(req(corr_id)), Request)
+        assert isinstance(table.receive(req(corr_id)), OapRequest)
 
     over = table.receive(req(64))
-    assert isinstance(over, Refusal)
+    assert isinstance(over, OapRefusal)
     assert isinstance(over.error, Busy)
     assert over.answer
     table.settle(0)
-    assert isinstance(table.receive(req(65)), Request)
+    assert isinstance(table.receive(req(65)), OapRequest)
 
 
 def test_unfinished_requests_take_places_in_the_window_too() -> None:
@@ -164,7 +166,7 @@ def test_unfinished_requests_take_places_in_the_window_too() -> None:
     table.receive(req(2, START))
 
     over = table.receive(req(3, START))
-    assert isinstance(over, Refusal)
+    assert isinstance(over, OapRefusal)
     assert isinstance(over.error, Busy)
     assert table.receive(req(3, 0)) is None
     assert table.receive(req(3, END)) is None
@@ -206,7 +208,7 @@ def test_abandoned_answer_is_dropped_and_then_frees_its_place() -> None:
 def test_control_and_events_take_no_stream(frame: Frame) -> None:
     table = StreamTable(max_inflight=1)
 
-    assert table.receive(frame) == Control(frame)
+    assert table.receive(frame) == OapControl(frame)
     assert table.inbound == 0
 
 
@@ -214,7 +216,7 @@ def test_control_answer_needs_no_end() -> None:
     table = StreamTable()
     table.open(1)
 
-    assert table.receive(Frame(RESP, 1, code=200, payload=b"{}")) == Answer(1, 200, b"{}")
+    assert table.receive(Frame(RESP, 1, code=200, payload=b"{}")) == OapAnswer(1, 200, b"{}")
 
 
 def test_payload_above_the_limit_is_413_and_closes_the_stream() -> None:
@@ -222,7 +224,7 @@ def test_payload_above_the_limit_is_413_and_closes_the_stream() -> None:
     table.receive(req(1, START, bytes(6)))
 
     over = table.receive(req(1, 0, bytes(5)))
-    assert isinstance(over, Refusal)
+    assert isinstance(over, OapRefusal)
     assert isinstance(over.error, OverLimit)
     assert table.inbound == 0
 
@@ -234,16 +236,16 @@ def test_compressed_payload_is_inflated_and_a_bomb_costs_only_its_stream() -> No
     assert packed is not None
     table.receive(req(1, START))
 
-    assert table.receive(req(2, START | END | COMP, packed)) == Request(2, 100, 1, 0, b"", text)
+    assert table.receive(req(2, START | END | COMP, packed)) == OapRequest(2, 100, 1, 0, b"", text)
     import zstandard
 
     bomb = table.receive(req(3, START | END | COMP, zstandard.ZstdCompressor().compress(bytes(1 << 24))))
-    assert isinstance(bomb, Refusal)
+    assert isinstance(bomb, OapRefusal)
     assert bomb.error.status == 413
     junk = table.receive(req(4, START | END | COMP, b"junk"))
-    assert isinstance(junk, Refusal)
+    assert isinstance(junk, OapRefusal)
     assert isinstance(junk.error, Malformed)
-    assert table.receive(req(1, END, b"fine")) == Request(1, 100, 1, 0, b"", b"fine")
+    assert table.receive(req(1, END, b"fine")) == OapRequest(1, 100, 1, 0, b"", b"fine")
 
 
 def test_budget_is_taken_as_bytes_arrive_and_given_back_when_settled() -> None:
@@ -253,7 +255,7 @@ def test_budget_is_taken_as_bytes_arrive_and_given_back_when_settled() -> None:
     assert budget.in_use == 60
 
     over = table.receive(req(2, START | END, bytes(41)))
-    assert isinstance(over, Refusal)
+    assert isinstance(over, OapRefusal)
     assert isinstance(over.error, Busy)
     assert budget.in_use == 60
     table.receive(req(1, END, bytes(10)))
@@ -292,11 +294,11 @@ def test_any_frames_keep_the_window_and_the_books(frames: list[Frame], window: i
     try:
         for frame in frames:
             got = table.receive(frame)
-            if isinstance(got, Request):
+            if isinstance(got, OapRequest):
                 assert got.corr_id not in complete
                 assert len(got.payload) <= 20
                 complete.add(got.corr_id)
-            elif isinstance(got, Refusal):
+            elif isinstance(got, OapRefusal):
                 complete.discard(got.corr_id)
             assert len(complete) <= table.inbound <= window
     except Busy:

@@ -8,12 +8,12 @@ import pytest
 
 from penstock.kernel.errors import PenstockError
 from penstock.wire.oap import frame as oap
-from penstock.wire.oap.frame import Decoder, Frame
+from penstock.wire.oap.frame import Frame, FrameDecoder
 from penstock.wire.oap.stream import StreamTable
 from tests.wire.oap import test_frame, test_stream
 
 
-class TrustingDecoder(Decoder):
+class TrustingDecoder(FrameDecoder):
     """Looks at a length only when the whole header is there."""
 
     def feed(self, data):
@@ -24,7 +24,7 @@ class TrustingDecoder(Decoder):
         return super().feed(held)
 
 
-class ForgetfulDecoder(Decoder):
+class ForgetfulDecoder(FrameDecoder):
     """Loses the good frames before a fault."""
 
     def feed(self, data):
@@ -34,14 +34,14 @@ class ForgetfulDecoder(Decoder):
         return frames
 
 
-class RisingDecoder(Decoder):
+class RisingDecoder(FrameDecoder):
     """Lets a limit be raised again."""
 
     def lower(self, frame_bytes_max):
         self.frame_bytes_max = frame_bytes_max
 
 
-class EagerDecoder(Decoder):
+class EagerDecoder(FrameDecoder):
     """Returns a frame before all of it is there."""
 
     def feed(self, data):
@@ -98,7 +98,7 @@ CAUGHT = (AssertionError, PenstockError, pytest.fail.Exception)
 
 @pytest.mark.parametrize(("twin", "check"), DECODERS, ids=lambda v: v.__name__)
 def test_wrong_decoder_is_caught(twin: type, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_frame, "Decoder", twin)
+    monkeypatch.setattr(test_frame, "FrameDecoder", twin)
 
     with pytest.raises(CAUGHT):
         check()

@@ -15,7 +15,7 @@ _WHERE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CompletionPoint:
     """What may follow a chain of command words, as ` dlq list` (empty at the start)."""
 
     at: str
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def places() -> Iterator[Place]:
+def places() -> Iterator[CompletionPoint]:
     """Walk the whole tree of commands."""
     from penstock.cli import COMMANDS, parser_of
     from penstock.lint.cli import command
@@ -46,7 +46,7 @@ def places() -> Iterator[Place]:
         yield next(_walk(command(), place.at)) if place.at == " lint" else place
 
 
-def _walk(parser: argparse.ArgumentParser, at: str) -> Iterator[Place]:
+def _walk(parser: argparse.ArgumentParser, at: str) -> Iterator[CompletionPoint]:
     actions = parser._actions  # noqa: SLF001 - argparse offers no other way to read a parser
     subs = [action for action in actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - see above
     helps = {each.dest: each.help or "" for sub in subs for each in sub._choices_actions}  # noqa: SLF001 - see above
@@ -55,7 +55,7 @@ def _walk(parser: argparse.ArgumentParser, at: str) -> Iterator[Place]:
     fixed = [(word, tuple(map(str, action.choices))) for action, word in flags if action.choices]
     words = [(str(choice), "") for action in actions if not action.option_strings and action not in subs
              for choice in action.choices or ()]  # fmt: skip
-    yield Place(
+    yield CompletionPoint(
         at,
         (*((name, helps.get(name, "")) for name in named), *words),
         tuple((word, action.help or "") for action, word in flags),
@@ -65,11 +65,11 @@ def _walk(parser: argparse.ArgumentParser, at: str) -> Iterator[Place]:
         yield from _walk(chosen, f"{at} {name}")
 
 
-def _chains(found: list[Place]) -> list[str]:
+def _chains(found: list[CompletionPoint]) -> list[str]:
     return [place.at for place in found if place.at]
 
 
-def _bash(found: list[Place]) -> str:
+def _bash(found: list[CompletionPoint]) -> str:
     chains = "|".join(f'"{at}"' for at in _chains(found))
     values = [
         f'        "{place.at} {option}") words="{" ".join(choices)}" ;;'
@@ -106,7 +106,7 @@ def _bash(found: list[Place]) -> str:
     )
 
 
-def _zsh(found: list[Place]) -> str:
+def _zsh(found: list[CompletionPoint]) -> str:
     chains = "|".join(f'"{at}"' for at in _chains(found))
     values = [
         f'        "{place.at} {option}") found=({" ".join(map(_quoted, choices))}) ;;'
@@ -144,7 +144,7 @@ def _zsh(found: list[Place]) -> str:
     )
 
 
-def _fish(found: list[Place]) -> str:
+def _fish(found: list[CompletionPoint]) -> str:
     lines = [
         "# penstock completion fish",
         "function __penstock_at",
@@ -179,4 +179,4 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("%%", "%").replace("'", "'\\''") + "'"
 
 
-_WRITERS: dict[str, Callable[[list[Place]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+_WRITERS: dict[str, Callable[[list[CompletionPoint]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -53,7 +53,7 @@ async def _list(client: Client, args: argparse.Namespace) -> int:
         for letter in letters:
             asking.print_json(asking.plain(letter))
         return 0
-    from penstock.cli.paint import dead_letters
+    from penstock.cli.tables import dead_letters
 
     dead_letters(letters)
     return 0
@@ -67,7 +67,7 @@ async def _peek(client: Client, args: argparse.Namespace) -> int:
         if args.json:
             asking.print_json(asking.plain(message))
         else:
-            from penstock.cli.paint import message as paint
+            from penstock.cli.tables import message as paint
 
             paint(message, with_receipt=False)
     return 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.sdk import Client
 
 
-class Part(NamedTuple):
+class ByteRange(NamedTuple):
     """Which bytes of an object."""
 
     offset: int = 0
@@ -28,7 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("address", help="b3: and 64 hexadecimal digits")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here (default: standard output)")
-    parser.add_argument("--range", type=_part, default=Part(), metavar="FROM-TO", help="0-99, or 100- for the rest")
+    parser.add_argument(
+        "--range", type=_part, default=ByteRange(), metavar="FROM-TO", help="0-99, or 100- for the rest"
+    )
     asking.add(parser)
 
 
@@ -44,11 +46,11 @@ def run(args: argparse.Namespace) -> int:
         return running.refuse(args, f"{args.output} cannot be written: {error.strerror}", code="internal")
 
 
-def _part(text: str) -> Part:
+def _part(text: str) -> ByteRange:
     found = re.fullmatch(r"(\d{1,15})-(\d{0,15})", text, re.ASCII)
     if found is None or (found[2] and int(found[2]) < int(found[1])):
         raise argparse.ArgumentTypeError(f"{text!r} is no range: write FROM-TO, as 0-99 or 100-")
-    return Part(int(found[1]), int(found[2]) - int(found[1]) + 1 if found[2] else None)
+    return ByteRange(int(found[1]), int(found[2]) - int(found[1]) + 1 if found[2] else None)
 
 
 async def _fetch(client: Client, args: argparse.Namespace) -> int:
@@ -105,6 +107,6 @@ async def _copy(client: Client, args: argparse.Namespace, file: BinaryIO) -> int
         async for piece in pieces:
             digest.update(piece)
             size += file.write(piece)
-    if args.range == Part() and format_address(digest.digest()) != args.address:
+    if args.range == ByteRange() and format_address(digest.digest()) != args.address:
         raise Integrity("The object was changed on its way.")
     return size

@@ -44,7 +44,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(json.dumps(tables) + "\n")
         return 0
-    from penstock.cli.paint import inventory
+    from penstock.cli.tables import inventory
 
     inventory(tables)
     return 0

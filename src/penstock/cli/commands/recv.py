@@ -11,7 +11,7 @@ from penstock.cli import asking, running
 from penstock.cli.payloads import BinaryOnTerminal, write_raw
 
 if TYPE_CHECKING:
-    from penstock.cli.following import Ending
+    from penstock.cli.following import StoppableBlock
     from penstock.contracts.mailbox import Envelope
     from penstock.sdk import Client
 
@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 async def _receive(client: Client, args: argparse.Namespace) -> int:
     if args.follow:
-        from penstock.cli.following import Ending
+        from penstock.cli.following import StoppableBlock
 
-        with Ending() as ending:
+        with StoppableBlock() as ending:
             await _follow(client, args, ending)
         return 0
     messages = await _take(client, args, args.wait)
@@ -77,7 +77,7 @@ async def _hand_out(client: Client, args: argparse.Namespace, message: Envelope)
         asking.explain(args, error)
 
 
-async def _follow(client: Client, args: argparse.Namespace, ending: Ending) -> None:
+async def _follow(client: Client, args: argparse.Namespace, ending: StoppableBlock) -> None:
     """Go on until told to end. A node that was there once is waited for: it may only be restarting."""
     from penstock.kernel.errors import PenstockError
     from penstock.sdk.errors import waiting_mends
@@ -118,7 +118,7 @@ def _show(args: argparse.Namespace, message: Envelope) -> None:
     elif args.raw:
         write_raw(message.payload)
     else:
-        from penstock.cli.paint import message as paint
+        from penstock.cli.tables import message as paint
 
         paint(message, with_receipt=not args.ack)
     sys.stdout.flush()

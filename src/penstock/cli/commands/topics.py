@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
             for stats in found:
                 asking.print_json(asking.plain(stats))
             return 0
-        from penstock.cli.paint import topics
+        from penstock.cli.tables import topics
 
         topics(found)
         return 0

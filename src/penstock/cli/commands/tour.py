@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from penstock.cli import asking
 
 if TYPE_CHECKING:
-    from penstock.cli.tour.stage import Stage
+    from penstock.cli.tour.context import TourContext
     from penstock.sdk import Client
-    from penstock.sdk.discovery import Whereabouts
+    from penstock.sdk.discovery import Discovery
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -23,26 +23,26 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Walk through every step the node has services for; exit 1 when anything is not as it should be."""
-    from penstock.cli.tour.node import NodeFailed, OwnNode
-    from penstock.cli.tour.stage import Stage
+    from penstock.cli.tour.context import TourContext
+    from penstock.cli.tour.node import NodeFailed, TourNode
 
     try:
         with ExitStack() as stack:
-            own = stack.enter_context(OwnNode()) if args.self else None
+            own = stack.enter_context(TourNode()) if args.self else None
             place = _place(args) if own is None else own.place
-            return _walk(args, place, Stage(place, as_json=args.json))
+            return _walk(args, place, TourContext(place, as_json=args.json))
     except NodeFailed as failed:
         sys.stderr.write(f"penstock: {failed}\n")
         return asking.NOT_READY
 
 
-def _place(args: argparse.Namespace) -> Whereabouts:
+def _place(args: argparse.Namespace) -> Discovery:
     from penstock.sdk.connecting import find
 
     return find(args.data_dir)
 
 
-def _walk(args: argparse.Namespace, place: Whereabouts, stage: Stage) -> int:
+def _walk(args: argparse.Namespace, place: Discovery, stage: TourContext) -> int:
     from penstock.sdk import Client, SdkOptions
 
     async def visit() -> int:
@@ -52,7 +52,7 @@ def _walk(args: argparse.Namespace, place: Whereabouts, stage: Stage) -> int:
     return asking.play(args, visit)
 
 
-async def _steps(client: Client, stage: Stage) -> int:
+async def _steps(client: Client, stage: TourContext) -> int:
     from penstock.cli.tour.steps import STEPS
 
     services = set(client.place.services())

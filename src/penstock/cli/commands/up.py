@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import running
 from penstock.cli import settings as options
 from penstock.cli.countdown import Countdown
-from penstock.cli.output import Voice
+from penstock.cli.output import Output
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import configure, settle
@@ -62,7 +62,7 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     keeps = not settings.flag("node.amnesia") and (only is None or only in KEEPERS)
     data_dir = DataDir(_path(settings), only=only) if keeps else None
     caps = fit_connections(settings)
-    voice = Voice(sys.stdout)
+    voice = Output(sys.stdout)
     fail = _Failure(voice if as_json else None)
     try:
         if data_dir is not None:
@@ -108,7 +108,7 @@ def _path(settings: Settings) -> Path:
 class _Failure:
     """Says why there is no node: a sentence for people, and for programs an object whose `code` they know."""
 
-    def __init__(self, voice: Voice | None) -> None:
+    def __init__(self, voice: Output | None) -> None:
         self._voice = voice
 
     def say(self, sentence: str, code: str, exit_code: int) -> int:
@@ -147,7 +147,7 @@ def _shut(node: Node) -> list[tuple[str, Gate]]:
 class _Talk:
     """What the node says of itself on standard output."""
 
-    def __init__(self, data_dir: DataDir | None, voice: Voice, *, as_json: bool) -> None:
+    def __init__(self, data_dir: DataDir | None, voice: Output, *, as_json: bool) -> None:
         self._data_dir = data_dir
         self._voice = voice
         self._say = voice.say
@@ -210,7 +210,7 @@ class _Talk:
     def _table(self, node: Node) -> str:
         from rich.table import Table
 
-        from penstock.cli.console import Console, Page
+        from penstock.cli.console import Console, PageBuffer
 
         shut = _shut(node)
         table = Table(title="penstock is up, but not ready" if shut else "penstock is ready", title_justify="left")
@@ -220,7 +220,7 @@ class _Talk:
         for part in node.parts:
             if part.listener is not None:
                 table.add_row(part.name, ", ".join(part.urls()))
-        page = Page(sys.stdout)
+        page = PageBuffer(sys.stdout)
         console = Console(file=page)
         console.print(table)
         self._print_facts(console, node, shut)

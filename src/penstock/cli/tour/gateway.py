@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from penstock.cli.tour.node import OwnNode
-from penstock.cli.tour.stage import Stage
+from penstock.cli.tour.context import TourContext
+from penstock.cli.tour.node import TourNode
 from penstock.contracts.capability import TrafficClass
 from penstock.kernel.errors import PenstockError
 from penstock.kernel.inventory import Inventory
@@ -50,13 +50,13 @@ upstream = ["http://127.0.0.1:{port}"]
 """
 
 
-async def overload(stage: Stage, _client: Client) -> None:
+async def overload(stage: TourContext, _client: Client) -> None:
     """Put a gateway of our own before a slow service of our own, and have everybody ask at once."""
     async with _slow_service() as port:
         with TemporaryDirectory() as directory:
             config = Path(directory) / "tour.toml"
             config.write_text(_CONFIG.format(slots=_SLOTS, port=port, path=_PATH), encoding="ascii")
-            with OwnNode(arguments=("--config", str(config))) as node:
+            with TourNode(arguments=("--config", str(config))) as node:
                 began = asyncio.get_running_loop().time()
                 done, refused = await _everybody(node)
                 elapsed_s = asyncio.get_running_loop().time() - began
@@ -94,7 +94,7 @@ async def _slow_service() -> AsyncIterator[int]:
         await listener.close()
 
 
-async def _everybody(node: OwnNode) -> tuple[Counter[str], Counter[str]]:
+async def _everybody(node: TourNode) -> tuple[Counter[str], Counter[str]]:
     """Have every class ask without pause for a while; count what was served and what was refused."""
     done, refused = Counter[str](), Counter[str]()
     async with Client(node.place) as operator:

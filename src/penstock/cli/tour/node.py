@@ -12,7 +12,7 @@ import tempfile
 from types import TracebackType
 from typing import Any, Final, Self
 
-from penstock.sdk.discovery import Whereabouts
+from penstock.sdk.discovery import Discovery
 
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0
@@ -23,13 +23,13 @@ class NodeFailed(Exception):
     """The tour's own node did not start."""
 
 
-class OwnNode:
+class TourNode:
     """Ready when entered, gone when left."""
 
     def __init__(self, data_dir: str | None = None, arguments: tuple[str, ...] = ()) -> None:
         """Nothing runs yet."""
         self._where = (*arguments, *(("--amnesia",) if data_dir is None else ("--data-dir", data_dir)))
-        self.place = Whereabouts(ports={})
+        self.place = Discovery(ports={})
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed on leaving
 
@@ -44,7 +44,7 @@ class OwnNode:
         except BaseException:
             self.__exit__(None, None, None)
             raise
-        self.place = Whereabouts(ports=ready["ports"], token=ready["token"])
+        self.place = Discovery(ports=ready["ports"], token=ready["token"])
         return self
 
     def _ready_line(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from penstock.cli.tour.context import TourContext, TourStep
 from penstock.cli.tour.gateway import overload
-from penstock.cli.tour.node import OwnNode
-from penstock.cli.tour.stage import Stage, Step
+from penstock.cli.tour.node import TourNode
 from penstock.contracts.mailbox import Envelope
 from penstock.kernel.errors import NotFound, PenstockError
 from penstock.kernel.scope import Scope
@@ -24,7 +24,7 @@ _SENDS_BEFORE_DRAIN: Final = 200
 _OBJECT: Final = b"".join(b"line %d of an object that the tour keeps\n" % number for number in range(1000))
 
 
-async def _tokens(stage: Stage, client: Client) -> None:
+async def _tokens(stage: TourContext, client: Client) -> None:
     topic, elsewhere = stage.topic("orders"), stage.topic("invoices")
     broad = await stage.mint(client, "svc-mailbox", "op=send,recv,ack,nack", f"topic={stage.name}/")
     verdict = await client.passport.verify(broad)
@@ -51,7 +51,7 @@ async def _one(client: Client, topic: str) -> Envelope:
     return messages[0]
 
 
-async def _round_trip(stage: Stage, client: Client) -> None:
+async def _round_trip(stage: TourContext, client: Client) -> None:
     topic = stage.topic("round-trip")
     sent = await client.mailbox.send(topic, "hello", attrs={"from": "the tour"})
     stage.told("send a message", f"stored as {sent.msg_id}", ok=not sent.duplicate, should="a new message")
@@ -66,7 +66,7 @@ async def _round_trip(stage: Stage, client: Client) -> None:
     stage.check("ack it: it never comes back", await client.mailbox.recv(topic), ())
 
 
-async def _ordering(stage: Stage, client: Client) -> None:
+async def _ordering(stage: TourContext, client: Client) -> None:
     topic = stage.topic("keys")
     for key, payload in (("a", "a1"), ("a", "a2"), ("b", "b1")):
         await client.mailbox.send(topic, payload, key=key)
@@ -80,7 +80,7 @@ async def _ordering(stage: Stage, client: Client) -> None:
     await client.mailbox.ack(second)
 
 
-async def _idempotency(stage: Stage, client: Client) -> None:
+async def _idempotency(stage: TourContext, client: Client) -> None:
     topic = stage.topic("once")
     first = await client.mailbox.send(topic, "once", idem_key="order-1")
     repeat = await client.mailbox.send(topic, "once", idem_key="order-1")
@@ -90,7 +90,7 @@ async def _idempotency(stage: Stage, client: Client) -> None:
     stage.check("count what is stored", (await client.mailbox.topic(topic)).ready, 1)
 
 
-async def _poison(stage: Stage, client: Client) -> None:
+async def _poison(stage: TourContext, client: Client) -> None:
     topic, attempts = stage.topic("poison"), 0
     await client.mailbox.send(topic, "nobody can digest this")
     for attempts in range(1, _ATTEMPTS_MAX):  # noqa: B007 - the count is what is shown
@@ -107,7 +107,7 @@ async def _poison(stage: Stage, client: Client) -> None:
     await client.mailbox.ack(back)
 
 
-async def _consumer(stage: Stage, client: Client) -> None:
+async def _consumer(stage: TourContext, client: Client) -> None:
     topic, seen = stage.topic("slow"), list[int]()
     await client.mailbox.send(topic, "work that outlasts its lease")
     # A lease that a busy machine can renew in time: what is shown is the renewal, not how fast the machine is.
@@ -121,7 +121,7 @@ async def _consumer(stage: Stage, client: Client) -> None:
     stage.check("the consumer renewed it: delivered once, acked", (seen, await client.mailbox.recv(topic)), ([1], ()))
 
 
-async def _objects(stage: Stage, client: Client) -> None:
+async def _objects(stage: TourContext, client: Client) -> None:
     stored = await client.storage.put(_OBJECT)
     stage.check(f"put {len(_OBJECT)} bytes: their BLAKE3 is the address", stored.address, address_of(_OBJECT))
     stage.check("put them again: it is the same object", (await client.storage.put(_OBJECT)).existed, should=True)
@@ -133,7 +133,7 @@ async def _objects(stage: Stage, client: Client) -> None:
     await stage.refused("get what is not there", client.storage.get(address_of(b"never put")), "not_found")
 
 
-async def _revocation(stage: Stage, client: Client) -> None:
+async def _revocation(stage: TourContext, client: Client) -> None:
     topic, clock = stage.topic("revoked"), asyncio.get_running_loop().time
     token = await stage.mint(client, "svc-mailbox", "op=send", f"topic={topic}")
     claims = (await client.passport.verify(token)).claims
@@ -192,7 +192,7 @@ class _Load:
             self.closed = True
 
 
-async def _drain_under(client: Client, load: _Load, node: OwnNode) -> None:
+async def _drain_under(client: Client, load: _Load, node: TourNode) -> None:
     """Stop the node while everybody sends; returns when the last sender has found its door closed."""
     senders = Scope("sender", _SENDERS, client.inventory.metrics)
     try:
@@ -206,14 +206,14 @@ async def _drain_under(client: Client, load: _Load, node: OwnNode) -> None:
         await senders.close()
 
 
-async def _drain(stage: Stage, _client: Client) -> None:
+async def _drain(stage: TourContext, _client: Client) -> None:
     with TemporaryDirectory() as directory:
         load = _Load()
-        with OwnNode(directory) as node:
+        with TourNode(directory) as node:
             async with Client(node.place, SdkOptions(tries_max=1)) as client:
                 await _drain_under(client, load, node)
             code, words = node.last_words()
-        with OwnNode(directory) as again:
+        with TourNode(directory) as again:
             async with Client(again.place) as client:
                 found = sum(stats.ready + stats.inflight for stats in await client.mailbox.topics())
     stage.told(
@@ -228,14 +228,14 @@ async def _drain(stage: Stage, _client: Client) -> None:
 
 
 STEPS: Final = (
-    Step("A token opens what it names; its holder can narrow it offline", _tokens, ("passport", "mailbox")),
-    Step("A message is delivered until it is acked", _round_trip, ("mailbox",)),
-    Step("Messages with one key come in order, one at a time", _ordering, ("mailbox",)),
-    Step("Sending twice with one idem_key is sending once", _idempotency, ("mailbox",)),
-    Step("What keeps failing becomes a dead letter, and can be sent back", _poison, ("mailbox",)),
-    Step("A consumer keeps its lease while its handler works", _consumer, ("mailbox",)),
-    Step("An object lies under the hash of its bytes", _objects, ("storage",)),
-    Step("A revoked token is refused everywhere", _revocation, ("passport", "mailbox")),
-    Step("Under overload every class has its share", overload, ("omnigate",)),
-    Step("A node told to stop answers what it has admitted", _drain, ("mailbox",)),
+    TourStep("A token opens what it names; its holder can narrow it offline", _tokens, ("passport", "mailbox")),
+    TourStep("A message is delivered until it is acked", _round_trip, ("mailbox",)),
+    TourStep("Messages with one key come in order, one at a time", _ordering, ("mailbox",)),
+    TourStep("Sending twice with one idem_key is sending once", _idempotency, ("mailbox",)),
+    TourStep("What keeps failing becomes a dead letter, and can be sent back", _poison, ("mailbox",)),
+    TourStep("A consumer keeps its lease while its handler works", _consumer, ("mailbox",)),
+    TourStep("An object lies under the hash of its bytes", _objects, ("storage",)),
+    TourStep("A revoked token is refused everywhere", _revocation, ("passport", "mailbox")),
+    TourStep("Under overload every class has its share", overload, ("omnigate",)),
+    TourStep("A node told to stop answers what it has admitted", _drain, ("mailbox",)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.lint.finding import Rule
+from penstock.lint.finding import LintRule
 from penstock.lint.rules.banned import banned_api
 from penstock.lint.rules.blocking import blocking_call, busy_finalizer
 from penstock.lint.rules.cancellation import broad_except, swallowed_cancel, unbounded_cleanup
@@ -12,7 +12,7 @@ from penstock.lint.rules.locks import async_lock, lock_across_await
 from penstock.lint.rules.queues import unbounded_queue, undeclared_queue
 from penstock.lint.rules.tasks import stray_callback, stray_task, stray_thread
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[LintRule, ...] = (
     lock_across_await,
     async_lock,
     unbounded_queue,

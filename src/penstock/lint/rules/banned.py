@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from penstock.lint.finding import Hit, rule
+from penstock.lint.finding import LintHit, rule
 from penstock.lint.rules.clocks import references
 from penstock.lint.site import Site
 
@@ -32,7 +32,7 @@ _LAST_WORDS = frozenset(name.rpartition(".")[2] for name in BANNED)
 
 
 @rule("PK017", "banned-api", ast.Attribute, ast.Name)
-def banned_api(node: ast.Attribute | ast.Name, site: Site) -> Iterator[Hit]:
+def banned_api(node: ast.Attribute | ast.Name, site: Site) -> Iterator[LintHit]:
     """No API with a known fault is used.
 
     `asyncio.wait_for` (3.11 swallows a cancellation), `asyncio.Condition` and what is built on it (3.11 and
@@ -53,4 +53,4 @@ def banned_api(node: ast.Attribute | ast.Name, site: Site) -> Iterator[Hit]:
         return
     name = references(node, site)
     if reason := BANNED.get(_SUBMODULES.get(name, name)):
-        yield Hit(node, f"`{ast.unparse(node)}`: {reason}")
+        yield LintHit(node, f"`{ast.unparse(node)}`: {reason}")

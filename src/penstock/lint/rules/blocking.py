@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from penstock.lint.finding import Hit, Where, rule
+from penstock.lint.finding import LintHit, Where, rule
 from penstock.lint.rules.locks import is_lock
 from penstock.lint.site import Site
 
@@ -79,7 +79,7 @@ def is_blocking(call: ast.Call, site: Site) -> bool:
     where=Where.SOURCE,
     instead="`await pool.run(op, seconds, call)` on a declared pool, or the asynchronous form of the call",
 )
-def blocking_call(node: ast.Call, site: Site) -> Iterator[Hit]:
+def blocking_call(node: ast.Call, site: Site) -> Iterator[LintHit]:
     """No blocking call runs on the loop.
 
     While one coroutine waits for a disk or a name server nothing else runs: deadlines fire late, health
@@ -97,7 +97,7 @@ def blocking_call(node: ast.Call, site: Site) -> Iterator[Hit]:
     ```
     """
     if node is not site.awaited and site.on_loop and is_blocking(node, site):
-        yield Hit(node, f"`{ast.unparse(node.func)}` stops every task until it returns")
+        yield LintHit(node, f"`{ast.unparse(node.func)}` stops every task until it returns")
 
 
 @rule(
@@ -107,7 +107,7 @@ def blocking_call(node: ast.Call, site: Site) -> Iterator[Hit]:
     ast.AsyncFunctionDef,
     instead="an idempotent `async close()`, also by `async with`; `__del__` at most logs `dropped_without_close`",
 )
-def busy_finalizer(node: ast.FunctionDef | ast.AsyncFunctionDef, site: Site) -> Iterator[Hit]:
+def busy_finalizer(node: ast.FunctionDef | ast.AsyncFunctionDef, site: Site) -> Iterator[LintHit]:
     """No `__del__` blocks, awaits, locks or touches the loop.
 
     A finalizer runs at any allocation, in any thread, perhaps while the lock it wants is held by the very
@@ -128,12 +128,12 @@ def busy_finalizer(node: ast.FunctionDef | ast.AsyncFunctionDef, site: Site) -> 
     if node.name != "__del__" or site.class_ is None:
         return
     if isinstance(node, ast.AsyncFunctionDef):
-        yield Hit(node, "`async def __del__` is never awaited")
+        yield LintHit(node, "`async def __del__` is never awaited")
     for item in ast.walk(node):
         if isinstance(item, ast.Call) and _is_heavy(item, site):
-            yield Hit(item, f"`{ast.unparse(item.func)}` in a finalizer")
+            yield LintHit(item, f"`{ast.unparse(item.func)}` in a finalizer")
         elif isinstance(item, ast.With):
-            yield from (Hit(item, "a lock in a finalizer") for i in item.items if is_lock(i.context_expr, site))
+            yield from (LintHit(item, "a lock in a finalizer") for i in item.items if is_lock(i.context_expr, site))
 
 
 def _is_heavy(call: ast.Call, site: Site) -> bool:

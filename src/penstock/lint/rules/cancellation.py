@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from penstock.lint.finding import Hit, Where, rule
+from penstock.lint.finding import LintHit, Where, rule
 from penstock.lint.site import Site, suspensions
 
 _CANCELLED = frozenset({"asyncio.CancelledError", "asyncio.exceptions.CancelledError"})
@@ -22,7 +22,7 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
     ast.Call,
     instead="end the handler with a bare `raise`; to stop a child and wait for it, close its scope",
 )
-def swallowed_cancel(node: ast.Try | ast.Call, site: Site) -> Iterator[Hit]:
+def swallowed_cancel(node: ast.Try | ast.Call, site: Site) -> Iterator[LintHit]:
     """No cancellation is swallowed.
 
     A task that catches its cancellation and goes on cannot be stopped: the drain waits for it, the timeout
@@ -47,11 +47,11 @@ def swallowed_cancel(node: ast.Try | ast.Call, site: Site) -> Iterator[Hit]:
     for handler in node.handlers:
         if _takes_cancel(node, handler, site):
             if not reraises(handler.body, handler.name) and not _raises_its_own(handler):
-                yield Hit(handler, f"`{_clause(handler)}` does not raise it again on every path")
+                yield LintHit(handler, f"`{_clause(handler)}` does not raise it again on every path")
             break  # Later clauses of this try no longer see a cancellation.
     if site.frame.is_async and any(suspensions([*node.body, *node.orelse])):
         for leave in _leaves(node.finalbody, in_loop=False):
-            yield Hit(leave, f"`{ast.unparse(leave)}` in a `finally` drops the exception that is passing")
+            yield LintHit(leave, f"`{ast.unparse(leave)}` in a `finally` drops the exception that is passing")
 
 
 def _takes_cancel(node: ast.Try, handler: ast.ExceptHandler, site: Site) -> bool:
@@ -114,13 +114,13 @@ def _leaves(body: list[ast.stmt], *, in_loop: bool) -> Iterator[ast.stmt]:
                 yield from _leaves(branch.body, in_loop=in_loop)
 
 
-def _suppressed(node: ast.Call, site: Site) -> Iterator[Hit]:
+def _suppressed(node: ast.Call, site: Site) -> Iterator[LintHit]:
     if site.name(node.func) == "contextlib.suppress":
         names = {site.name(argument) for argument in node.args}
         if names & _CANCELLED or ("BaseException" in names and site.frame.is_async):
-            yield Hit(node, f"`{ast.unparse(node)}` drops it")
+            yield LintHit(node, f"`{ast.unparse(node)}` drops it")
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "uncancel":
-        yield Hit(node, f"`{ast.unparse(node)}` takes it back")
+        yield LintHit(node, f"`{ast.unparse(node)}` takes it back")
 
 
 def _clause(handler: ast.ExceptHandler) -> str:
@@ -136,7 +136,7 @@ def _clause(handler: ast.ExceptHandler) -> str:
     where=Where.SOURCE,
     instead='`async with timeout("close", seconds)` inside the `finally`, or a call that is declared to bound itself',
 )
-def unbounded_cleanup(node: ast.Await | ast.AsyncFor | ast.AsyncWith, site: Site) -> Iterator[Hit]:
+def unbounded_cleanup(node: ast.Await | ast.AsyncFor | ast.AsyncWith, site: Site) -> Iterator[LintHit]:
     """No cleanup waits without a bound.
 
     A `finally` also runs while a cancellation or a timeout passes, and the deadline around it has already
@@ -162,7 +162,7 @@ def unbounded_cleanup(node: ast.Await | ast.AsyncFor | ast.AsyncWith, site: Site
     else:
         exprs = [node.value if isinstance(node, ast.Await) else node.iter]
     if not any(_is_bounded(expr, site) for expr in exprs):
-        yield Hit(node, f"`{ast.unparse(exprs[0])}` runs after the deadline around it is spent")
+        yield LintHit(node, f"`{ast.unparse(exprs[0])}` runs after the deadline around it is spent")
 
 
 def _is_bounded(expr: ast.expr, site: Site) -> bool:
@@ -178,7 +178,7 @@ def _is_bounded(expr: ast.expr, site: Site) -> bool:
     where=Where.SOURCE,
     instead="catch the conditions you can answer; a bug ends at the worker's or the supervisor's boundary",
 )
-def broad_except(node: ast.Try | ast.Call, site: Site) -> Iterator[Hit]:
+def broad_except(node: ast.Try | ast.Call, site: Site) -> Iterator[LintHit]:
     """No code catches every exception outside the declared boundaries.
 
     `except Exception` turns a bug into a wrong answer. There are few places that must outlive any bug (the
@@ -197,11 +197,11 @@ def broad_except(node: ast.Try | ast.Call, site: Site) -> Iterator[Hit]:
     """
     if isinstance(node, ast.Call):
         if site.name(node.func) == "contextlib.suppress" and _BROAD & {site.name(a) for a in node.args}:
-            yield Hit(node, f"`{ast.unparse(node)}` hides bugs")
+            yield LintHit(node, f"`{ast.unparse(node)}` hides bugs")
         return
     for handler in node.handlers:
         is_broad = bool(_BROAD.intersection(site.caught(handler)))
         # A clause that swallows a cancellation as well is told of once, by PK013.
         is_told = _takes_cancel(node, handler, site)
         if is_broad and not is_told and not reraises(handler.body, handler.name):
-            yield Hit(handler, f"`{_clause(handler)}` catches bugs too")
+            yield LintHit(handler, f"`{_clause(handler)}` catches bugs too")

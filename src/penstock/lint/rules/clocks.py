@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from penstock.lint.finding import Hit, Where, rule
+from penstock.lint.finding import LintHit, Where, rule
 from penstock.lint.site import Site
 
 WALL_CLOCKS = frozenset(
@@ -38,7 +38,7 @@ def references(node: ast.Attribute | ast.Name, site: Site) -> str:
     ast.Call,
     instead="`clock.monotonic()` for intervals and deadlines; `clock.wall()` for times that are stored",
 )
-def wall_clock(node: ast.Attribute | ast.Name | ast.Call, site: Site) -> Iterator[Hit]:
+def wall_clock(node: ast.Attribute | ast.Name | ast.Call, site: Site) -> Iterator[LintHit]:
     """No code reads the wall clock directly.
 
     Wall time jumps: by NTP, by hand, by a suspended machine. A lease measured with it ends early or never,
@@ -56,9 +56,9 @@ def wall_clock(node: ast.Attribute | ast.Name | ast.Call, site: Site) -> Iterato
     """
     if isinstance(node, ast.Call):
         if not node.args and site.name(node.func) in _WALL_WITHOUT_ARGUMENT:
-            yield Hit(node, f"`{ast.unparse(node)}` reads time that can jump")
+            yield LintHit(node, f"`{ast.unparse(node)}` reads time that can jump")
     elif (isinstance(node, ast.Name) or node.attr in _LAST_WORDS) and references(node, site) in WALL_CLOCKS:
-        yield Hit(node, f"`{ast.unparse(node)}` is time that can jump")
+        yield LintHit(node, f"`{ast.unparse(node)}` is time that can jump")
 
 
 @rule(
@@ -68,7 +68,7 @@ def wall_clock(node: ast.Attribute | ast.Name | ast.Call, site: Site) -> Iterato
     where=Where.SOURCE,
     instead="`clock.monotonic()`; or name the module in the configuration if it stores or reads wall times",
 )
-def wall_time_outside_storage(node: ast.Call, _site: Site) -> Iterator[Hit]:
+def wall_time_outside_storage(node: ast.Call, _site: Site) -> Iterator[LintHit]:
     """No module asks for wall time unless it stores or reads it.
 
     Leases, ttls and token times outlive the process and are kept as wall time; everything else is
@@ -83,4 +83,4 @@ def wall_time_outside_storage(node: ast.Call, _site: Site) -> Iterator[Hit]:
     ```
     """
     if isinstance(node.func, ast.Attribute) and node.func.attr == "wall" and not node.args and not node.keywords:
-        yield Hit(node, f"`{ast.unparse(node)}` in a module that is not declared to store wall times")
+        yield LintHit(node, f"`{ast.unparse(node)}` in a module that is not declared to store wall times")

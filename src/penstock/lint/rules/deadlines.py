@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from penstock.lint.config import Patterns
-from penstock.lint.finding import Hit, Where, rule
+from penstock.lint.finding import LintHit, Where, rule
 from penstock.lint.site import Site
 
 IO_CALLS = (
@@ -71,7 +71,7 @@ _SLEEPS = frozenset({"asyncio.sleep", "anyio.sleep", "trio.sleep"})
     where=Where.SOURCE,
     instead='`async with timeout("op", seconds)` around it, or a `deadline=` / `timeout_s=` argument',
 )
-def no_deadline(node: ast.Await | ast.AsyncWith, site: Site) -> Iterator[Hit]:
+def no_deadline(node: ast.Await | ast.AsyncWith, site: Site) -> Iterator[LintHit]:
     """No I/O, call or send to a full channel waits without a deadline.
 
     A peer that stops answering otherwise holds the task, its memory and its slot for ever. Waiting for
@@ -92,7 +92,7 @@ def no_deadline(node: ast.Await | ast.AsyncWith, site: Site) -> Iterator[Hit]:
     exprs = [node.value] if isinstance(node, ast.Await) else [item.context_expr for item in node.items]
     for expr in exprs:
         if isinstance(expr, ast.Call) and _is_io(expr, site) and not site.has_limit(expr):
-            yield Hit(expr, f"`{ast.unparse(expr.func)}` may wait for ever", unless_bounded=True)
+            yield LintHit(expr, f"`{ast.unparse(expr.func)}` may wait for ever", unless_bounded=True)
 
 
 def _is_io(call: ast.Call, site: Site) -> bool:
@@ -109,7 +109,7 @@ def _is_io(call: ast.Call, site: Site) -> bool:
     where=Where.SOURCE,
     instead="`await child.shutdown.sleep(s)`, which returns early when draining begins",
 )
-def deaf_sleep(node: ast.Call, site: Site) -> Iterator[Hit]:
+def deaf_sleep(node: ast.Call, site: Site) -> Iterator[LintHit]:
     """No loop sleeps deaf to shutdown.
 
     A loop that pauses by `asyncio.sleep` holds up the drain for the rest of its pause, and `time.sleep`
@@ -128,9 +128,9 @@ def deaf_sleep(node: ast.Call, site: Site) -> Iterator[Hit]:
     """
     name = site.name(node.func)
     if name == "time.sleep" and not site.on_loop:
-        yield Hit(node, "`time.sleep` cannot be ended early")
+        yield LintHit(node, "`time.sleep` cannot be ended early")
     elif name in _SLEEPS and site.frame.loops and not site.frame.deadlines and not is_zero_sleep(node):
-        yield Hit(node, f"`{ast.unparse(node)}` pauses a loop that shutdown waits for")
+        yield LintHit(node, f"`{ast.unparse(node)}` pauses a loop that shutdown waits for")
 
 
 def is_zero_sleep(node: ast.Call) -> bool:
@@ -145,7 +145,7 @@ def is_zero_sleep(node: ast.Call) -> bool:
     where=Where.TESTS,
     instead="wait for the event itself, or let virtual time pass with the test kit's clock",
 )
-def sleep_in_test(node: ast.Call, site: Site) -> Iterator[Hit]:
+def sleep_in_test(node: ast.Call, site: Site) -> Iterator[LintHit]:
     """No test sleeps.
 
     A sleep is a guess about speed: too short on a busy machine, wasted on an idle one. `asyncio.sleep(0)`,
@@ -168,4 +168,4 @@ def sleep_in_test(node: ast.Call, site: Site) -> Iterator[Hit]:
     on_virtual_time = bool(marks) and site.frame.marks.isdisjoint(marks)
     is_pause = name in _SLEEPS and not is_zero_sleep(node) and not on_virtual_time
     if is_pause or name == "time.sleep":
-        yield Hit(node, f"`{ast.unparse(node)}` guesses how long something takes")
+        yield LintHit(node, f"`{ast.unparse(node)}` guesses how long something takes")

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from penstock.lint.finding import Hit, rule
+from penstock.lint.finding import LintHit, rule
 from penstock.lint.names import statements
 from penstock.lint.site import Site, suspensions
 
@@ -47,11 +47,11 @@ def _last_name(expr: ast.expr) -> str:
     return expr.id if isinstance(expr, ast.Name) else ""
 
 
-def _spans(guard: ast.AST, lock: ast.expr, awaits: list[ast.AST]) -> Iterator[Hit]:
+def _spans(guard: ast.AST, lock: ast.expr, awaits: list[ast.AST]) -> Iterator[LintHit]:
     lines = sorted({getattr(node, "lineno", 0) for node in awaits})
     if lines:
         where = ", ".join(str(line) for line in lines)
-        yield Hit(guard, f"`{ast.unparse(lock)}` is still held at the await on line {where}")
+        yield LintHit(guard, f"`{ast.unparse(lock)}` is still held at the await on line {where}")
 
 
 @rule(
@@ -61,7 +61,7 @@ def _spans(guard: ast.AST, lock: ast.expr, awaits: list[ast.AST]) -> Iterator[Hi
     ast.AsyncFunctionDef,
     instead="change all the state in one synchronous step, leave the lock, then await",
 )
-def lock_across_await(node: ast.With | ast.AsyncFunctionDef, site: Site) -> Iterator[Hit]:
+def lock_across_await(node: ast.With | ast.AsyncFunctionDef, site: Site) -> Iterator[LintHit]:
     """No lock is held across an await.
 
     Whoever waits for the lock waits for the I/O too; a thread lock stops the whole loop, and a cancelled
@@ -88,7 +88,7 @@ def lock_across_await(node: ast.With | ast.AsyncFunctionDef, site: Site) -> Iter
                 yield from _spans(node, item.context_expr, awaits)
 
 
-def _acquired_across_await(node: ast.AsyncFunctionDef, site: Site) -> Iterator[Hit]:
+def _acquired_across_await(node: ast.AsyncFunctionDef, site: Site) -> Iterator[LintHit]:
     """Follow `acquire` and `release` in source order, which is how such pairs are written."""
     held: dict[str, tuple[ast.Call, list[ast.AST]]] = {}
     done: list[tuple[ast.Call, list[ast.AST]]] = []
@@ -134,7 +134,7 @@ def _calls(node: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
     ast.Call,
     instead="give the state one owner that takes jobs from a channel, or use a limiter that refuses instead of queueing",
 )
-def async_lock(node: ast.AsyncWith | ast.Await | ast.Call, site: Site) -> Iterator[Hit]:
+def async_lock(node: ast.AsyncWith | ast.Await | ast.Call, site: Site) -> Iterator[LintHit]:
     """No lock is made to be awaited.
 
     `async with lock` exists only to hold a lock over an await, and its waiters form a queue without a bound,
@@ -153,12 +153,12 @@ def async_lock(node: ast.AsyncWith | ast.Await | ast.Call, site: Site) -> Iterat
     if isinstance(node, ast.AsyncWith):
         for item in node.items:
             if is_lock(item.context_expr, site):
-                yield Hit(node, f"`async with {ast.unparse(item.context_expr)}` waits inside a lock")
+                yield LintHit(node, f"`async with {ast.unparse(item.context_expr)}` waits inside a lock")
     elif isinstance(node, ast.Call):
         if site.name(node.func) in _ASYNC_LOCKS:
-            yield Hit(node, f"`{ast.unparse(node.func)}` is a lock for awaiting in")
+            yield LintHit(node, f"`{ast.unparse(node.func)}` is a lock for awaiting in")
     elif _is_acquire(node.value, site):
-        yield Hit(node, f"`{ast.unparse(node)}` queues without a bound")
+        yield LintHit(node, f"`{ast.unparse(node)}` queues without a bound")
 
 
 def _is_acquire(node: ast.expr, site: Site) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from penstock.lint.finding import Hit, Where, rule
+from penstock.lint.finding import LintHit, Where, rule
 from penstock.lint.site import Site
 
 _SIZED = frozenset(
@@ -26,7 +26,7 @@ _GROWING = frozenset({"append", "appendleft", "extend", "insert"})
     ast.ClassDef,
     instead="`inventory.channel(name, type, capacity=n, full=Full.REFUSE)`, or a `maxlen` / a check of `len()` before each append",
 )
-def unbounded_queue(node: ast.Call | ast.ClassDef, site: Site) -> Iterator[Hit]:
+def unbounded_queue(node: ast.Call | ast.ClassDef, site: Site) -> Iterator[LintHit]:
     """No queue grows without a bound.
 
     A queue without a capacity turns overload into memory and latency; it fails late and far from the cause.
@@ -48,7 +48,7 @@ def unbounded_queue(node: ast.Call | ast.ClassDef, site: Site) -> Iterator[Hit]:
     name = site.name(node.func)
     is_endless_stream = name in _STREAMS and node.args and _is_infinite(node.args[0], site)
     if name in _ENDLESS or is_endless_stream or (name in _SIZED and not _has_size(node)):
-        yield Hit(node, f"`{ast.unparse(node)}` has no capacity")
+        yield LintHit(node, f"`{ast.unparse(node)}` has no capacity")
 
 
 def _has_size(node: ast.Call) -> bool:
@@ -67,14 +67,14 @@ def _is_infinite(size: ast.expr, site: Site) -> bool:
     return site.name(size) == "math.inf" or ast.unparse(size) == "float('inf')"
 
 
-def _endless_attributes(node: ast.ClassDef, site: Site) -> Iterator[Hit]:
+def _endless_attributes(node: ast.ClassDef, site: Site) -> Iterator[LintHit]:
     made = {name: place for item in ast.walk(node) for name, place in _made_attributes(item, site)}
     if not made:
         return
     grown, taken, measured = _uses(node)
     for name, (call, kind) in made.items():
         if name in grown and (name in taken if kind == "deque" else f"{name}[0]" in taken) and name not in measured:
-            yield Hit(call, f"`self.{name}` is a queue by use and nothing limits it")
+            yield LintHit(call, f"`self.{name}` is a queue by use and nothing limits it")
 
 
 def _made_attributes(item: ast.AST, site: Site) -> Iterator[tuple[str, tuple[ast.AST, str]]]:
@@ -141,7 +141,7 @@ def _self_attribute(node: ast.expr) -> str:
     where=Where.SOURCE,
     instead="ask the inventory: `inventory.channel(...)`, `inventory.broadcast(...)`, `inventory.watch(...)`",
 )
-def undeclared_queue(node: ast.Call, site: Site) -> Iterator[Hit]:
+def undeclared_queue(node: ast.Call, site: Site) -> Iterator[LintHit]:
     """No queue is made outside the inventory.
 
     A bounded queue that nobody declared has no name, no policy when full, no counter and no place on the
@@ -160,4 +160,4 @@ def undeclared_queue(node: ast.Call, site: Site) -> Iterator[Hit]:
     name = site.name(node.func)
     is_kernel = name.startswith("penstock.kernel") and name.rpartition(".")[2] in _KERNEL_KINDS
     if is_kernel or (name in _SIZED and _has_size(node)):
-        yield Hit(node, f"`{ast.unparse(node.func)}` makes a queue nobody can see")
+        yield LintHit(node, f"`{ast.unparse(node.func)}` makes a queue nobody can see")

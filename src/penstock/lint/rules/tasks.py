@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from penstock.lint.finding import Hit, Where, rule
+from penstock.lint.finding import LintHit, Where, rule
 from penstock.lint.site import Site
 
 _MAKERS = frozenset(
@@ -53,7 +53,7 @@ _THREADS = frozenset(
     where=Where.SOURCE,
     instead="a long-lived task is a `ChildSpec` of the supervisor, a short one `scope.start(coro)` in a scope of its child",
 )
-def stray_task(node: ast.Call, site: Site) -> Iterator[Hit]:
+def stray_task(node: ast.Call, site: Site) -> Iterator[LintHit]:
     """No task is made outside the supervisor.
 
     A task without a parent is not drained at shutdown, not restarted after a crash and not counted; if
@@ -73,9 +73,9 @@ def stray_task(node: ast.Call, site: Site) -> Iterator[Hit]:
     name = site.name(node.func)
     is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "create_task"
     if name in _MAKERS or is_method:
-        yield Hit(node, f"`{ast.unparse(node.func)}` makes a task without a parent")
+        yield LintHit(node, f"`{ast.unparse(node.func)}` makes a task without a parent")
     elif name == "asyncio.shield" and node.args and _makes_coroutine(node.args[0], site):
-        yield Hit(node, "`shield` of a coroutine makes a task that outlives its caller")
+        yield LintHit(node, "`shield` of a coroutine makes a task that outlives its caller")
 
 
 def _makes_coroutine(argument: ast.expr, site: Site) -> bool:
@@ -92,7 +92,7 @@ def _makes_coroutine(argument: ast.expr, site: Site) -> bool:
     where=Where.SOURCE,
     instead="`async with timeout(op, seconds)` for a limit, `child.shutdown.sleep(s)` for a pause, a child for a routine",
 )
-def stray_callback(node: ast.Call, _site: Site) -> Iterator[Hit]:
+def stray_callback(node: ast.Call, _site: Site) -> Iterator[LintHit]:
     """No callback is put on the loop outside the modules that are built from them.
 
     A `call_later` is a task in disguise: it outlives its owner, its errors reach only the loop's handler
@@ -108,7 +108,7 @@ def stray_callback(node: ast.Call, _site: Site) -> Iterator[Hit]:
     ```
     """
     if isinstance(node.func, ast.Attribute) and node.func.attr in _CALLBACKS:
-        yield Hit(node, f"`{ast.unparse(node.func)}` leaves work on the loop that nobody joins")
+        yield LintHit(node, f"`{ast.unparse(node.func)}` leaves work on the loop that nobody joins")
 
 
 @rule(
@@ -118,7 +118,7 @@ def stray_callback(node: ast.Call, _site: Site) -> Iterator[Hit]:
     where=Where.SOURCE,
     instead="`inventory.pool(name, threads=n, capacity=m)` and `await pool.run(op, seconds, call)`",
 )
-def stray_thread(node: ast.Call, site: Site) -> Iterator[Hit]:
+def stray_thread(node: ast.Call, site: Site) -> Iterator[LintHit]:
     """No thread or process is made outside the declared pools.
 
     The default executor is unnamed, shared by everything including DNS, and its queue is endless: one slow
@@ -134,4 +134,4 @@ def stray_thread(node: ast.Call, site: Site) -> Iterator[Hit]:
     """
     is_executor = isinstance(node.func, ast.Attribute) and node.func.attr == "run_in_executor"
     if is_executor or site.name(node.func) in _THREADS:
-        yield Hit(node, f"`{ast.unparse(node.func)}` starts what no pool bounds")
+        yield LintHit(node, f"`{ast.unparse(node.func)}` starts what no pool bounds")

@@ -13,7 +13,7 @@ import msgspec
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.errors import Malformed
-from penstock.net.calls.origin import Origin, parse_url
+from penstock.net.calls.origin import HttpOrigin, parse_url
 
 Body = bytes | AsyncIterator[bytes]
 
@@ -82,10 +82,10 @@ class CallOptions(TypedDict, total=False):
     corr_id: str | None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
     """A checked call, ready to be written as often as retries allow."""
 
-    origin: Origin
+    origin: HttpOrigin
     method: str
     head: bytes
     body: Body
@@ -97,7 +97,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     at_once: bool
 
 
-def make_call(method: str, url: str, said: CallOptions, defaults: ClientOptions, *, whole: bool) -> Call:
+def make_call(method: str, url: str, said: CallOptions, defaults: ClientOptions, *, whole: bool) -> ClientCall:
     """Check everything that will stand in the request, so that no argument can change its framing."""
     if not _METHOD.fullmatch(method) or method == "CONNECT":
         raise Malformed("A method is upper-case letters, and this client makes no tunnels.")
@@ -108,7 +108,7 @@ def make_call(method: str, url: str, said: CallOptions, defaults: ClientOptions,
     body_bytes = said.get("body_bytes")
     lines = [f"{method} {target} HTTP/1.1\r\n".encode("ascii"), *_field_lines(origin, said)]
     lines.append(_framing_line(method, body, body_bytes))
-    return Call(
+    return ClientCall(
         origin=origin,
         method=method,
         head=b"".join(lines),
@@ -120,7 +120,7 @@ def make_call(method: str, url: str, said: CallOptions, defaults: ClientOptions,
     )
 
 
-def _field_lines(origin: Origin, said: CallOptions) -> list[bytes]:
+def _field_lines(origin: HttpOrigin, said: CallOptions) -> list[bytes]:
     lines = [b"Host: %b\r\n" % origin.authority]
     for name, value in said.get("headers", ()):
         _check_field(name, value)

@@ -27,20 +27,20 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
 from penstock.net.calls.answer import Answer, StreamAnswer
 from penstock.net.calls.call import (
-    Call,
     CallOptions,
+    ClientCall,
     ClientOptions,
     make_call,
 )
-from penstock.net.calls.downstream import Again, Downstream, Opened
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.downstream import OpenAnswer, OriginState, RetryDue
+from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.pool import ClientShared, Dial
-from penstock.net.calls.retry import Pauses, RetryPlan, RetryPolicy
+from penstock.net.calls.retry import RetryPauses, RetryPlan, RetryPolicy
 
 __all__ = ["Answer", "CallOptions", "ClientOptions", "HttpClient", "StreamAnswer"]
 
 T = TypeVar("T")
-Finish = Callable[[Opened], Awaitable[T]]
+Finish = Callable[[OpenAnswer], Awaitable[T]]
 
 
 class HttpClient(Resource):
@@ -61,8 +61,8 @@ class HttpClient(Resource):
         self._latency = inventory.metrics.histogram(
             "downstream_latency_seconds", "From the call to its answer.", service=self._options.service
         )
-        self._pauses = Pauses()
-        self._downstreams: dict[Origin, Downstream] = {}
+        self._pauses = RetryPauses()
+        self._downstreams: dict[HttpOrigin, OriginState] = {}
         self._declare(inventory)
         self.opened(f"http_client {self._options.service}")
 
@@ -82,7 +82,7 @@ class HttpClient(Resource):
 
     # --- one call, with its retries
 
-    async def _run(self, call: Call, finish: Finish[T]) -> T:
+    async def _run(self, call: ClientCall, finish: Finish[T]) -> T:
         loop = asyncio.get_running_loop()
         downstream = self._downstream(call.origin)
         downstream.calls += 1
@@ -95,13 +95,13 @@ class HttpClient(Resource):
                 plan = RetryPlan(self._retries, downstream.budget, deadline, repeatable=call.repeatable)
                 while True:
                     outcome = await self._try(downstream, call, plan, finish)
-                    if not isinstance(outcome, Again):
+                    if not isinstance(outcome, RetryDue):
                         return outcome
                     await self._pauses.pause(outcome.delay_s)
         finally:
             downstream.calls -= 1
 
-    async def _try(self, downstream: Downstream, call: Call, plan: RetryPlan, finish: Finish[T]) -> T | Again:
+    async def _try(self, downstream: OriginState, call: ClientCall, plan: RetryPlan, finish: Finish[T]) -> T | RetryDue:
         """Try once; the breaker and the counters learn of it, whichever way it ends."""
         clock = asyncio.get_running_loop().time
         trial = downstream.admit(clock())
@@ -116,7 +116,7 @@ class HttpClient(Resource):
             delay_s = plan.after_error(error, clock())
             if delay_s is None:
                 raise
-            return Again(delay_s)
+            return RetryDue(delay_s)
         except BaseException as error:
             trial.end(error, clock())
             raise
@@ -124,7 +124,7 @@ class HttpClient(Resource):
         plan.end(opened.head.status)
         return outcome
 
-    async def _take_all(self, opened: Opened) -> Answer:
+    async def _take_all(self, opened: OpenAnswer) -> Answer:
         """Read the body and give the connection back, whatever happens meanwhile."""
         try:
             answer = StreamAnswer(opened.head, opened.connection, opened.body)
@@ -135,13 +135,13 @@ class HttpClient(Resource):
 
     # --- origins
 
-    def _downstream(self, origin: Origin) -> Downstream:
+    def _downstream(self, origin: HttpOrigin) -> OriginState:
         if self.is_closed:
             raise Canceled("The client was closed.")
         found = self._downstreams.get(origin)
         if found is None:
             self._make_room()
-            found = self._downstreams[origin] = Downstream(origin, self._shared, self._latency)
+            found = self._downstreams[origin] = OriginState(origin, self._shared, self._latency)
         return found
 
     def _make_room(self) -> None:
@@ -180,7 +180,7 @@ class HttpClient(Resource):
                     await downstream.pool.emptied()
 
 
-async def _hold(opened: Opened) -> Opened:  # noqa: RUF029 - a `Finish`, like the one that reads the body
+async def _hold(opened: OpenAnswer) -> OpenAnswer:  # noqa: RUF029 - a `Finish`, like the one that reads the body
     return opened
 
 
@@ -189,10 +189,10 @@ class Streaming:
 
     __slots__ = ("_answer", "_open", "_opened")
 
-    def __init__(self, open_call: Callable[[], Awaitable[Opened]]) -> None:
+    def __init__(self, open_call: Callable[[], Awaitable[OpenAnswer]]) -> None:
         """Hold the call until the block is entered."""
         self._open = open_call
-        self._opened: Opened | None = None
+        self._opened: OpenAnswer | None = None
         self._answer: StreamAnswer | None = None
 
     async def __aenter__(self) -> StreamAnswer:

@@ -14,8 +14,8 @@ from typing import Final, Protocol, cast
 
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
-from penstock.net.calls.call import Call
-from penstock.net.calls.sending import Sending, Waits
+from penstock.net.calls.call import ClientCall
+from penstock.net.calls.sending import ClientTimeouts, Sending
 from penstock.wire.http1.answer import (
     AnswerEnd,
     AnswerHead,
@@ -31,7 +31,7 @@ HELD_BYTES_LOW: Final = 32 * 1024
 PATIENCE_S: Final = 0.005
 
 
-class Taker(Protocol):
+class AnswerTaker(Protocol):
     """Who gets the answer to a request made by `ask`: one of these is called, once, unless the call is dropped before."""
 
     def whole(self, head: AnswerHead, body: bytes) -> None:
@@ -47,7 +47,7 @@ class Taker(Protocol):
         ...
 
 
-class Arrival:
+class FutureTaker:
     """A taker whose caller waits on a future."""
 
     __slots__ = ("future",)
@@ -80,7 +80,7 @@ class ClientConnection(Sending, asyncio.BufferedProtocol):
         "placed",
     )  # fmt: skip
 
-    def __init__(self, inbox: bytearray, waits: Waits, on_lost: Callable[[ClientConnection], None]) -> None:
+    def __init__(self, inbox: bytearray, waits: ClientTimeouts, on_lost: Callable[[ClientConnection], None]) -> None:
         """Take the client's receive buffer: it is filled and emptied within one callback, so all may share it."""
         super().__init__(waits)
         self._inbox = inbox
@@ -91,7 +91,7 @@ class ClientConnection(Sending, asyncio.BufferedProtocol):
         self._held_bytes = 0
         self._reading_paused = False
         # Who hears of the answer to a request made by `ask`, until it was told.
-        self._taker: Taker | None = None
+        self._taker: AnswerTaker | None = None
         self._patience: asyncio.TimerHandle | None = None
         self.calls = 0
         self.idle_until = 0.0
@@ -136,7 +136,7 @@ class ClientConnection(Sending, asyncio.BufferedProtocol):
 
     # --- one call by a task
 
-    async def send(self, call: Call) -> None:
+    async def send(self, call: ClientCall) -> None:
         """Write the request; stops early when the peer has refused it before taking it all."""
         self._parser.begin(call.method)
         self.calls += 1
@@ -184,7 +184,7 @@ class ClientConnection(Sending, asyncio.BufferedProtocol):
 
     # --- one call without a task: the answer comes in the callback that received it
 
-    def ask(self, method: str, request: bytes, taker: Taker, *, body_follows: bool = False) -> None:
+    def ask(self, method: str, request: bytes, taker: AnswerTaker, *, body_follows: bool = False) -> None:
         """Write a request, or the head of one whose body follows by `upload`; `taker` hears what becomes of it.
 
         Nothing here bounds the wait: the caller does, and ends it by `drop`.
@@ -195,9 +195,9 @@ class ClientConnection(Sending, asyncio.BufferedProtocol):
         self._sent = not body_follows
         self._write(request)
 
-    async def asked(self, call: Call) -> tuple[AnswerHead, bytes | None]:
+    async def asked(self, call: ClientCall) -> tuple[AnswerHead, bytes | None]:
         """Ask, and wait for the answer: with its body if that comes along, else the body is read by `chunk`."""
-        arrival = Arrival(asyncio.get_running_loop())
+        arrival = FutureTaker(asyncio.get_running_loop())
         self._call_s = call.timeout_s
         assert isinstance(call.body, bytes)
         self.ask(call.method, call.head + call.body, arrival)
@@ -227,7 +227,7 @@ class ClientConnection(Sending, asyncio.BufferedProtocol):
         if self._waiters:
             self._wake()
 
-    def _hand_over(self, taker: Taker) -> None:
+    def _hand_over(self, taker: AnswerTaker) -> None:
         """Hand over what there is to tell: the whole answer, its failure, or, when it is long or slow, its beginning."""
         head, end = self._head, self._end
         fault = self._fault or (None if end is None or end.complete else _cut())

@@ -12,9 +12,9 @@ from penstock.kernel.breaker import Breaker
 from penstock.kernel.errors import DownstreamUnavailable, Timeout
 from penstock.kernel.metrics import Histogram
 from penstock.net.calls.answer import AnswerTooLarge
-from penstock.net.calls.call import Call
+from penstock.net.calls.call import ClientCall
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.pool import ClientShared, OriginPool
 from penstock.wire.http1.answer import AnswerHead
 
@@ -24,13 +24,13 @@ BLAME_AFTER_S: Final = 0.1
 PEER_WAITS: Final = frozenset(("connect", "read", "write"))
 
 
-class Again(msgspec.Struct, frozen=True):
+class RetryDue(msgspec.Struct, frozen=True):
     """Another try is due, after a pause."""
 
     delay_s: float
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenAnswer(msgspec.Struct, frozen=True):
     """An answer whose head is here; whoever holds it owns the connection and must release it."""
 
     pool: OriginPool
@@ -43,18 +43,18 @@ class Opened(msgspec.Struct, frozen=True):
         """Give the connection back to its pool."""
         self.pool.release(self.connection)
 
-    def put_off(self, delay_s: float) -> Again:
+    def put_off(self, delay_s: float) -> RetryDue:
         """Let this answer go and try again later."""
         self.release()
-        return Again(delay_s)
+        return RetryDue(delay_s)
 
 
-class Downstream:
+class OriginState:
     """Everything that is counted for one origin."""
 
     __slots__ = ("_service", "breaker", "budget", "calls", "latency", "pool")
 
-    def __init__(self, origin: Origin, shared: ClientShared, latency: Histogram) -> None:
+    def __init__(self, origin: HttpOrigin, shared: ClientShared, latency: Histogram) -> None:
         """Start with a closed breaker and no connection."""
         self._service = shared.options.service
         self.latency = latency
@@ -69,14 +69,14 @@ class Downstream:
         """Tell whether nobody would miss it."""
         return not self.calls and self.pool.quiet
 
-    def admit(self, now: float) -> Trial:
+    def admit(self, now: float) -> BreakerReport:
         """Open one try, or refuse it while the breaker is open."""
         if not self.breaker.allow(now):
             detail = f"{self._service} failed too often and is left alone."
             raise DownstreamUnavailable(detail, retry_after=math.ceil(self.breaker.retry_after_s(now)))
-        return Trial(self.breaker, self.latency, now)
+        return BreakerReport(self.breaker, self.latency, now)
 
-    async def open(self, call: Call) -> Opened:
+    async def open(self, call: ClientCall) -> OpenAnswer:
         """Send the call and wait for the answer's head.
 
         A kept connection may have died unnoticed. If it did so before a byte of the answer, a repeatable call is
@@ -90,23 +90,23 @@ class Downstream:
                 raise
         return await self._exchange(await self.pool.fresh(), call)
 
-    async def _exchange(self, connection: ClientConnection, call: Call) -> Opened:
+    async def _exchange(self, connection: ClientConnection, call: ClientCall) -> OpenAnswer:
         try:
             if call.at_once:
                 head, body = await connection.asked(call)
-                return Opened(self.pool, connection, head, body)
+                return OpenAnswer(self.pool, connection, head, body)
             await connection.send(call)  # lint: allow PK009 each wait is bounded inside
-            return Opened(self.pool, connection, await connection.head())
+            return OpenAnswer(self.pool, connection, await connection.head())
         except BaseException:
             self.pool.release(connection)
             raise
 
 
-def _went_stale(connection: ClientConnection, call: Call) -> bool:
+def _went_stale(connection: ClientConnection, call: ClientCall) -> bool:
     return call.repeatable and connection.calls > 1 and not connection.answered
 
 
-class Trial:
+class BreakerReport:
     """The one outcome that an admitted try owes the breaker, whichever way it ends."""
 
     __slots__ = ("_began_at", "_breaker", "_latency")

@@ -18,7 +18,7 @@ _TARGET: Final = re.compile(r"/(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]+|%[0-9A-Fa
 _SOCKET_PATH: Final = re.compile(r"/[^\x00:]*[^\x00:/]")
 
 
-class Origin(msgspec.Struct, frozen=True, cache_hash=True):
+class HttpOrigin(msgspec.Struct, frozen=True, cache_hash=True):
     """One peer: connections to equal origins are interchangeable."""
 
     scheme: Literal["http", "https", "unix"]
@@ -30,7 +30,7 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 @lru_cache(maxsize=512)
-def parse_url(url: str) -> tuple[Origin, str]:
+def parse_url(url: str) -> tuple[HttpOrigin, str]:
     """Split `http(s)://host[:port]/target` or `unix:/socket[:/target]` into the origin and the request target."""
     match = _TCP_URL.fullmatch(url)
     if match is not None:
@@ -49,7 +49,7 @@ def _checked_target(target: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _tcp_origin(scheme: str, authority: str) -> Origin:
+def _tcp_origin(scheme: str, authority: str) -> HttpOrigin:
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
         raise Malformed("A URL names a host and perhaps a port, and nothing else before its path.")
@@ -59,11 +59,11 @@ def _tcp_origin(scheme: str, authority: str) -> Origin:
         raise Malformed("A URL's port is between 1 and 65535.")
     host = match[1].lower()
     shown = host if port == default else f"{host}:{port}"
-    return Origin("https" if scheme == "https" else "http", host.strip("[]"), port, shown.encode("ascii"))
+    return HttpOrigin("https" if scheme == "https" else "http", host.strip("[]"), port, shown.encode("ascii"))
 
 
 @lru_cache(maxsize=256)
-def _unix_origin(path: str) -> Origin:
+def _unix_origin(path: str) -> HttpOrigin:
     if not _SOCKET_PATH.fullmatch(path):
         raise Malformed("A socket's path is absolute and holds no colon.")
-    return Origin("unix", path, 0, b"localhost")
+    return HttpOrigin("unix", path, 0, b"localhost")

@@ -14,11 +14,11 @@ from penstock.kernel.errors import Busy, Canceled, DownstreamUnavailable, Timeou
 from penstock.kernel.metrics import Counter, Metrics
 from penstock.net.calls.call import ClientOptions
 from penstock.net.calls.connection import INBOX_BYTES, ClientConnection
-from penstock.net.calls.origin import Origin
-from penstock.net.calls.sending import Waits
+from penstock.net.calls.origin import HttpOrigin
+from penstock.net.calls.sending import ClientTimeouts
 
 # Joins a protocol to an origin; raises OSError when there is nobody.
-Dial = Callable[[Origin, ClientConnection], Awaitable[None]]
+Dial = Callable[[HttpOrigin, ClientConnection], Awaitable[None]]
 
 
 class SocketDial:
@@ -30,7 +30,7 @@ class SocketDial:
         """Take the TLS context; the default one reads the system's authorities, so it is made on first use."""
         self._tls = tls
 
-    async def __call__(self, origin: Origin, connection: ClientConnection) -> None:
+    async def __call__(self, origin: HttpOrigin, connection: ClientConnection) -> None:
         """Connect; the caller bounds it. The connection is kept for others, so its deadline does not go with it."""
         loop = asyncio.get_running_loop()
         if origin.scheme == "https" and self._tls is None:
@@ -60,7 +60,9 @@ class ClientShared:
         self.inbox = bytearray(INBOX_BYTES)
         self.connect_timeouts = breaches("connect")
         self.acquire_timeouts = breaches("acquire")
-        self.waits = Waits(options.write_timeout_s, options.read_timeout_s, breaches("write"), breaches("read"))
+        self.waits = ClientTimeouts(
+            options.write_timeout_s, options.read_timeout_s, breaches("write"), breaches("read")
+        )
         self.refused = 0
         refusals = metrics.watched("queue_dropped_total", "Items refused or dropped.", queue="client_waiters")
         refusals.append(lambda: self.refused)
@@ -76,7 +78,7 @@ class OriginPool:
 
     __slots__ = ("_closed", "_emptied", "_idle", "_live", "_places", "_shared", "_sweep", "_waiters", "origin")
 
-    def __init__(self, origin: Origin, shared: ClientShared) -> None:
+    def __init__(self, origin: HttpOrigin, shared: ClientShared) -> None:
         """Start without connections."""
         self.origin = origin
         self._shared = shared

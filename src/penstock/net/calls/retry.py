@@ -41,7 +41,7 @@ class RetryPolicy:
         self._denied.value += 1
 
 
-class Pauses:
+class RetryPauses:
     """The calls that wait for their next try; closing the client ends them at once."""
 
     __slots__ = ("_waiting",)

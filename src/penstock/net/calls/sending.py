@@ -10,14 +10,14 @@ from typing import Final
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Malformed, PenstockError, Timeout
 from penstock.kernel.metrics import Counter
-from penstock.net.calls.call import Call
+from penstock.net.calls.call import ClientCall
 from penstock.wire.http1.answer import AnswerEnd, AnswerHead
 
 WRITE_SLICE_BYTES: Final = 64 * 1024
 
 
 @dataclass(slots=True)
-class Waits:
+class ClientTimeouts:
     """What the connections of a client share: how long each wait may last, which a reload may change, and who counts the breaches."""
 
     write_s: float
@@ -33,7 +33,7 @@ class Sending:
         "_call_s", "_end", "_fault", "_head", "_lost", "_sent", "_transport", "_waiters", "_waits", "_writing_paused",
     )  # fmt: skip
 
-    def __init__(self, waits: Waits) -> None:
+    def __init__(self, waits: ClientTimeouts) -> None:
         """Start without a transport and without a call."""
         self._waits = waits
         self._transport: asyncio.Transport | None = None
@@ -52,7 +52,7 @@ class Sending:
 
     # --- a request in one piece, or as it comes
 
-    async def _send_call(self, call: Call) -> bool:
+    async def _send_call(self, call: ClientCall) -> bool:
         if isinstance(call.body, bytes):
             return await self._send_bytes(call.head, call.body)
         self._write(call.head)

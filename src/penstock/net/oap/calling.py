@@ -13,7 +13,7 @@ from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, Forbidden, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Counter
-from penstock.net.oap.connection import FrameConnection, Waits
+from penstock.net.oap.connection import FrameConnection, FrameTimeouts
 from penstock.wire.oap.frame import (
     CONTROL,
     EVENT,
@@ -30,10 +30,10 @@ from penstock.wire.oap.hello import (
 )
 from penstock.wire.oap.problem import decode_problem
 from penstock.wire.oap.stream import (
-    Answer,
-    Control,
     Decision,
-    Refusal,
+    OapAnswer,
+    OapControl,
+    OapRefusal,
     StreamTable,
 )
 
@@ -42,19 +42,19 @@ OK: Final = 200
 OnEvent = Callable[[int, int, bytes], None]
 
 
-class ClientConnection(FrameConnection):
+class OapClientConnection(FrameConnection):
     """Owned by its client. Whoever asks waits on a future; nobody else is woken by its answer."""
 
     def __init__(
-        self, table: StreamTable, waits: Waits, timeouts: dict[str, Counter], log: Log, on_event: OnEvent | None
+        self, table: StreamTable, waits: FrameTimeouts, timeouts: dict[str, Counter], log: Log, on_event: OnEvent | None
     ) -> None:
         """Wait for a transport; `table` has one place more than there may be calls."""
         super().__init__(table, waits, timeouts, log)
         # Stream 0 is never asked on: what comes there is why the peer is about to hang up.
         table.open(LAST_WORDS)
         self._on_event = on_event
-        self._replies: dict[int, asyncio.Future[Answer]] = {}
-        self._streams: dict[asyncio.Future[Answer], int] = {}
+        self._replies: dict[int, asyncio.Future[OapAnswer]] = {}
+        self._streams: dict[asyncio.Future[OapAnswer], int] = {}
         self._next = 1
         self._ended: asyncio.Future[None] = self._loop.create_future()
 
@@ -75,7 +75,7 @@ class ClientConnection(FrameConnection):
         self.table.max_inflight = min(self.table.max_inflight, welcome.max_inflight + 1)
         return welcome
 
-    def ask(self, request: Frame) -> asyncio.Future[Answer]:
+    def ask(self, request: Frame) -> asyncio.Future[OapAnswer]:
         """Send a request under a new corr_id; raises Busy when the peer's window is full."""
         if not self.is_open:
             raise DownstreamUnavailable("The connection is closing.")
@@ -83,7 +83,7 @@ class ClientConnection(FrameConnection):
         self.send(split(msgspec.structs.replace(request, corr_id=corr_id), frame_bytes_max=self.frame_bytes_max))
         return reply
 
-    def withdraw(self, reply: asyncio.Future[Answer]) -> None:
+    def withdraw(self, reply: asyncio.Future[OapAnswer]) -> None:
         """Stop waiting: a late answer is dropped, and the peer is told not to bother."""
         corr_id = self._streams.pop(reply, None)
         if corr_id is None:
@@ -111,9 +111,9 @@ class ClientConnection(FrameConnection):
         self._next += 1
         return corr_id
 
-    def _expect(self, corr_id: int) -> asyncio.Future[Answer]:
+    def _expect(self, corr_id: int) -> asyncio.Future[OapAnswer]:
         self.table.open(corr_id)
-        reply: asyncio.Future[Answer] = self._loop.create_future()
+        reply: asyncio.Future[OapAnswer] = self._loop.create_future()
         self._replies[corr_id] = reply
         self._streams[reply] = corr_id
         return reply
@@ -132,17 +132,17 @@ class ClientConnection(FrameConnection):
 
     def handle(self, decision: Decision) -> None:
         """Give an answer to whoever asked."""
-        if isinstance(decision, Answer):
+        if isinstance(decision, OapAnswer):
             if decision.corr_id == LAST_WORDS:
                 self._hang_up(decode_problem(decision.code, decision.payload))
             else:
                 self._settle(decision.corr_id, decision)
-        elif isinstance(decision, Refusal):
+        elif isinstance(decision, OapRefusal):
             self._refused(decision)
-        elif isinstance(decision, Control):
+        elif isinstance(decision, OapControl):
             self._control(decision.frame)
 
-    def _settle(self, corr_id: int, outcome: Answer | PenstockError) -> None:
+    def _settle(self, corr_id: int, outcome: OapAnswer | PenstockError) -> None:
         reply = self._replies.pop(corr_id, None)
         if reply is None:
             return
@@ -155,7 +155,7 @@ class ClientConnection(FrameConnection):
         else:
             reply.set_result(outcome)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: OapRefusal) -> None:
         """Fail the call whose answer broke the rules; an answer to no call means that the peer is confused."""
         blame = DownstreamUnavailable(f"The peer answered nonsense: {refusal.error.detail}", status=502)
         if refusal.corr_id in self._replies:

@@ -22,15 +22,15 @@ from penstock.kernel.metrics import Histogram, Metrics
 from penstock.kernel.resource import Resource
 from penstock.kernel.worker import current_corr_id
 from penstock.net.oap.call import RequestHead
-from penstock.net.oap.calling import ClientConnection
-from penstock.net.oap.connection import Waits
+from penstock.net.oap.calling import OapClientConnection
+from penstock.net.oap.connection import FrameTimeouts
 from penstock.wire.oap.frame import CAPABILITY_BYTES_MAX, REQ, Frame
 from penstock.wire.oap.hello import MAX_INFLIGHT, Hello
 from penstock.wire.oap.problem import decode_problem
-from penstock.wire.oap.stream import ANSWER_BYTES_MAX, Answer, StreamTable
+from penstock.wire.oap.stream import ANSWER_BYTES_MAX, OapAnswer, StreamTable
 
 OK: Final = 200
-Dial = Callable[[Callable[[], ClientConnection]], Awaitable[tuple[asyncio.BaseTransport, ClientConnection]]]
+Dial = Callable[[Callable[[], OapClientConnection]], Awaitable[tuple[asyncio.BaseTransport, OapClientConnection]]]
 OnEvent = Callable[[int, int, bytes], None]
 
 
@@ -54,7 +54,7 @@ class OapClientOptions:
     # Where nobody may have meant to be: what is said, as `NotReady`, while there is no such socket.
     absent: str = ""
     # Shorter than a server's idle time, so that it is us who close and no call meets a closing connection.
-    waits: Waits = field(default_factory=lambda: Waits(idle_s=30.0))
+    waits: FrameTimeouts = field(default_factory=lambda: FrameTimeouts(idle_s=30.0))
 
 
 class OapClient(Resource):
@@ -83,7 +83,7 @@ class OapClient(Resource):
         self._latencies: dict[int, Histogram] = {}
         self._retries = RetryBudget()
         # The latest connection from the moment it is dialled, so that close() finds it in any state.
-        self._connection: ClientConnection | None = None
+        self._connection: OapClientConnection | None = None
         # Set while one call dials; the others wait for it to have tried.
         self._dialling: asyncio.Future[None] | None = None
         self._calls = 0
@@ -119,7 +119,7 @@ class OapClient(Resource):
             raise decode_problem(answer.code, answer.payload)
         return methods.decode_answer(method, answer.payload)
 
-    async def _try(self, methods: Methods, method: Method, value: object, call: Call) -> Answer:
+    async def _try(self, methods: Methods, method: Method, value: object, call: Call) -> OapAnswer:
         self._retries.record_call(self._now())
         tries_max = self._options.tries_max
         for attempt in range(tries_max):
@@ -156,7 +156,9 @@ class OapClient(Resource):
         deadline = current_deadline()
         return None if deadline is None else int(deadline.remaining(self._now()) * 1000)
 
-    async def _ask(self, connection: ClientConnection, methods: Methods, method: Method, request: Frame) -> Answer:
+    async def _ask(
+        self, connection: OapClientConnection, methods: Methods, method: Method, request: Frame
+    ) -> OapAnswer:
         started = self._now()
         reply = connection.ask(request)
         try:
@@ -191,7 +193,7 @@ class OapClient(Resource):
         async with timeout("oap_connect", self._options.connect_timeout_s):
             await self._connected()
 
-    async def _connected(self) -> ClientConnection:
+    async def _connected(self) -> OapClientConnection:
         """Return the live connection; one call dials, the others wait until it has tried."""
         while True:
             if self._shut:
@@ -203,7 +205,7 @@ class OapClient(Resource):
             # Shielded: a waiter that is cancelled must not cancel the others' signal.
             await asyncio.shield(self._dialling)
 
-    async def _redial(self) -> ClientConnection:
+    async def _redial(self) -> OapClientConnection:
         """Dial once, after the pause that earlier failures earned.
 
         The waiters share a failure. A caller that leaves (cancelled, out of time) tells nothing about the peer: the
@@ -218,7 +220,7 @@ class OapClient(Resource):
                 tried.set_result(None)
             self._dialling = None
 
-    async def _dial_once(self, tried: asyncio.Future[None]) -> ClientConnection:
+    async def _dial_once(self, tried: asyncio.Future[None]) -> OapClientConnection:
         try:
             async with timeout("oap_connect", self._options.connect_timeout_s):
                 connection = await self._open()
@@ -248,7 +250,7 @@ class OapClient(Resource):
             raise DownstreamUnavailable("The peer was not there a moment ago.")
         await asyncio.sleep(wait_s)
 
-    async def _open(self) -> ClientConnection:
+    async def _open(self) -> OapClientConnection:
         _, connection = await self._dial(self._protocol)
         if self._shut:
             # Closed while dialling: nobody else knows of this connection.
@@ -264,14 +266,14 @@ class OapClient(Resource):
             raise
         return connection
 
-    def _protocol(self) -> ClientConnection:
+    def _protocol(self) -> OapClientConnection:
         options = self._options
         table = StreamTable(max_inflight=options.max_inflight + 1, answer_bytes_max=options.answer_bytes_max)
-        return ClientConnection(table, options.waits, self._timeouts, self._log, self._on_event)
+        return OapClientConnection(table, options.waits, self._timeouts, self._log, self._on_event)
 
     async def _dial_socket(
-        self, protocol: Callable[[], ClientConnection]
-    ) -> tuple[asyncio.BaseTransport, ClientConnection]:
+        self, protocol: Callable[[], OapClientConnection]
+    ) -> tuple[asyncio.BaseTransport, OapClientConnection]:
         loop, options = asyncio.get_running_loop(), self._options
         async with timeout("oap_connect", options.connect_timeout_s):
             # The connection outlives the call that needed it first.

@@ -19,8 +19,8 @@ from penstock.wire.oap.frame import (
     EVENT,
     FRAME_BYTES_MAX,
     RESP,
-    Decoder,
     Frame,
+    FrameDecoder,
     encode,
     split,
 )
@@ -44,7 +44,7 @@ CANCEL: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Waits:
+class FrameTimeouts:
     """How long a connection may keep us waiting."""
 
     read_s: float = 5.0
@@ -55,14 +55,14 @@ class Waits:
 class FrameConnection(asyncio.Protocol):
     """What client and server have in common. Owned by its transport from `connection_made` to `connection_lost`."""
 
-    def __init__(self, table: StreamTable, waits: Waits, timeouts: dict[str, Counter], log: Log) -> None:
+    def __init__(self, table: StreamTable, waits: FrameTimeouts, timeouts: dict[str, Counter], log: Log) -> None:
         """Wait for a transport."""
         self.table = table
         self._log = log
         self.frame_bytes_max = FRAME_BYTES_MAX
         self._waits = waits
         self._timeouts = timeouts
-        self._decoder = Decoder()
+        self._decoder = FrameDecoder()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         # Bounded by one read: reading stops while frames are left over from the last one.

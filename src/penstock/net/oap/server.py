@@ -17,8 +17,8 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.log import Log
 from penstock.kernel.resource import Resource
 from penstock.kernel.scope import Scope
-from penstock.net.oap.service import OapServerOptions, Service, declare
-from penstock.net.oap.serving import ServerConnection
+from penstock.net.oap.service import OapServerOptions, OapService, declare
+from penstock.net.oap.serving import OapServerConnection
 from penstock.net.server.bind import CannotBind
 from penstock.net.server.unix import listen_unix, remove_socket
 from penstock.wire.oap.frame import EVENT, Frame
@@ -34,7 +34,7 @@ class OapServer(Resource):
         self,
         inventory: Inventory,
         options: OapServerOptions,
-        services: Sequence[Service],
+        services: Sequence[OapService],
         *,
         budget: Budget | None = None,
     ) -> None:
@@ -42,7 +42,7 @@ class OapServer(Resource):
         self.options = options
         self.budget = budget
         self.services = {service.methods.app_proto_id: service for service in services}
-        self.connections: set[ServerConnection] = set()
+        self.connections: set[OapServerConnection] = set()
         self.draining = False
         self.log = Log(inventory.service)
         self.allowed_uids = frozenset((os.geteuid(), *options.uds_allow_uids))
@@ -78,9 +78,9 @@ class OapServer(Resource):
         """Each request may need a task: what all windows together can open."""
         return self.options.max_conns * self.options.max_inflight
 
-    def protocol(self) -> ServerConnection:
+    def protocol(self) -> OapServerConnection:
         """Make the protocol of one accepted connection; also for transports that are no sockets."""
-        return ServerConnection(self)
+        return OapServerConnection(self)
 
     @property
     def port(self) -> int:
@@ -149,13 +149,13 @@ class OapServer(Resource):
 
     # --- for the connections
 
-    def admit(self, connection: ServerConnection) -> bool:
+    def admit(self, connection: OapServerConnection) -> bool:
         """Count a connection in; False when it is one too many and only hears that."""
         full = len(self.connections) >= self.options.max_conns
         self.connections.add(connection)
         return not full
 
-    def gone(self, connection: ServerConnection) -> None:
+    def gone(self, connection: OapServerConnection) -> None:
         """Count a connection out."""
         self.connections.discard(connection)
         self.settled()

@@ -12,7 +12,7 @@ from penstock.contracts.method import Method, Methods
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.metrics import Counter, Metrics
-from penstock.net.oap.connection import Waits
+from penstock.net.oap.connection import FrameTimeouts
 from penstock.wire.oap.frame import FRAME_BYTES_MAX
 from penstock.wire.oap.hello import MAX_INFLIGHT
 from penstock.wire.oap.stream import REQUEST_BYTES_MAX
@@ -22,7 +22,7 @@ Handle = Callable[[Method, Any, Call], Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Service:
+class OapService:
     """One contract served: its table and who answers."""
 
     methods: Methods
@@ -51,11 +51,11 @@ class OapServerOptions:
     request_bytes_max: int = REQUEST_BYTES_MAX
     # The longest a request may take when its caller gives it no deadline, or a longer one.
     request_deadline_s: float = 30.0
-    waits: Waits = field(default_factory=Waits)
+    waits: FrameTimeouts = field(default_factory=FrameTimeouts)
     draining_error: Callable[[], PenstockError] = _draining
 
 
-class Counters:
+class OapCounters:
     """What the endpoint counts; each series is looked up once and then is one integer addition."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -89,7 +89,7 @@ class Counters:
         self._metrics.counter("job_failures_total", "Jobs that raised.", worker="oap_request", type=kind).value += 1
 
 
-def declare(inventory: Inventory, options: OapServerOptions) -> Counters:
+def declare(inventory: Inventory, options: OapServerOptions) -> OapCounters:
     """List the endpoint's bounds in the inventory and return its counters."""
     name = options.name
     inventory.limit(f"{name}_conns", options.max_conns, "one more is answered Busy and closed")
@@ -98,4 +98,4 @@ def declare(inventory: Inventory, options: OapServerOptions) -> Counters:
     inventory.timeout(f"{name}_write", options.waits.write_s, "close")
     inventory.timeout(f"{name}_idle", options.waits.idle_s, "close")
     inventory.timeout(f"{name}_request", options.request_deadline_s, "Timeout")
-    return Counters(inventory.metrics)
+    return OapCounters(inventory.metrics)

@@ -27,7 +27,7 @@ from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
 from penstock.net.oap.call import RequestHead, read_head
 from penstock.net.oap.connection import CANCEL, FrameConnection
-from penstock.net.oap.service import Counters, OapServerOptions, Service
+from penstock.net.oap.service import OapCounters, OapServerOptions, OapService
 from penstock.wire.oap.frame import (
     CONTROL,
     EVENT,
@@ -38,22 +38,22 @@ from penstock.wire.oap.frame import (
 from penstock.wire.oap.problem import encode_problem
 from penstock.wire.oap.stream import (
     Budget,
-    Control,
     Decision,
-    Refusal,
-    Request,
+    OapControl,
+    OapRefusal,
+    OapRequest,
     StreamTable,
 )
 
 OK = 200
 
 
-class Endpoint(Protocol):
+class OapEndpoint(Protocol):
     """What a connection needs of its server."""
 
     options: OapServerOptions
-    counters: Counters
-    services: dict[int, Service]
+    counters: OapCounters
+    services: dict[int, OapService]
     allowed_uids: frozenset[int]
     budget: Budget | None
     draining: bool
@@ -63,10 +63,10 @@ class Endpoint(Protocol):
     def scope(self) -> Scope:
         """Where a request that needs a task gets it."""
 
-    def admit(self, connection: ServerConnection) -> bool:
+    def admit(self, connection: OapServerConnection) -> bool:
         """Count a connection in, or refuse it."""
 
-    def gone(self, connection: ServerConnection) -> None:
+    def gone(self, connection: OapServerConnection) -> None:
         """Count a connection out."""
 
     def settled(self) -> None:
@@ -77,17 +77,17 @@ class Endpoint(Protocol):
 class _Job:
     """A request in somebody's hands: the future of its answer and the timer of its deadline."""
 
-    service: Service
+    service: OapService
     method: Method
     corr_id: str
     reply: asyncio.Future[Any]
     timer: asyncio.TimerHandle
 
 
-class ServerConnection(FrameConnection):
+class OapServerConnection(FrameConnection):
     """Owned by its server from `admit` to `gone`."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: OapEndpoint) -> None:
         """Take the server's bounds."""
         options = endpoint.options
         table = StreamTable(
@@ -127,14 +127,14 @@ class ServerConnection(FrameConnection):
 
     def handle(self, decision: Decision) -> None:
         """Act on what the stream table decided."""
-        if isinstance(decision, Request):
+        if isinstance(decision, OapRequest):
             self._request(decision)
-        elif isinstance(decision, Control):
+        elif isinstance(decision, OapControl):
             self._control(decision.frame)
-        elif isinstance(decision, Refusal):
+        elif isinstance(decision, OapRefusal):
             self._refused(decision)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: OapRefusal) -> None:
         """Close a stream that broke the rules, together with the work it started."""
         self._endpoint.counters.refused(refusal.error)
         self._forget(refusal.corr_id)
@@ -178,7 +178,7 @@ class ServerConnection(FrameConnection):
 
     # --- requests
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: OapRequest) -> None:
         """Find the method, read the value, and start the work; whatever goes wrong is this request's answer."""
         endpoint = self._endpoint
         try:
@@ -195,7 +195,7 @@ class ServerConnection(FrameConnection):
             return
         self._dispatch(request, service, method, head)
 
-    def _dispatch(self, request: Request, service: Service, method: Method, head: RequestHead) -> None:
+    def _dispatch(self, request: OapRequest, service: OapService, method: Method, head: RequestHead) -> None:
         deadline = self._deadline(head)
         try:
             value = service.methods.decode_request(method, head.value)
@@ -220,7 +220,7 @@ class ServerConnection(FrameConnection):
         budget_s = limit_s if head.budget_ms is None else min(limit_s, head.budget_ms / 1000)
         return Deadline.after(budget_s, self._loop.time())
 
-    def _call(self, request: Request, head: RequestHead) -> Call:
+    def _call(self, request: OapRequest, head: RequestHead) -> Call:
         """Say who asks; where the request first came in is believed only from a peer on the Unix socket."""
         try:
             capability = request.capability.decode("ascii")
@@ -229,7 +229,7 @@ class ServerConnection(FrameConnection):
         origin = head.origin if self._local else None
         return Call(capability, head.corr_id, head.traceparent, request.tenant_id, origin)
 
-    def _alarm(self, request: Request, deadline: Deadline) -> asyncio.TimerHandle:
+    def _alarm(self, request: OapRequest, deadline: Deadline) -> asyncio.TimerHandle:
         return self._loop.call_at(deadline.at, self._overdue, request.corr_id, deadline.budget_s)
 
     def _wait(self, corr_id: int, job: _Job) -> None:
@@ -268,7 +268,7 @@ class ServerConnection(FrameConnection):
 
     # --- answers
 
-    def _answer(self, corr_id: int, service: Service, method: Method, result: object) -> None:
+    def _answer(self, corr_id: int, service: OapService, method: Method, result: object) -> None:
         """Send a result or an error, unless the stream was closed before."""
         app = service.methods.app_proto_id
         try:

@@ -138,15 +138,15 @@ class Ticket(Protocol):
         ...
 
 
-class Waits(enum.Enum):
+class AdmissionWait(enum.Enum):
     """The third outcome of admission."""
 
     HELD = "held"
 
 
-HELD: Final = Waits.HELD
+HELD: Final = AdmissionWait.HELD
 """The request waits, with its body unread, until its ticket tells."""
 
-Outcome = Refusal | Literal[Waits.HELD] | None
+Outcome = Refusal | Literal[AdmissionWait.HELD] | None
 Admission = Callable[["Request"], Outcome]
 """The hook at the end of the headers: None admits, a Refusal is sent and the body never processed, HELD waits."""

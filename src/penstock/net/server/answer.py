@@ -11,7 +11,7 @@ from penstock.net.message import JSON, StreamResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.net.message import Relayed, Response
+    from penstock.net.message import RelayedResponse, Response
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -73,7 +73,7 @@ class AnswerHeads:
         return self._head(response, corr, framing, close=close)
 
     @staticmethod
-    def relayed(answer: Relayed, corr: bytes, *, close: bool) -> bytes:
+    def relayed(answer: RelayedResponse, corr: bytes, *, close: bool) -> bytes:
         """Return the head of an answer that is passed on whole."""
         return b"%b%b\r\n%b\r\n" % (answer.start, corr, _CLOSE if close else b"")
 

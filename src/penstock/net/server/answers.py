@@ -14,7 +14,12 @@ import msgspec
 
 from penstock.kernel.deadline import no_deadline, use_deadline
 from penstock.kernel.errors import Malformed, PenstockError, Timeout, forget_where
-from penstock.net.message import Relayed, Response, StreamResponse, Written
+from penstock.net.message import (
+    RelayedResponse,
+    Response,
+    StreamResponse,
+    WrittenJson,
+)
 from penstock.net.problem import problem
 from penstock.net.promise import Promise
 from penstock.net.server import answer, source
@@ -28,7 +33,7 @@ from penstock.net.server.wheel import NEVER
 if TYPE_CHECKING:
     from penstock.net.message import Peer, Request
     from penstock.net.server.endpoint import Endpoint
-    from penstock.wire.http1.head import Head
+    from penstock.wire.http1.head import HttpHead
 
 # A body above this is not copied behind its head but handed over beside it.
 COPY_BYTES_MAX: Final = 16 * 1024
@@ -36,9 +41,9 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _JSON: Final = (msgspec.Struct, dict)
 # In the order of how often they are met: each is asked in turn.
 _PENDING: Final = (Promise, CoroutineType, asyncio.Future)
-_AS_IT_IS: Final = (Written, *_PENDING, Response, Relayed, StreamResponse, PenstockError)
+_AS_IT_IS: Final = (WrittenJson, *_PENDING, Response, RelayedResponse, StreamResponse, PenstockError)
 # A handler's value once it is ready to be written: bytes are the body of a JSON 200.
-Ready = bytes | Response | Relayed | StreamResponse | PenstockError
+Ready = bytes | Response | RelayedResponse | StreamResponse | PenstockError
 Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any] | Promise"
 
 
@@ -208,9 +213,9 @@ class Answers:
         """Tell whether the handler answered while too much of its body is still to come; the reader knows."""
         return False
 
-    def _render(self, exchange: Exchange, ready: bytes | Response | Relayed | PenstockError) -> list[bytes]:
+    def _render(self, exchange: Exchange, ready: bytes | Response | RelayedResponse | PenstockError) -> list[bytes]:
         request, endpoint = exchange.request, exchange.endpoint
-        if isinstance(ready, Relayed):
+        if isinstance(ready, RelayedResponse):
             endpoint.count(request.method, ready.status)
             head = self._core.heads.relayed(ready, request.corr, close=exchange.close)
             return [head, ready.body] if ready.body else [head]
@@ -226,7 +231,7 @@ class Answers:
         head = self._core.heads.whole(ready, request.corr, close=exchange.close)
         return [head] if request.method == "HEAD" or not ready.body else [head, ready.body]
 
-    def refuse(self, head: Head | None, corr: bytes, endpoint: Endpoint, refusal: Refusal, *, close: bool) -> None:
+    def refuse(self, head: HttpHead | None, corr: bytes, endpoint: Endpoint, refusal: Refusal, *, close: bool) -> None:
         """Answer a request that never reached its handler."""
         core = self._core
         method = "none" if head is None else head.method

@@ -27,7 +27,7 @@ INFLATE_STEPS_A_TURN: Final = 3
 BODY_BYTES_A_SECOND_MIN: Final = 16 * 1024
 
 
-class Intake(Protocol):
+class BodySink(Protocol):
     """Where a connection puts the body it is reading."""
 
     # True while nothing more may be read: the consumer is behind, or work on the body goes on.
@@ -42,7 +42,7 @@ class Intake(Protocol):
         ...
 
 
-class Collected:
+class CollectedBody:
     """A body gathered whole; the cap holds while it arrives, whatever Content-Length said."""
 
     __slots__ = ("_data", "awaits_continue", "began", "blocked", "core", "due", "endpoint", "request")
@@ -86,14 +86,14 @@ class Collected:
         return bytes(self._data)
 
 
-class Inflating:
+class InflatingBody:
     """A collected body being inflated, a few steps a turn, so that a large one does not hold the loop."""
 
     __slots__ = (
         "_core", "_held_bytes", "_inflater", "_pieces", "_steps", "awaits_continue", "blocked", "due", "endpoint", "request",
     )  # fmt: skip
 
-    def __init__(self, collected: Collected, encoding: bytes, ratio_cap: int) -> None:
+    def __init__(self, collected: CollectedBody, encoding: bytes, ratio_cap: int) -> None:
         """Refuse unknown encodings at once."""
         self._core = collected.core
         self._held_bytes = collected.wire_bytes
@@ -129,7 +129,7 @@ class Inflating:
         return b"".join(self._pieces)
 
 
-class Unread:
+class UnreadBody:
     """The body of a request that waits at the gate: nothing of it, nor of what follows, is looked at."""
 
     __slots__ = ("awaits_continue", "blocked", "due", "exchange")
@@ -147,7 +147,7 @@ class Unread:
         raise RuntimeError(f"{len(piece)} bytes were read of a body that waits")
 
 
-class Discarded:
+class DiscardedBody:
     """The body of a request that was answered already."""
 
     __slots__ = ("awaits_continue", "blocked", "due")

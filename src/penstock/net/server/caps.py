@@ -19,7 +19,7 @@ IDLE_EVICTABLE_S: Final = 1.0
 LINGERING_MAX: Final = 128
 
 
-class Held(Protocol):
+class CappedConnection(Protocol):
     """A connection, as far as its place is concerned."""
 
     peer: Peer
@@ -34,7 +34,7 @@ class Held(Protocol):
         ...
 
 
-class Caps:
+class ConnectionCaps:
     """Who holds a place. A full house closes the connection idle longest, and only then says no."""
 
     def __init__(self, *, places: int, per_address: int, reserved: int, uids: frozenset[int] | None) -> None:
@@ -45,8 +45,8 @@ class Caps:
         self._uids = uids
         self._by_address: dict[str, int] = {}
         self._none_idle_before = 0.0
-        self.held: set[Held] = set()
-        self.refused: set[Held] = set()
+        self.held: set[CappedConnection] = set()
+        self.refused: set[CappedConnection] = set()
         self.full = Refusal(Busy("The listener has no place for another connection.", limit="max_conns"))
         self.address_full = Refusal(Busy("This address holds too many connections.", limit="max_conns_per_ip"))
 
@@ -56,7 +56,7 @@ class Caps:
         self._per_address = per_address
         self._reserved = min(self._reserved, places - 1)
 
-    def enter(self, connection: Held, now: float) -> Refusal | None:
+    def enter(self, connection: CappedConnection, now: float) -> Refusal | None:
         """Take a place, or return the refusal."""
         refusal = self._judge(connection.peer, now)
         if refusal is None:
@@ -66,7 +66,7 @@ class Caps:
             self.refused.add(connection)
         return refusal
 
-    def leave(self, connection: Held) -> None:
+    def leave(self, connection: CappedConnection) -> None:
         """Give the place back."""
         if connection in self.held:
             self.held.discard(connection)

@@ -9,20 +9,20 @@ from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_wher
 from penstock.net.peer import peer_of
 from penstock.net.server import answer
 from penstock.net.server.admission import Refusal
+from penstock.net.server.admission_hold import AdmissionHold
 from penstock.net.server.body import (
+    BodySink,
     BodyStream,
-    Collected,
-    Discarded,
-    Inflating,
-    Intake,
-    Unread,
+    CollectedBody,
+    DiscardedBody,
+    InflatingBody,
+    UnreadBody,
 )
 from penstock.net.server.core import UNANSWERED_MAX
-from penstock.net.server.holding import Holding
 from penstock.net.server.wheel import NEVER, TICK_S
 
 if TYPE_CHECKING:
-    from penstock.net.server.caps import Held
+    from penstock.net.server.caps import CappedConnection
     from penstock.net.server.core import Core
 
 REQUESTS_A_TURN: Final = 32
@@ -33,14 +33,14 @@ LINGER_S: Final = 1.0
 LINGER_BYTES_MAX: Final = 16 << 20
 
 
-class Connection(Holding, asyncio.BufferedProtocol):
+class Connection(AdmissionHold, asyncio.BufferedProtocol):
     """One client. Everything happens in loop callbacks; a bug in one of them ends this connection only."""
 
     __slots__ = (
         "_eof", "_linger_bytes", "_lingering", "_read_op", "_reading", "_unsent_bytes", "_usher", "_write_due", "due", "idle_since", "slot",
     )  # fmt: skip
 
-    def __init__(self, core: Core, usher: Held | None = None) -> None:
+    def __init__(self, core: Core, usher: CappedConnection | None = None) -> None:
         """Belong to a listener; the transport comes with `connection_made`, and so does the place `usher` kept."""
         super().__init__(core)
         self._usher = usher
@@ -91,7 +91,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Lend the listener's buffer: it is read again before the loop does anything else."""
-        return self._core.buffer if self._intake is None or type(self._intake) is Unread else self._core.body_buffer
+        return self._core.buffer if self._intake is None or type(self._intake) is UnreadBody else self._core.body_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
@@ -99,7 +99,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
             self._discard(nbytes)
             return
         core = self._core
-        view = core.buffer_view if self._intake is None or type(self._intake) is Unread else core.body_view
+        view = core.buffer_view if self._intake is None or type(self._intake) is UnreadBody else core.body_view
         self._reader.receive(bytes(view[:nbytes]))
         if not self._again:
             self.advance()
@@ -234,7 +234,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
             self._tell_continue(intake, now)
         blocked = self._blocked()
         self._read_on(on=not blocked)
-        if isinstance(intake, Unread):
+        if isinstance(intake, UnreadBody):
             self._read_due = self._next_look(now, blocked=blocked)
         elif blocked or (intake.awaits_continue if intake is not None else not self._reader.pending_bytes):
             self._read_due = NEVER
@@ -244,21 +244,21 @@ class Connection(Holding, asyncio.BufferedProtocol):
             self._read_due = due if intake is None else min(due, intake.due)
         self._watch()
 
-    def _tell_continue(self, intake: Intake, now: float) -> None:
+    def _tell_continue(self, intake: BodySink, now: float) -> None:
         """Ask for the body; its time starts now, because the client was kept waiting until now."""
         intake.awaits_continue = False
         self._transport.write(answer.CONTINUE)
         self._read_due = NEVER
-        if isinstance(intake, Collected):
+        if isinstance(intake, CollectedBody):
             intake.begin(now)
 
-    def _waiting_before(self, intake: Intake) -> bool:
+    def _waiting_before(self, intake: BodySink) -> bool:
         """Tell whether an answer has to leave before this request's 100 Continue."""
         return len(self._waiting) > (1 if isinstance(intake, BodyStream) else 0)
 
     def _blocked(self) -> bool:
         """Tell whether reading on would only pile up bytes."""
-        if isinstance(self._intake, Unread):
+        if isinstance(self._intake, UnreadBody):
             return self._unread_enough()
         if self._intake is not None:
             return self._again or self._intake.blocked
@@ -287,9 +287,9 @@ class Connection(Holding, asyncio.BufferedProtocol):
         if isinstance(intake, BodyStream):
             self._closing = True
             intake.end(fault)
-        elif isinstance(intake, Discarded):
+        elif isinstance(intake, DiscardedBody):
             self._closing = True
-        elif isinstance(intake, Collected | Inflating):
+        elif isinstance(intake, CollectedBody | InflatingBody):
             request = intake.request
             core.release(request)
             self.refuse(request.head, request.corr, intake.endpoint, Refusal(fault), close=True)
@@ -319,7 +319,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
         if self._read_due > now:
             return
         self._read_due = NEVER
-        if isinstance(self._intake, Unread):
+        if isinstance(self._intake, UnreadBody):
             self._look_for_client()
             return
         self._core.timeouts[self._read_op].value += 1
@@ -331,7 +331,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
     def _read_budget_s(self, now: float) -> float:
         """Return the time there was: for one read, or for the whole of a body."""
         intake = self._intake
-        if isinstance(intake, Collected) and intake.due <= now:
+        if isinstance(intake, CollectedBody) and intake.due <= now:
             return intake.due - intake.began
         return self._core.options.read_timeout_s
 
@@ -354,7 +354,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
     def abort(self) -> None:
         """End now. Who is owed an answer hears that shutdown cut the work, if that takes no waiting."""
         transport = self._transport
-        owing = self._waiting or isinstance(self._intake, Collected | Inflating)
+        owing = self._waiting or isinstance(self._intake, CollectedBody | InflatingBody)
         if not owing or self._lingering or self._streams() or transport.get_write_buffer_size():
             transport.abort()
             return
@@ -371,7 +371,7 @@ class Connection(Holding, asyncio.BufferedProtocol):
         for exchange in [exchange for exchange in self._waiting if exchange.data is None]:
             exchange.abandon()
             self._place(exchange, Canceled())
-        if isinstance(self._intake, Collected | Inflating):
+        if isinstance(self._intake, CollectedBody | InflatingBody):
             self.fault(Canceled())
 
     def _linger(self, now: float) -> None:

@@ -19,7 +19,7 @@ from penstock.net.server.admission import Admission, Refusal
 from penstock.net.server.answer import AnswerHeads
 from penstock.net.server.endpoint import NOT_READY_HELP, Endpoint
 from penstock.net.server.route import Route, Router
-from penstock.net.server.wheel import Wheel
+from penstock.net.server.wheel import TimerWheel
 from penstock.wire.http1.head import METHODS
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from penstock.kernel.limiter import ByteShare
     from penstock.kernel.metrics import Counter, Metrics
     from penstock.net.message import Request
-    from penstock.net.server.caps import Caps
+    from penstock.net.server.caps import ConnectionCaps
     from penstock.net.server.listener_options import ListenerOptions
-    from penstock.wire.http1.head import Head, StartLine
+    from penstock.wire.http1.head import HttpHead, StartLine
 
 BUFFER_BYTES: Final = 16 * 1024
 BODY_BUFFER_BYTES: Final = 64 * 1024
@@ -43,7 +43,7 @@ REFUSAL_LINES_RPS: Final = 10
 encode_json: Final = msgspec.json.Encoder().encode
 
 
-class Found:
+class RouteMatch:
     """What a request line led to; kept, because the same few lines come over and over."""
 
     __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route")
@@ -94,7 +94,7 @@ class Core:
         self.body_view = memoryview(self.body_buffer)
         self.corr_ids = CorrIds(inventory.clock.wall)
         self.heads = AnswerHeads(inventory.clock.wall)
-        self.wheel = Wheel(loop)
+        self.wheel = TimerWheel(loop)
         self.hosts = HostRules(loopback=False)
         self.scope = Scope("request", options.tasks_max, inventory.metrics)
         # From the accept until the loop has the connection, or the handshake is done. The caps are the bound; one that
@@ -105,7 +105,7 @@ class Core:
         self.closings = Scope("stream_close", UNANSWERED_MAX * options.max_conns, inventory.metrics)
         self.admission: Admission | None = None
         self.budget: ByteShare | None = None
-        self.caps: Caps
+        self.caps: ConnectionCaps
         self.refusal_lines = TokenBucket("refusal_lines", rate=REFUSAL_LINES_RPS, depth=100, now=self.monotonic())
         self.unsaid = 0
         self.draining = False
@@ -118,7 +118,7 @@ class Core:
         self.unmatched = self._endpoint(None)
         self.timeouts = _timeouts(self.metrics)
         # Request heads that were read and passed their checks, for all connections; each reader bounds it.
-        self.known_heads: dict[bytes, Head] = {}
+        self.known_heads: dict[bytes, HttpHead] = {}
         self.serve((), ())
 
     def serve(self, routes: Iterable[Route], own: Iterable[Route]) -> None:
@@ -127,7 +127,7 @@ class Core:
         own = (*own, self.options_route)
         self.router = Router((*routes, *own))
         self.endpoints = {route: self._endpoint(route) for route in self.router.routes}
-        self.found: dict[StartLine, Found] = {}
+        self.found: dict[StartLine, RouteMatch] = {}
         self.known_heads.clear()
         self.always_open = frozenset(self.endpoints[route] for route in own)
 
@@ -146,7 +146,7 @@ class Core:
         for endpoint in (self.unmatched, *self.endpoints.values()):
             endpoint.limit(body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s)
 
-    def find(self, head: Head) -> Found:
+    def find(self, head: HttpHead) -> RouteMatch:
         """Find the route of a request line and keep it; OPTIONS is answered here, unless a route takes it itself."""
         segments = head.target.segments
         if head.method == "OPTIONS" and (head.target.path == "*" or self.router.leaves_options(segments)):
@@ -156,7 +156,7 @@ class Core:
         if len(self.found) >= _FOUND_KEPT:
             self.found.clear()
         endpoint = self.endpoints[route]
-        found = self.found[head.start] = Found(route, params, endpoint, always_open=endpoint in self.always_open)
+        found = self.found[head.start] = RouteMatch(route, params, endpoint, always_open=endpoint in self.always_open)
         return found
 
     def _tell_options(self, request: Request) -> Response:

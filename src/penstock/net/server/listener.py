@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.kernel.errors import PenstockError
 from penstock.net.server.admission import Admission, Refusal
 from penstock.net.server.bind import CannotBind, bind, place_of
-from penstock.net.server.caps import Caps
+from penstock.net.server.caps import ConnectionCaps
 from penstock.net.server.connection import Connection
 from penstock.net.server.core import (
     UNANSWERED_MAX,
@@ -20,7 +20,7 @@ from penstock.net.server.core import (
     default_version,
 )
 from penstock.net.server.listener_options import ListenerOptions
-from penstock.net.server.pages import OwnPages
+from penstock.net.server.pages import ServicePages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +70,7 @@ class Listener:
         self._bound_port = 0
         version = options.server_version or default_version()
         # What the listener answers itself: health, version, description.
-        self.own_routes = OwnPages(self._health, version, lambda: self.phase, self._routes).routes
+        self.own_routes = ServicePages(self._health, version, lambda: self.phase, self._routes).routes
         self._declare()
 
     def _declare(self) -> None:
@@ -148,7 +148,7 @@ class Listener:
         options = self.options
         core = Core(self._inventory, options, asyncio.get_running_loop())
         uids = frozenset({os.getuid()}) if options.uds_allow_uids is None else options.uds_allow_uids
-        core.caps = Caps(
+        core.caps = ConnectionCaps(
             places=options.max_conns,
             per_address=options.per_ip,
             reserved=options.reserved_conns if options.uds_path is not None else 0,

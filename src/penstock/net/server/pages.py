@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.kernel.health import Judged
 
 
-class OwnPages:
+class ServicePages:
     """Say how the service is and what it offers; while draining it is alive and not ready."""
 
     def __init__(self, health: Judged, version: str, phase: Callable[[], str], described: Iterable[Route]) -> None:

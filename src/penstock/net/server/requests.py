@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import Canceled, OverLimit, PenstockError, forget_where
-from penstock.net.message import Request, Written
+from penstock.net.message import Request, WrittenJson
 from penstock.net.server.admission import HELD, Refusal
 from penstock.net.server.answers import COPY_BYTES_MAX, Answers
 from penstock.net.server.body import (
     DISCARD_BYTES_MAX,
     HELD_BYTES_MAX,
+    BodySink,
     BodyStream,
-    Collected,
-    Discarded,
-    Inflating,
-    Intake,
+    CollectedBody,
+    DiscardedBody,
+    InflatingBody,
 )
-from penstock.net.server.core import Found
+from penstock.net.server.core import RouteMatch
 from penstock.net.server.wheel import NEVER
-from penstock.wire.http1.head import CHUNKED, Head
+from penstock.wire.http1.head import CHUNKED, HttpHead
 from penstock.wire.http1.request import RequestReader
 from penstock.wire.inflate import Inflater
 
@@ -39,7 +39,7 @@ class Requests(Answers):
         super().__init__(core)
         self._reader = RequestReader(core.known_heads)
         # Where the body being read goes; None between bodies.
-        self._intake: Intake | None = None
+        self._intake: BodySink | None = None
         # True while the next turn is already asked for.
         self._again = False
         # True after a head that ends the connection: what follows it is no request, whatever it looks like.
@@ -58,7 +58,7 @@ class Requests(Answers):
 
     # --- head ------------------------------------------------------------------------------------------
 
-    def _begin(self, head: Head, now: float) -> None:
+    def _begin(self, head: HttpHead, now: float) -> None:
         core = self._core
         self._read_due = NEVER
         if now >= core.heads.until:
@@ -71,7 +71,7 @@ class Requests(Answers):
         endpoint = core.unmatched
         request: Request | None = None
         try:
-            if not isinstance(found, Found):
+            if not isinstance(found, RouteMatch):
                 found = self._find(head)
             endpoint = found.endpoint
             request = Request(head, found, self.peer, corr, now)
@@ -108,7 +108,7 @@ class Requests(Answers):
             _end_ticket(request)
         self._refuse_request(head, corr, endpoint, refusal)
 
-    def _find(self, head: Head) -> Found:
+    def _find(self, head: HttpHead) -> RouteMatch:
         """Check Host and Origin, and find the route; an equal head that follows has passed already."""
         core = self._core
         core.hosts.check(head)
@@ -116,15 +116,15 @@ class Requests(Answers):
         head.note = found
         return found
 
-    def _refuse_request(self, head: Head, corr: bytes, endpoint: Endpoint, refusal: Refusal) -> None:
+    def _refuse_request(self, head: HttpHead, corr: bytes, endpoint: Endpoint, refusal: Refusal) -> None:
         """Answer at the end of the headers; a small body is discarded and the connection kept."""
         here = not head.length or self._reader.body_done
         keep = head.keep_alive and not self._core.draining and (here or self._discards(head))
         self.refuse(head, corr, endpoint, refusal, close=not keep)
         if keep and not self._reader.body_done:
-            self._intake = Discarded()
+            self._intake = DiscardedBody()
 
-    def _discards(self, head: Head) -> bool:
+    def _discards(self, head: HttpHead) -> bool:
         """Tell whether the rest of this request can be thrown away cheaply; a chunked one only if it is here."""
         if head.length > DISCARD_BYTES_MAX:
             return False
@@ -152,7 +152,7 @@ class Requests(Answers):
             self._core.check_room(length)
             if request.ticket is not None:
                 request.ticket.step_aside()
-            self._intake = Collected(request, endpoint, self._core)
+            self._intake = CollectedBody(request, endpoint, self._core)
             # Admitted: a drain waits for it from here on. `serve` counts again, until the answer is there.
             self._core.inflight += 1
 
@@ -166,7 +166,7 @@ class Requests(Answers):
         self._intake = stream
         self.serve(request, endpoint)
 
-    def _read_body(self, intake: Intake, now: float) -> bool:
+    def _read_body(self, intake: BodySink, now: float) -> bool:
         """Read what is there; return whether the body is whole and the next request may be looked at."""
         if intake.blocked:
             return False
@@ -174,7 +174,7 @@ class Requests(Answers):
         had = reader.pending_bytes
         if had:
             piece = reader.read_body()
-            if not isinstance(intake, Discarded):
+            if not isinstance(intake, DiscardedBody):
                 self._read_due = now + self._core.options.read_timeout_s
             if piece:
                 intake.feed(piece)
@@ -187,18 +187,18 @@ class Requests(Answers):
         self._body_ended(intake)
         return self._intake is None
 
-    def _body_ended(self, intake: Intake) -> None:
+    def _body_ended(self, intake: BodySink) -> None:
         if isinstance(intake, BodyStream):
             intake.end()
-        elif isinstance(intake, Collected):
+        elif isinstance(intake, CollectedBody):
             encoding = intake.request.headers.get(b"content-encoding", b"identity")
             if encoding == b"identity":
                 self._serve_whole(intake)
                 return
-            self._intake = Inflating(intake, encoding, self._core.options.decompress_ratio_cap)
+            self._intake = InflatingBody(intake, encoding, self._core.options.decompress_ratio_cap)
             self._inflate(self._intake)
 
-    def _inflate(self, inflating: Inflating) -> None:
+    def _inflate(self, inflating: InflatingBody) -> None:
         """Do a few steps; a larger body goes on in the next turn."""
         if not inflating.turn():
             self._core.loop.call_soon(self._inflate_on, inflating, context=self._core.context)
@@ -206,7 +206,7 @@ class Requests(Answers):
         self._intake = None
         self._serve_whole(inflating)
 
-    def _serve_whole(self, intake: Collected | Inflating) -> None:
+    def _serve_whole(self, intake: CollectedBody | InflatingBody) -> None:
         """Call the handler of a request whose body had to be waited for."""
         try:
             request = intake.request
@@ -218,7 +218,7 @@ class Requests(Answers):
         finally:
             self._core.arrived()
 
-    def _inflate_on(self, inflating: Inflating) -> None:
+    def _inflate_on(self, inflating: InflatingBody) -> None:
         if self._intake is not inflating:
             return
         try:
@@ -233,7 +233,7 @@ class Requests(Answers):
         """Take the late result of a handler. When it is all that is owed it leaves at once, without another turn."""
         reader, core, request = self._reader, self._core, exchange.request
         if (
-            type(result) is not Written
+            type(result) is not WrittenJson
             or len(self._waiting) > 1
             or reader.pos < len(reader.data)
             or self._intake is not None
@@ -277,7 +277,7 @@ class Requests(Answers):
         if not isinstance(intake, BodyStream) or intake.request is not request:
             return False
         intake.end(Canceled("The request was answered."))
-        self._intake = Discarded()
+        self._intake = DiscardedBody()
         left = self._reader.body_left
         return left is None or left > DISCARD_BYTES_MAX
 

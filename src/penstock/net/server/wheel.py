@@ -24,7 +24,7 @@ class Timed(Protocol):
         ...
 
 
-class Wheel:
+class TimerWheel:
     """Slots of one tick each. Moving a deadline later costs nothing; the slot is corrected when it comes up."""
 
     __slots__ = ("_closed", "_context", "_loop", "_order", "_passed", "_slots", "_timer", "_timer_slot")

@@ -15,19 +15,19 @@ from penstock.contracts.mailbox_rules import check_batch
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
 from penstock.services.mailbox.authority import ANY_TOPIC
-from penstock.services.mailbox.engines.engine import DeadPage, Page
+from penstock.services.mailbox.engines.engine import DeadPage, TopicPage
 from penstock.services.mailbox.ids import MessageName, read_msg_id
-from penstock.services.mailbox.jobs import Bearings, PurgeJob, kept
+from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, kept
 from penstock.services.mailbox.reprocessor import Redrive
-from penstock.services.mailbox.rows import Dead, Row, State
+from penstock.services.mailbox.rows import DeadRow, MessageRow, MessageState
 from penstock.services.mailbox.topics import Topic
 from penstock.services.mailbox.window import Loaded
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.authority import Authority
-    from penstock.services.mailbox.dispatch import Desk
+    from penstock.services.mailbox.authority import MailboxAuthority
+    from penstock.services.mailbox.dispatch import Dispatcher
     from penstock.services.mailbox.reprocessor import Reprocessor
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
 _SLICE: Final = 1000
 _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
@@ -36,7 +36,9 @@ _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
 class MailboxApi:
     """Implements `penstock.contracts.mailbox.Mailbox`."""
 
-    def __init__(self, room: Mailroom, desk: Desk, authority: Authority, reprocessor: Reprocessor) -> None:
+    def __init__(
+        self, room: MailboxState, desk: Dispatcher, authority: MailboxAuthority, reprocessor: Reprocessor
+    ) -> None:
         """Stand in front of these."""
         self._room = room
         self._desk = desk
@@ -60,7 +62,7 @@ class MailboxApi:
         """Store many, each on its own."""
         return m.SentBatch(tuple(await self.send_many(request, call, _bearings(call))))
 
-    async def send_many(self, request: m.SendBatch, call: Call, bearings: Bearings) -> Any:  # noqa: ANN401 - as its form says
+    async def send_many(self, request: m.SendBatch, call: Call, bearings: RequestMeta) -> Any:  # noqa: ANN401 - as its form says
         """Store many; one the capability does not cover is refused alone."""
         check_batch(request.messages)
         costs: Counter[str | None] = Counter()
@@ -145,7 +147,7 @@ class MailboxApi:
         """Lengthen many, each on its own."""
         return m.SettledBatch(tuple(await self.settle_many("recv", request.extends, call, _bearings(call))))
 
-    async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, bearings: Bearings) -> Any:  # noqa: ANN401 - as its form says
+    async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, bearings: RequestMeta) -> Any:  # noqa: ANN401 - as its form says
         """Settle many; one the capability does not cover is refused alone."""
         check_batch(tuple(items))
         named = [(item, read_msg_id(item.msg_id)) for item in items]
@@ -206,7 +208,7 @@ class MailboxApi:
             return m.PeekedList(())
         # Leases ride; looking is the one thing that wants to see them on the disk.
         await room.writer.flushed()
-        found = await room.ask(room.engine.peek, Page(topic.id, request.state, request.limit, room.now().wall))
+        found = await room.ask(room.engine.peek, TopicPage(topic.id, request.state, request.limit, room.now().wall))
         return m.PeekedList(tuple(self._peeked(each, topic, request) for each in found))
 
     def _peeked(self, loaded: Loaded, topic: Topic, request: m.Peek) -> m.Peeked:
@@ -278,7 +280,7 @@ class MailboxApi:
         known = self._room.books.topics.get(topic)
         return None if known is None or not known.id else DeadPage(known.id, reason, after, limit)
 
-    def _dead_letter(self, row: Row, dead: Dead) -> m.DeadLetter:
+    def _dead_letter(self, row: MessageRow, dead: DeadRow) -> m.DeadLetter:
         topic = self._room.books.by_id.get(row.topic)
         return m.DeadLetter(
             msg_id=row.msg_id,
@@ -305,8 +307,8 @@ class MailboxApi:
         return m.Reprocessing(planned)
 
 
-def _bearings(call: Call) -> Bearings:
-    return Bearings(call.corr_id, current_deadline())
+def _bearings(call: Call) -> RequestMeta:
+    return RequestMeta(call.corr_id, current_deadline())
 
 
 def _cursor(text: str | None) -> int:
@@ -317,5 +319,5 @@ def _cursor(text: str | None) -> int:
     return int(text)
 
 
-def _visible_at(state: State | None, shown: str) -> int | None:
+def _visible_at(state: MessageState | None, shown: str) -> int | None:
     return state.until if state is not None and shown in ("inflight", "delayed") else None

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.capability.judged_token import JudgedToken
 from penstock.capability.relayed import judge_relayed, was_charged
-from penstock.capability.standing import Standing
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.contracts.call import Call, Origin
 from penstock.contracts.capability import Grant, RequestContext
@@ -29,7 +29,7 @@ Asking = tuple["StartLine", bytes, str, str, str | None]
 _KEPT_MAX: Final = 1024
 
 
-class Authority:
+class MailboxAuthority:
     """Asks the verifier; counts what it refused, so that a spike can be seen."""
 
     def __init__(self, verifier: Verifier | None) -> None:
@@ -37,7 +37,7 @@ class Authority:
         self._verifier = verifier
         self.failures = 0
         # The same few fields and request lines come over and over, as the same objects: the listener remembers heads.
-        self._allowed: dict[Asking, Standing] = {}
+        self._allowed: dict[Asking, JudgedToken] = {}
         # Only this one says what it went by.
         self._lasting = verifier if isinstance(verifier, CapabilityVerifier) else None
 
@@ -88,7 +88,7 @@ class Authority:
 
     def _keep(self, asking: Asking, standing: object) -> None:
         """Remember what was allowed, unless every request has to be counted."""
-        if isinstance(standing, Standing) and not standing.counted:
+        if isinstance(standing, JudgedToken) and not standing.counted:
             if len(self._allowed) >= _KEPT_MAX:
                 self._allowed.clear()
             self._allowed[asking] = standing

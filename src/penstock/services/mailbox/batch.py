@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.services.mailbox.rows import Claim, Dead, Row, State
+from penstock.services.mailbox.rows import (
+    DeadRow,
+    IdemClaim,
+    MessageRow,
+    MessageState,
+)
 
 if TYPE_CHECKING:
     from penstock.kernel.errors import PenstockError
@@ -28,13 +33,13 @@ class Batch:
         self.statements: list[tuple[str, Any]] | None = None
         # Topics that hold nothing any more; this alone starts no commit.
         self.topics_gone: list[int] = []
-        self.rows: list[Row] = []
-        self.claims: list[Claim] = []
+        self.rows: list[MessageRow] = []
+        self.claims: list[IdemClaim] = []
         # None takes the state away: the message is plainly ready or gone.
-        self.states: dict[int, State | None] = {}
+        self.states: dict[int, MessageState | None] = {}
         self.gone: list[int] = []
         self.acked: list[tuple[int, int, int]] = []
-        self.dead: list[Dead] = []
+        self.dead: list[DeadRow] = []
         self.dead_gone: list[int] = []
         # New messages that take the place of dead letters, by seq.
         self.redriven: dict[int, int] = {}
@@ -56,7 +61,7 @@ class Batch:
         """Return about how many wait for this batch."""
         return len(self.rows) + len(self.after)
 
-    def insert(self, row: Row) -> None:
+    def insert(self, row: MessageRow) -> None:
         """Store a message."""
         self.rows.append(row)
         self.bytes += len(row.payload)
@@ -67,7 +72,7 @@ class Batch:
         if not bare:
             self.states[seq] = None
 
-    def bury(self, dead: Dead) -> None:
+    def bury(self, dead: DeadRow) -> None:
         """Move a message to the dead letters, in this one step."""
         self.dead.append(dead)
         self.states[dead.seq] = None

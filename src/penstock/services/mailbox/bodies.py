@@ -10,7 +10,7 @@ from msgspec import Meta
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_bodies import AckIn, ExtendIn, NackIn, as_ack, as_extend, as_nack
 
-__all__ = ["AckIn", "ExtendIn", "NackIn", "Received", "RecvIn", "StreamIn", "as_ack", "as_extend", "as_nack"]
+__all__ = ["AckIn", "ExtendIn", "NackIn", "ReceivedOut", "RecvIn", "StreamIn", "as_ack", "as_extend", "as_nack"]
 
 INFLIGHT_MAX = 8192
 
@@ -36,7 +36,7 @@ class StreamIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     max_inflight: Annotated[int, Meta(ge=1, le=INFLIGHT_MAX)] = 64
 
 
-class Received(msgspec.Struct, frozen=True):
+class ReceivedOut(msgspec.Struct, frozen=True):
     """The leased messages, possibly none."""
 
     messages: tuple[m.Envelope, ...]

@@ -9,7 +9,7 @@ from penstock.kernel.child import Child
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
-    from penstock.services.mailbox.authority import Authority
+    from penstock.services.mailbox.authority import MailboxAuthority
 
 # So many refusals within a second are a spike.
 SPIKE: Final = 50
@@ -19,7 +19,9 @@ _LOOK_S: Final = 1.0
 class CapCacheRefresher:
     """Calls `trim`, which forgets what is expired or no longer to be trusted."""
 
-    def __init__(self, inventory: Inventory, authority: Authority, trim: Callable[[], object], ttl_s: float) -> None:
+    def __init__(
+        self, inventory: Inventory, authority: MailboxAuthority, trim: Callable[[], object], ttl_s: float
+    ) -> None:
         """Trim every `ttl_s` seconds."""
         self._authority = authority
         self._trim = trim

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from penstock.contracts import mailbox as m
 from penstock.services.mailbox.ledger import Now
-from penstock.services.mailbox.rows import Claim
+from penstock.services.mailbox.rows import IdemClaim
 
 _MARK_MS: Final = 1000
 _SLOTS_MIN: Final = 64
@@ -29,7 +29,7 @@ def content_sum(send: m.Send, payload_hash: bytes) -> bytes:
     return blake3(_pack(content)).digest(16)
 
 
-class ClaimTable:
+class IdemClaimTable:
     """Open addressing over flat arrays: a hash and a number, 16 bytes an entry; a ring of hashes to take them out again."""
 
     __slots__ = ("_hashes", "_mask", "_numbers", "_ring")
@@ -104,7 +104,7 @@ def claim_hash(name: bytes) -> int:
     return int.from_bytes(name[:8], "big")
 
 
-class Claims:
+class IdemClaims:
     """Who holds which idem_key. A claim is made with its message's commit; what waits for that waits here."""
 
     def __init__(self, entries_max: int, window_ms: float) -> None:
@@ -115,7 +115,7 @@ class Claims:
 
     def clear(self, next_number: int) -> None:
         """Begin a life."""
-        self._table = ClaimTable(self.entries_max)
+        self._table = IdemClaimTable(self.entries_max)
         self.floor = self.next = next_number
         # (number, wall ms): every claim below the number is at least that old.
         self._marks: deque[tuple[int, int]] = deque()
@@ -149,7 +149,7 @@ class Claims:
         number = self._table.find(name)
         return number if number is not None and number >= self.floor else None
 
-    def is_good(self, claim: Claim | None, name: bytes, now: Now) -> bool:
+    def is_good(self, claim: IdemClaim | None, name: bytes, now: Now) -> bool:
         """Tell whether a claim that was looked up is this name's, and still in its window."""
         return claim is not None and claim.name == name and claim.at + self.window_ms > now.wall
 
@@ -165,7 +165,7 @@ class Claims:
         self._mark(now.wall)
         return number
 
-    def made(self, claim: Claim) -> None:
+    def made(self, claim: IdemClaim) -> None:
         """Remember a claim whose commit is done."""
         self._table.put(claim.name, claim.n, self.live)
 

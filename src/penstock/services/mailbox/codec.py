@@ -10,19 +10,19 @@ import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import PenstockError
-from penstock.net.message import Response, Written
-from penstock.services.mailbox.bodies import Received
+from penstock.net.message import Response, WrittenJson
+from penstock.services.mailbox.bodies import ReceivedOut
 
 _encode: Final = msgspec.json.Encoder().encode
 _FULL: Final = ((b"X-Inflight-Full", b"1"),)
-_ACKED: Final = Written(_encode(m.Acked()))
+_ACKED: Final = WrittenJson(_encode(m.Acked()))
 _ACKED_ITEM: Final = m.SettleResult(ok=True)
-_NONE: Final = Written(b'{"messages":[]}')
+_NONE: Final = WrittenJson(b'{"messages":[]}')
 Settled = m.Acked | m.Nacked | m.Extended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Form:
+class AnswerCodec:
     """One way to write every answer of the hot routes, alone or as an item of a batch."""
 
     sent: Callable[[str, bool, int], Any]
@@ -64,7 +64,7 @@ def _as_it_is(value: Any) -> Any:  # noqa: ANN401 - typed by its caller
     return value
 
 
-VALUES: Final = Form(
+VALUES: Final = AnswerCodec(
     sent=m.Sent,
     received=_as_it_is,
     settled=_as_it_is,
@@ -82,29 +82,29 @@ def _write_sent_item(msg_id: str, duplicate: bool, shard: int) -> bytes:  # noqa
     return f'{{"msg_id":"{msg_id}","duplicate":{flag},"shard":{shard}}}'.encode()
 
 
-def _write_sent(msg_id: str, duplicate: bool, shard: int) -> Written:  # noqa: FBT001 - the contract's order
-    return Written(_write_sent_item(msg_id, duplicate, shard))
+def _write_sent(msg_id: str, duplicate: bool, shard: int) -> WrittenJson:  # noqa: FBT001 - the contract's order
+    return WrittenJson(_write_sent_item(msg_id, duplicate, shard))
 
 
-def _write_received(received: m.Received) -> Written | Response:
+def _write_received(received: m.Received) -> WrittenJson | Response:
     if received.inflight_full:
-        return Response(200, _encode(Received(received.messages)), headers=_FULL)
-    return Written(_encode(Received(received.messages))) if received.messages else _NONE
+        return Response(200, _encode(ReceivedOut(received.messages)), headers=_FULL)
+    return WrittenJson(_encode(ReceivedOut(received.messages))) if received.messages else _NONE
 
 
-def _write_settled(value: Settled) -> Written:
-    return _ACKED if isinstance(value, m.Acked) else Written(_encode(value))
+def _write_settled(value: Settled) -> WrittenJson:
+    return _ACKED if isinstance(value, m.Acked) else WrittenJson(_encode(value))
 
 
 def _write_settled_item(value: Settled) -> bytes:
     return _ACKED if isinstance(value, m.Acked) else _encode(_settled_item(value))
 
 
-def _write_many(results: Sequence[bytes]) -> Written:
-    return Written(b'{"results":[%b]}' % b",".join(results))
+def _write_many(results: Sequence[bytes]) -> WrittenJson:
+    return WrittenJson(b'{"results":[%b]}' % b",".join(results))
 
 
-JSON: Final = Form(
+JSON: Final = AnswerCodec(
     sent=_write_sent,
     received=_write_received,
     settled=_write_settled,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.config import (
     Apply,
     Key,
+    KeyRule,
     Kind,
-    Rule,
     channel_key,
     listener_settings,
     oap_key,
@@ -18,8 +18,8 @@ from penstock.config import (
     service_table,
 )
 from penstock.kernel.backoff import FullJitter
-from penstock.services.mailbox.ledger import Bounds
-from penstock.services.mailbox.shard import Rules
+from penstock.services.mailbox.ledger import MailboxBounds
+from penstock.services.mailbox.shard import ShardRules
 
 if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
@@ -202,17 +202,17 @@ _TABLE = service_table(
     help="The durable queue.",
 )
 _RULES = (
-    Rule(
+    KeyRule(
         ("mailbox.backoff_max", "mailbox.backoff_base"),
         lambda longest, first: longest >= first,
         "must not be shorter than mailbox.backoff_base",
     ),
-    Rule(
+    KeyRule(
         ("mailbox.default_visibility", "mailbox.visibility_ms_min"),
         lambda usual_s, least_ms: round(usual_s * 1000) >= least_ms,
         "must not be shorter than mailbox.visibility_ms_min",
     ),
-    Rule(
+    KeyRule(
         ("mailbox.t_replay", "mailbox.default_visibility"),
         lambda remembered_s, usual_s: remembered_s >= 2 * usual_s,
         "must be at least twice mailbox.default_visibility, or a late repeat of an ack is not known again",
@@ -233,8 +233,8 @@ class MailboxOptions:
     ready_shards: int = 8
     shard_capacity: int = 4096
     reproc_capacity: int = 256
-    bounds: Bounds = field(default_factory=Bounds)
-    rules: Rules = field(default_factory=Rules)
+    bounds: MailboxBounds = field(default_factory=MailboxBounds)
+    rules: ShardRules = field(default_factory=ShardRules)
     default_visibility_ms: int = 5000
     t_replay_s: float = 300.0
     dedup_entries: int = 1_000_000
@@ -271,7 +271,7 @@ class MailboxOptions:
             shard_capacity=number("mailbox.shard_capacity"),
             reproc_capacity=number("mailbox.channels.reproc"),
             bounds=_bounds(settings),
-            rules=Rules(
+            rules=ShardRules(
                 max_attempts=number("mailbox.max_attempts"),
                 backoff=FullJitter(seconds("mailbox.backoff_base"), cap_s=seconds("mailbox.backoff_max")),
                 visibility_ms_min=number("mailbox.visibility_ms_min"),
@@ -293,8 +293,8 @@ class MailboxOptions:
         )
 
 
-def _bounds(settings: Settings) -> Bounds:
-    return Bounds(
+def _bounds(settings: Settings) -> MailboxBounds:
+    return MailboxBounds(
         backlog_messages=settings.integer("mailbox.backlog_messages_max"),
         backlog_bytes=settings.size("mailbox.backlog_bytes_max"),
         global_inflight=settings.integer("mailbox.global_inflight"),

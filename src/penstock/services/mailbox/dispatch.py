@@ -13,24 +13,24 @@ from penstock.kernel.errors import Busy, Integrity, NotFound, OverLimit, Penstoc
 from penstock.net.promise import Promise
 from penstock.services.mailbox.ids import MessageName, slot_of
 from penstock.services.mailbox.jobs import (
-    Bearings,
-    Bulk,
-    Draft,
+    BatchPromise,
     RecvJob,
-    Run,
+    RequestMeta,
     SendBatchJob,
+    SendItem,
     SendJob,
-    Settle,
+    SendRun,
     SettleBatchJob,
+    SettleItem,
     SettleJob,
 )
-from penstock.services.mailbox.shard import Want
+from penstock.services.mailbox.shard import RecvQuery
 from penstock.services.mailbox.topics import Topic
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
-D = TypeVar("D", Draft, Run)
+D = TypeVar("D", SendItem, SendRun)
 Refused = Mapping[int, PenstockError]
 Named = tuple[m.Settlement, MessageName | None]
 
@@ -39,10 +39,10 @@ ANSWER_BYTES_MAX: Final = 4 << 20
 _DRAINING = "The mailbox is draining."
 
 
-class Desk:
+class Dispatcher:
     """Makes jobs and hands them to the worker that owns the slot."""
 
-    def __init__(self, room: Mailroom) -> None:
+    def __init__(self, room: MailboxState) -> None:
         """Work for this mailroom."""
         self._room = room
         self._payload_bytes_max = room.options.payload_bytes_max
@@ -66,19 +66,19 @@ class Desk:
         topic = self._room.books.topics.get(send.topic) if send.key is None else None
         return slot_of(send.topic, send.key) if topic is None else topic.slot
 
-    def send(self, send: m.Send, bearings: Bearings) -> Promise:
+    def send(self, send: m.Send, bearings: RequestMeta) -> Promise:
         """Store one message; the promise is kept when it is durable."""
         self.check_intake()
         job = SendJob(send, self._slot(send), self._check(send), bearings)
         self._room.worker_of(job.slot).offer(job)
         return job.promise
 
-    def send_batch(self, batch: Sequence[m.Send], bearings: Bearings, refused: Refused) -> Bulk:
+    def send_batch(self, batch: Sequence[m.Send], bearings: RequestMeta, refused: Refused) -> BatchPromise:
         """Store many, each on its own but those refused already: one job a worker, and one answer for all."""
         self.check_intake()
-        bulk = Bulk(len(batch), bearings.form)
-        groups: dict[int, list[Draft | Run]] = {}
-        run: Run | None = None
+        bulk = BatchPromise(len(batch), bearings.form)
+        groups: dict[int, list[SendItem | SendRun]] = {}
+        run: SendRun | None = None
         for place, send in enumerate(batch):
             try:
                 if place in refused:
@@ -92,23 +92,25 @@ class Desk:
                 self._group(groups, self._draft(send, digest, bulk, bearings)).place = place
                 continue
             if run is None or run.topic != send.topic:
-                run = self._group(groups, Run(send.topic, self._slot(send), bulk, bearings))
+                run = self._group(groups, SendRun(send.topic, self._slot(send), bulk, bearings))
             run.sends.append(send)
             run.sums.append(digest)
             run.places.append(place)
         self._offer_all(groups, bulk, bearings)
         return bulk
 
-    def _draft(self, send: m.Send, digest: bytes, bulk: Bulk, bearings: Bearings) -> Draft:
-        draft = Draft(send, self._slot(send), digest, bearings)
+    def _draft(self, send: m.Send, digest: bytes, bulk: BatchPromise, bearings: RequestMeta) -> SendItem:
+        draft = SendItem(send, self._slot(send), digest, bearings)
         draft.bulk = bulk
         return draft
 
-    def _group(self, groups: dict[int, list[Draft | Run]], part: D) -> D:
+    def _group(self, groups: dict[int, list[SendItem | SendRun]], part: D) -> D:
         groups.setdefault(self._room.worker_of(part.slot).index, []).append(part)
         return part
 
-    def _offer_all(self, groups: dict[int, list[Draft | Run]], bulk: Bulk, bearings: Bearings) -> None:
+    def _offer_all(
+        self, groups: dict[int, list[SendItem | SendRun]], bulk: BatchPromise, bearings: RequestMeta
+    ) -> None:
         for index, parts in groups.items():
             try:
                 self._room.workers[index].offer(SendBatchJob(parts, bulk, bearings))
@@ -125,14 +127,14 @@ class Desk:
 
     # --- recv
 
-    def recv(self, recv: m.Recv, bearings: Bearings, owner: object = None) -> RecvJob:
+    def recv(self, recv: m.Recv, bearings: RequestMeta, owner: object = None) -> RecvJob:
         """Ask the shards of a topic for messages."""
         self.check_intake()
         room = self._room
         room.options.rules.check_visibility(recv.visibility_ms)
         topic = room.books.topic(recv.topic)
         bytes_max = min(recv.max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
-        want = Want(recv.max_messages, recv.visibility_ms, bytes_max, owner)
+        want = RecvQuery(recv.max_messages, recv.visibility_ms, bytes_max, owner)
         job = RecvJob(want, topic, recv.wait_ms, bearings)
         job.path = self._path(topic)
         try:
@@ -156,21 +158,21 @@ class Desk:
 
     # --- settlements
 
-    def settle(self, value: m.Settlement, name: MessageName | None, bearings: Bearings) -> Promise:
+    def settle(self, value: m.Settlement, name: MessageName | None, bearings: RequestMeta) -> Promise:
         """Ack, nack or extend one message; `name` is what its msg_id says."""
         job = SettleJob(value, _known(name), bearings)
         self._hand_over(job.name.slot, job)
         return job.promise
 
-    def settle_batch(self, values: Sequence[Named], bearings: Bearings, refused: Refused) -> Bulk:
+    def settle_batch(self, values: Sequence[Named], bearings: RequestMeta, refused: Refused) -> BatchPromise:
         """Settle many, each on its own but those refused already."""
-        bulk = Bulk(len(values), bearings.form)
-        groups: dict[int, list[Settle]] = {}
+        bulk = BatchPromise(len(values), bearings.form)
+        groups: dict[int, list[SettleItem]] = {}
         for place, (value, name) in enumerate(values):
             try:
                 if place in refused:
                     raise refused[place]
-                item = Settle(value, _known(name), place)
+                item = SettleItem(value, _known(name), place)
             except PenstockError as error:
                 bulk.put(place, bearings.form.refused_settle(error))
                 continue

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.services.mailbox.topics import DELAYED, READY, KeyLine, Lane, Message
+from penstock.services.mailbox.topics import (
+    DELAYED,
+    READY,
+    KeyQueue,
+    Lane,
+    Message,
+)
 from penstock.services.mailbox.window import Window
 
 # Room is made for more than the next read, so that not every read has to look for some.
@@ -65,7 +71,7 @@ def _evict_keys(window: Window, lane: Lane) -> None:
         lane.topic.keys_more = lane.topic.keys_missed = True
 
 
-def _idle(line: KeyLine) -> bool:
+def _idle(line: KeyQueue) -> bool:
     """Tell whether nothing of a key is out or under way, and its head lies on the disk just as it does here."""
     head = line.head
     if head is None or line.loading or any(follower.state != READY for follower in line.followers):

@@ -9,21 +9,32 @@ from typing import TYPE_CHECKING, Any
 from penstock.kernel.errors import Busy, Conflict, PenstockError
 from penstock.services.mailbox.claims import claim_name, content_sum
 from penstock.services.mailbox.ids import make_msg_id
-from penstock.services.mailbox.jobs import Draft, Run, SendBatchJob, SendJob, refuse_all
+from penstock.services.mailbox.jobs import (
+    SendBatchJob,
+    SendItem,
+    SendJob,
+    SendRun,
+    refuse_all,
+)
 from penstock.services.mailbox.ledger import Now
-from penstock.services.mailbox.rows import KIND_DELAYED, Claim, Row, State
+from penstock.services.mailbox.rows import (
+    KIND_DELAYED,
+    IdemClaim,
+    MessageRow,
+    MessageState,
+)
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
     from penstock.services.mailbox.topics import Topic
 
-Incoming = SendJob | Draft
+Incoming = SendJob | SendItem
 
 
-class Intake:
+class SendIntake:
     """Turns drafts into rows of the open batch."""
 
-    def __init__(self, room: Mailroom, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def __init__(self, room: MailboxState, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Look claims up in a task made by `spawn`."""
         self._room = room
         self._spawn = spawn
@@ -41,14 +52,14 @@ class Intake:
         batch = self._room.writer.batch
         before = len(batch.rows)
         for part in job.value:
-            if isinstance(part, Run):
+            if isinstance(part, SendRun):
                 self._send_run(part, now)
             else:
                 self._send_one(part, now)
         if len(batch.rows) > before:
             batch.unsent.append(job.fail)
 
-    def _send_run(self, run: Run, now: Now) -> None:
+    def _send_run(self, run: SendRun, now: Now) -> None:
         """Store a run in one go, if there is room for all of it."""
         room = self._room
         books, batch = room.books, room.writer.batch
@@ -60,10 +71,10 @@ class Intake:
         topic = self._topic(run.topic)
         topic.incoming += len(run.sends)
         number, slot, corr_id, wall, random = topic.id, run.slot, run.bearings.corr_id, now.wall, room.rng.random
-        rows: list[Row] = []
+        rows: list[MessageRow] = []
         for seq, (send, total) in enumerate(zip(run.sends, run.sums, strict=True), books.seq + 1):
             nonce = int(random() * 65536)
-            row = Row(
+            row = MessageRow(
                 seq=seq, slot=slot, topic=number, key=None, ts=wall, nonce=nonce, corr_id=corr_id, idem_key=None,
                 expires=None if send.ttl_ms is None else wall + send.ttl_ms, attrs=send.attrs, payload_hash=total,
                 payload=send.payload, name=make_msg_id(wall, seq, slot, nonce),
@@ -74,7 +85,7 @@ class Intake:
         batch.bytes += size
         batch.stored.append((self._run_stored, (run, rows)))
 
-    def _run_stored(self, done: tuple[Run, list[Row]]) -> None:
+    def _run_stored(self, done: tuple[SendRun, list[MessageRow]]) -> None:
         run, rows = done
         shards = self._room.shards
         shard = run.slot % len(shards)
@@ -118,7 +129,7 @@ class Intake:
     async def _look_up(self, draft: Incoming, number: int) -> None:
         """Judge a draft by the claim that the disk holds."""
         room = self._room
-        claim: Claim | None = None
+        claim: IdemClaim | None = None
         try:
             claim = await room.ask(room.engine.claim, number)
         except PenstockError as error:
@@ -137,7 +148,7 @@ class Intake:
             room.writer.batch.unsent.append(each.fail)
         room.look_after_all()
 
-    def _repeat(self, draft: Incoming, claim: Claim) -> None:
+    def _repeat(self, draft: Incoming, claim: IdemClaim) -> None:
         """Answer a send whose idem_key is taken."""
         if content_sum(draft.value, draft.payload_hash) != claim.content:
             draft.refuse(Conflict("The idem_key was used for another message.", msg_id=claim.msg_id))
@@ -157,7 +168,7 @@ class Intake:
         books.seq = seq = books.seq + 1
         nonce = int(room.rng.random() * 65536)
         msg_id = make_msg_id(now.wall, seq, draft.slot, nonce)
-        row = Row(
+        row = MessageRow(
             seq=seq,
             slot=draft.slot,
             topic=topic.id,
@@ -181,12 +192,14 @@ class Intake:
         until = 0.0
         if send.delay_ms:
             until = now.mono + send.delay_ms
-            batch.states[row.seq] = State(row.seq, KIND_DELAYED, now.wall + send.delay_ms, 0, 0, (), send.delay_ms)
+            batch.states[row.seq] = MessageState(
+                row.seq, KIND_DELAYED, now.wall + send.delay_ms, 0, 0, (), send.delay_ms
+            )
         if draft.name:
             self._make_claim(draft, row)
         batch.stored.append((self._stored, (row, until, draft)))
 
-    def _stored(self, done: tuple[Row, float, Incoming]) -> None:
+    def _stored(self, done: tuple[MessageRow, float, Incoming]) -> None:
         """Let a message whose commit is done be delivered, and answer its sender."""
         row, until, draft = done
         shards = self._room.shards
@@ -196,7 +209,7 @@ class Intake:
             self._room.on_deadline(until)
         draft.answer(row.name, shard)
 
-    def _make_claim(self, draft: Incoming, row: Row) -> None:
+    def _make_claim(self, draft: Incoming, row: MessageRow) -> None:
         """Claim the idem_key in the message's own commit; who comes meanwhile shares its fate."""
         room = self._room
         claims, batch = room.claims, room.writer.batch
@@ -204,12 +217,12 @@ class Intake:
         claims.pending[draft.name] = waiting
         number = claims.number(Now(0.0, row.ts))
         content = content_sum(draft.value, draft.payload_hash)
-        claim = Claim(number, draft.name, content, row.name, row.slot, row.ts)
+        claim = IdemClaim(number, draft.name, content, row.name, row.slot, row.ts)
         batch.claims.append(claim)
         batch.stored.append((self._claimed, claim))
         batch.failed.append(partial(refuse_all, waiting))
 
-    def _claimed(self, claim: Claim) -> None:
+    def _claimed(self, claim: IdemClaim) -> None:
         claims = self._room.claims
         claims.made(claim)
         for draft in claims.pending.pop(claim.name, ()):

@@ -16,10 +16,10 @@ from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import PenstockError, forget_where
 from penstock.kernel.worker import Job
 from penstock.net.promise import Promise
-from penstock.services.mailbox.codec import VALUES, Form
+from penstock.services.mailbox.codec import VALUES, AnswerCodec
 from penstock.services.mailbox.ids import MessageName
-from penstock.services.mailbox.rows import Dead, Row
-from penstock.services.mailbox.shard import Want
+from penstock.services.mailbox.rows import DeadRow, MessageRow
+from penstock.services.mailbox.shard import RecvQuery
 from penstock.services.mailbox.topics import Message, Topic
 from penstock.services.mailbox.window import Loaded
 
@@ -29,13 +29,13 @@ V = TypeVar("V")
 ACKED: Final = m.Acked()
 
 
-class Bearings:
+class RequestMeta:
     """What travels with a request beside its value."""
 
     __slots__ = ("corr_id", "deadline", "form", "strict")
 
     def __init__(
-        self, corr_id: str = "", deadline: Deadline | None = None, form: Form = VALUES, *, strict: bool = False
+        self, corr_id: str = "", deadline: Deadline | None = None, form: AnswerCodec = VALUES, *, strict: bool = False
     ) -> None:
         """`form` says how answers are written; `strict` makes a duplicate send a 409."""
         self.corr_id = corr_id
@@ -44,12 +44,12 @@ class Bearings:
         self.strict = strict
 
 
-class Asked(Job[V, Any], Generic[V]):
+class PromiseJob(Job[V, Any], Generic[V]):
     """A job that is answered through a promise; no future is made unless somebody awaits it."""
 
     __slots__ = ("form", "promise")
 
-    def __init__(self, value: V, promise: Promise, bearings: Bearings) -> None:
+    def __init__(self, value: V, promise: Promise, bearings: RequestMeta) -> None:
         """Take the request's bearings; the jobs of one batch share its promise."""
         self.value = value
         self.deadline = bearings.deadline
@@ -101,12 +101,12 @@ def _wake(future: asyncio.Future[None], _result: object) -> None:
         future.set_result(None)
 
 
-class Bulk(Promise):
+class BatchPromise(Promise):
     """The answer to a batch: complete when every item has its result, in its place."""
 
     __slots__ = ("_form", "left", "results")
 
-    def __init__(self, count: int, form: Form) -> None:
+    def __init__(self, count: int, form: AnswerCodec) -> None:
         """Wait for so many results."""
         super().__init__()
         self._form = form
@@ -127,7 +127,7 @@ class Bulk(Promise):
             self.resolve(self._form.many(self.results))
 
 
-class SendJob(Asked[m.Send]):
+class SendJob(PromiseJob[m.Send]):
     """One message on its way in."""
 
     __slots__ = ("name", "payload_hash", "slot", "strict")
@@ -135,7 +135,7 @@ class SendJob(Asked[m.Send]):
     # Only drafts are redriven.
     redrive = None
 
-    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: Bearings) -> None:
+    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: RequestMeta) -> None:
         """Hold what was checked."""
         super().__init__(send, Promise(), bearings)
         self.slot = slot
@@ -153,12 +153,12 @@ class SendJob(Asked[m.Send]):
         self.promise.resolve(forget_where(error))
 
 
-class Draft:
+class SendItem:
     """One message of a batch on its way in, and where its answer goes."""
 
     __slots__ = ("bulk", "corr_id", "form", "name", "payload_hash", "place", "redrive", "slot", "strict", "value")
 
-    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: Bearings) -> None:
+    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: RequestMeta) -> None:
         """Hold what was checked; its place in the answer is set when it is handed over."""
         self.value = send
         self.slot = slot
@@ -166,11 +166,11 @@ class Draft:
         self.corr_id = bearings.corr_id
         self.form = bearings.form
         self.strict = bearings.strict
-        self.bulk: Bulk
+        self.bulk: BatchPromise
         self.place = 0
         self.name = b""
         # The dead letter that this message takes the place of, in the same commit.
-        self.redrive: tuple[Row, Dead] | None = None
+        self.redrive: tuple[MessageRow, DeadRow] | None = None
 
     def answer(self, msg_id: str, shard: int, *, duplicate: bool = False) -> None:
         """Say where the message is."""
@@ -191,12 +191,12 @@ def refuse_all(drafts: list[Any], error: PenstockError) -> None:
         drafts.pop().refuse(error)
 
 
-class Run:
+class SendRun:
     """Messages of a batch that follow each other, of one topic and with nothing special: stored and answered together."""
 
     __slots__ = ("bearings", "bulk", "places", "sends", "slot", "sums", "topic")
 
-    def __init__(self, topic: str, slot: int, bulk: Bulk, bearings: Bearings) -> None:
+    def __init__(self, topic: str, slot: int, bulk: BatchPromise, bearings: RequestMeta) -> None:
         """Start empty."""
         self.topic = topic
         self.slot = slot
@@ -218,23 +218,23 @@ class Run:
         for place in self.places:
             self.bulk.put(place, self.bearings.form.refused_send(error))
 
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[SendItem]:
         """Take the run apart: each message on its own."""
         drafts = []
         for send, total, place in zip(self.sends, self.sums, self.places, strict=True):
-            draft = Draft(send, self.slot, total, self.bearings)
+            draft = SendItem(send, self.slot, total, self.bearings)
             draft.bulk, draft.place = self.bulk, place
             drafts.append(draft)
         return drafts
 
 
-class SendBatchJob(Asked[list[Draft | Run]]):
+class SendBatchJob(PromiseJob[list[SendItem | SendRun]]):
     """Messages of one batch for one worker, in order."""
 
     __slots__ = ()
 
 
-class Parkable(Promise):
+class RecvPromise(Promise):
     """A receiver's answer: whoever parked the receiver hears when it is answered or gone."""
 
     __slots__ = ("on_over",)
@@ -261,16 +261,16 @@ class Parkable(Promise):
             on_over()
 
 
-class RecvJob(Asked[Want]):
+class RecvJob(PromiseJob[RecvQuery]):
     """A receiver that goes from shard to shard of its topic, and may then wait."""
 
     __slots__ = ("got", "path", "topic", "wait_ms")
 
-    promise: Parkable
+    promise: RecvPromise
 
-    def __init__(self, want: Want, topic: Topic, wait_ms: int, bearings: Bearings) -> None:
+    def __init__(self, want: RecvQuery, topic: Topic, wait_ms: int, bearings: RequestMeta) -> None:
         """Ask a topic; `path` names the shards still to be asked."""
-        super().__init__(want, Parkable(), bearings)
+        super().__init__(want, RecvPromise(), bearings)
         self.topic = topic
         self.wait_ms = wait_ms
         self.path: list[int] = []
@@ -281,12 +281,12 @@ class RecvJob(Asked[Want]):
         self.promise.resolve(self.form.received(received))
 
 
-class SettleJob(Asked[m.Settlement]):
+class SettleJob(PromiseJob[m.Settlement]):
     """One settlement."""
 
     __slots__ = ("name",)
 
-    def __init__(self, value: m.Settlement, name: MessageName, bearings: Bearings) -> None:
+    def __init__(self, value: m.Settlement, name: MessageName, bearings: RequestMeta) -> None:
         """Name the message by what its msg_id says."""
         super().__init__(value, Promise(), bearings)
         self.name = name
@@ -300,7 +300,7 @@ class SettleJob(Asked[m.Settlement]):
         self.promise.resolve(forget_where(error))
 
 
-class Settle:
+class SettleItem:
     """One settlement of a batch, and where its answer goes."""
 
     __slots__ = ("bulk", "form", "name", "place", "value")
@@ -310,8 +310,8 @@ class Settle:
         self.value = value
         self.name = name
         self.place = place
-        self.bulk: Bulk
-        self.form: Form
+        self.bulk: BatchPromise
+        self.form: AnswerCodec
 
     def answer(self, value: m.Acked | m.Nacked | m.Extended) -> None:
         """Say what came of it."""
@@ -322,20 +322,20 @@ class Settle:
         self.bulk.put(self.place, self.form.refused_settle(error))
 
 
-class SettleBatchJob(Asked[list[Settle]]):
+class SettleBatchJob(PromiseJob[list[SettleItem]]):
     """Settlements of one batch for one worker."""
 
     __slots__ = ()
 
-    promise: Bulk
+    promise: BatchPromise
 
-    def __init__(self, items: list[Settle], bulk: Bulk, bearings: Bearings) -> None:
+    def __init__(self, items: list[SettleItem], bulk: BatchPromise, bearings: RequestMeta) -> None:
         """Answer through the batch."""
         super().__init__(items, bulk, bearings)
         for item in items:
             item.bulk, item.form = bulk, bearings.form
 
-    def answer_acks(self, items: list[Settle]) -> None:
+    def answer_acks(self, items: list[SettleItem]) -> None:
         """Say that these were acked."""
         results, acked = self.promise.results, self.form.settled_item(ACKED)
         for item in items:
@@ -343,14 +343,14 @@ class SettleBatchJob(Asked[list[Settle]]):
         self.promise.ended(len(items))
 
 
-class PurgeJob(Asked[list[Loaded]]):
+class PurgeJob(PromiseJob[list[Loaded]]):
     """Messages of one slice of a purge that belong to one worker."""
 
     __slots__ = ()
 
     def __init__(self, rows: list[Loaded]) -> None:
         """Remove these."""
-        super().__init__(rows, Promise(), Bearings())
+        super().__init__(rows, Promise(), RequestMeta())
 
 
 Work = SendJob | SendBatchJob | RecvJob | SettleJob | SettleBatchJob | PurgeJob

@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 from penstock.kernel.errors import Busy
 from penstock.services.mailbox.ids import BOOT_SHIFT, Receipts
-from penstock.services.mailbox.rows import KIND_LEASED, KIND_READY, Row, State
+from penstock.services.mailbox.rows import (
+    KIND_LEASED,
+    KIND_READY,
+    MessageRow,
+    MessageState,
+)
 from penstock.services.mailbox.topics import LEASED, READY, Message, Topic
 
 # A ready message, and what was over by then: where that has changed, it was leased again.
@@ -27,7 +32,7 @@ class Now(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
+class MailboxBounds:
     """How much there may be of everything."""
 
     backlog_messages: int = 1_000_000
@@ -46,10 +51,10 @@ class RowCache:
     def __init__(self, limit_bytes: int) -> None:
         """Hold at most so many payload bytes."""
         self._limit_bytes = limit_bytes
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, MessageRow] = {}
         self.bytes = 0
 
-    def put(self, row: Row) -> None:
+    def put(self, row: MessageRow) -> None:
         """Keep a row, unless its bytes are damaged or left on the disk: then whoever wants it reads it again."""
         if row.left_bytes or row.damaged:
             return
@@ -58,7 +63,7 @@ class RowCache:
         while self.bytes > self._limit_bytes and len(self._rows) > 1:
             self.drop(next(iter(self._rows)))
 
-    def get(self, seq: int) -> Row | None:
+    def get(self, seq: int) -> MessageRow | None:
         """Return a row if it is here."""
         return self._rows.get(seq)
 
@@ -69,10 +74,10 @@ class RowCache:
             self.bytes -= len(row.payload)
 
 
-class Books:
+class MailboxLedger:
     """The loop's one set of counts. Shards change them in their own synchronous steps."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: MailboxBounds) -> None:
         """Start empty; `begin` gives the numbers of this life."""
         self.bounds = bounds
         self.receipts = Receipts(bytes(32))
@@ -168,13 +173,13 @@ class Books:
         self.messages -= 1
         self.bytes -= size
 
-    def lease_states(self, now: Now, older_than: float) -> tuple[dict[int, State | None], list[Over]]:
+    def lease_states(self, now: Now, older_than: float) -> tuple[dict[int, MessageState | None], list[Over]]:
         """Return the states that shall ride with a commit, and whose lease or delay is over by them.
 
         Leases made after that instant (monotonic ms) stay: they may yet be acked before anybody has to write them down.
         What has ended meanwhile is dropped.
         """
-        states: dict[int, State | None] = {}
+        states: dict[int, MessageState | None] = {}
         taken: list[int] = []
         over: list[Over] = []
         for seq, message in self.riders.items():
@@ -198,14 +203,14 @@ class Books:
         return math.inf
 
 
-def ready_state(message: Message) -> State | None:
+def ready_state(message: Message) -> MessageState | None:
     """Write down that a message is ready; one that was never tried is plain and needs no row."""
     if not message.attempts:
         return None
-    return State(message.seq, KIND_READY, 0, message.attempts, 0, message.history)
+    return MessageState(message.seq, KIND_READY, 0, message.attempts, 0, message.history)
 
 
-def lease_state(message: Message, now: Now) -> State:
+def lease_state(message: Message, now: Now) -> MessageState:
     """Write down a lease."""
     until = now.wall_of(message.until)
-    return State(message.seq, KIND_LEASED, until, message.attempts, message.gen, message.history, message.span)
+    return MessageState(message.seq, KIND_LEASED, until, message.attempts, message.gen, message.history, message.span)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.eviction import make_room
-from penstock.services.mailbox.wants import Load
+from penstock.services.mailbox.pending_reads import ReadRequest
 from penstock.services.mailbox.window import FOLLOWERS_MAX, REFILL
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.shard import Shard
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +23,7 @@ _WINDOW_BYTES: Final = 8 << 20
 _RETRY_S: Final = 0.05
 
 
-async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
+async def load(room: MailboxState, shard: Shard, wanted: ReadRequest) -> None:
     """Read for one shard; whatever happens, the shard hears that the read is over."""
     # Removals in any shard matter: heads of keys and delays are read for all of them.
     others = [each.readers for each in room.shards if each is not shard] if wanted.kind in ("keys", "due") else []
@@ -47,7 +47,7 @@ async def load(room: Mailroom, shard: Shard, wanted: Load) -> None:
         room.look_after_all()
 
 
-async def _read(room: Mailroom, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def _read(room: MailboxState, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Ask the engine; when the shards were made anew meanwhile, what it says is of no use to the old ones."""
     shards = room.shards
     found = await room.ask(call, *args, **kwargs)
@@ -56,7 +56,7 @@ async def _read(room: Mailroom, call: Callable[P, R], *args: P.args, **kwargs: P
     return found
 
 
-async def _window(room: Mailroom, shard: Shard, wanted: Load) -> None:
+async def _window(room: MailboxState, shard: Shard, wanted: ReadRequest) -> None:
     lane = wanted.lane
     assert lane is not None
     limit = _limit(room)
@@ -68,7 +68,7 @@ async def _window(room: Mailroom, shard: Shard, wanted: Load) -> None:
         lane.topic.cold = False
 
 
-async def _key(room: Mailroom, shard: Shard, wanted: Load) -> None:
+async def _key(room: MailboxState, shard: Shard, wanted: ReadRequest) -> None:
     lane = wanted.lane
     assert lane is not None
     line = lane.keys[wanted.key]
@@ -78,7 +78,7 @@ async def _key(room: Mailroom, shard: Shard, wanted: Load) -> None:
     shard.key_loaded(lane, wanted.key, rows, room.now())
 
 
-async def _keys(room: Mailroom, _shard: Shard, wanted: Load) -> None:
+async def _keys(room: MailboxState, _shard: Shard, wanted: ReadRequest) -> None:
     topic = wanted.topic
     assert topic is not None
     limit = _limit(room)
@@ -95,7 +95,7 @@ async def _keys(room: Mailroom, _shard: Shard, wanted: Load) -> None:
         topic.keys_cursor = heads[-1][0].key or ""
 
 
-async def _due(room: Mailroom, shard: Shard, _wanted: Load) -> None:
+async def _due(room: MailboxState, shard: Shard, _wanted: ReadRequest) -> None:
     rows, later = await _read(room, room.engine.due, room.now().wall, REFILL)
     make_room(room.shards, len(rows))
     now = room.now()
@@ -104,12 +104,12 @@ async def _due(room: Mailroom, shard: Shard, _wanted: Load) -> None:
         room.shard_of(row.slot).due_loaded([(row, state)], math.inf, now)
 
 
-def _limit(room: Mailroom) -> int:
+def _limit(room: MailboxState) -> int:
     """Read no more at once than a small window can take."""
     return max(1, min(REFILL, room.options.bounds.window_messages // 8))
 
 
-def _give_up(shard: Shard, wanted: Load) -> None:
+def _give_up(shard: Shard, wanted: ReadRequest) -> None:
     """Let a later receiver ask again."""
     if wanted.kind == "window" and wanted.lane is not None:
         wanted.lane.loading, wanted.lane.more = False, True

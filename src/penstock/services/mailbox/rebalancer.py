@@ -10,7 +10,7 @@ from penstock.kernel.log import Log
 
 if TYPE_CHECKING:
     from penstock.kernel.watch import Watch
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
 _DRAIN_STEP_S = 0.002
 # How often to look whether the engine is open again.
@@ -20,7 +20,7 @@ _REOPEN_STEP_S = 0.05
 class Rebalancer:
     """Watches `ready_shards`; a change stops intake, lets everything drain, rebinds and goes on."""
 
-    def __init__(self, room: Mailroom, wanted: Watch[int]) -> None:
+    def __init__(self, room: MailboxState, wanted: Watch[int]) -> None:
         """Follow the wanted number of shards."""
         self._room = room
         self._wanted = wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Departures:
+class RedriveGuard:
     """Who moves dead letters asks here first, with what he read."""
 
     __slots__ = ("_ended", "_leaving")

@@ -14,11 +14,17 @@ from penstock.kernel.log import Log
 from penstock.services.mailbox.codec import VALUES
 from penstock.services.mailbox.engines.engine import DeadPage
 from penstock.services.mailbox.ids import slot_of
-from penstock.services.mailbox.jobs import Bearings, Bulk, Draft, SendBatchJob, kept
-from penstock.services.mailbox.rows import Dead, Row
+from penstock.services.mailbox.jobs import (
+    BatchPromise,
+    RequestMeta,
+    SendBatchJob,
+    SendItem,
+    kept,
+)
+from penstock.services.mailbox.rows import DeadRow, MessageRow
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
 SLICE: Final = 100
 _REFUSED: Final = Doubling(0.05, 0.1, cap_s=2.0)
@@ -38,7 +44,7 @@ class Redrive:
 class Reprocessor:
     """Works off the `reproc` channel."""
 
-    def __init__(self, room: Mailroom, reproc: Channel[Redrive]) -> None:
+    def __init__(self, room: MailboxState, reproc: Channel[Redrive]) -> None:
         """Send through the same workers as everybody else."""
         self._room = room
         self.reproc = reproc
@@ -101,33 +107,33 @@ class Reprocessor:
             pause_s = _REFUSED.delay(attempt, room.rng) if attempt else len(found) / room.options.reprocess_rps
             await child.shutdown.sleep(pause_s)
 
-    async def _send_back(self, found: list[tuple[Row, Dead]], redrive: Redrive) -> tuple[int, int]:
+    async def _send_back(self, found: list[tuple[MessageRow, DeadRow]], redrive: Redrive) -> tuple[int, int]:
         """Make new messages of dead letters, each in the place of its own in one commit; returns how many were, and were not."""
         room = self._room
-        groups: dict[int, list[Draft]] = {}
+        groups: dict[int, list[SendItem]] = {}
         for row, dead in found:
             draft = self._draft(row, dead, redrive)
             if draft is not None:
                 groups.setdefault(room.worker_of(draft.slot).index, []).append(draft)
         results: list[m.SendResult] = []
         for index, drafts in groups.items():
-            bulk = Bulk(len(drafts), VALUES)
+            bulk = BatchPromise(len(drafts), VALUES)
             for place, draft in enumerate(drafts):
                 draft.bulk, draft.place = bulk, place
             try:
-                room.workers[index].offer(SendBatchJob([*drafts], bulk, Bearings(redrive.corr_id)))
+                room.workers[index].offer(SendBatchJob([*drafts], bulk, RequestMeta(redrive.corr_id)))
                 results += await kept(bulk)
             except PenstockError as error:
                 self._log.info("redrive.refused", detail=error.detail, corr_id=redrive.corr_id)
         moved = sum(isinstance(result.msg_id, str) for result in results)
         return moved, sum(map(len, groups.values())) - moved
 
-    def _draft(self, row: Row, dead: Dead, redrive: Redrive) -> Draft | None:
+    def _draft(self, row: MessageRow, dead: DeadRow, redrive: Redrive) -> SendItem | None:
         topic = self._room.books.by_id.get(row.topic)
         name = redrive.to or (None if topic is None else topic.name)
         if name is None or row.damaged:
             return None  # its bytes are damaged: it stays where it can be looked at
         send = m.Send(name, row.payload, attrs=row.attrs, key=row.key, idem_key=row.idem_key)
-        draft = Draft(send, slot_of(name, row.key), row.payload_hash, Bearings(row.corr_id))
+        draft = SendItem(send, slot_of(name, row.key), row.payload_hash, RequestMeta(row.corr_id))
         draft.redrive = (row, dead)
         return draft

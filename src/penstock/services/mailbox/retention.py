@@ -10,11 +10,11 @@ from penstock.kernel.errors import PenstockError
 from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
 from penstock.services.mailbox.engines.inspection import only_indexes
-from penstock.services.mailbox.rows import Row
+from penstock.services.mailbox.rows import MessageRow
 from penstock.services.mailbox.topics import Topic
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
 TICK_S: Final = 0.5
 _SLICE: Final = 1000
@@ -23,7 +23,7 @@ _CHECK_EVERY_S: Final = 86_400.0
 _RATE_WINDOW_S: Final = 60.0
 
 
-class Rates:
+class TopicRates:
     """Messages a second over the last minute, from samples of the topics' counts."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Rates:
 class Retention:
     """One slice of each kind at a time, twice a second."""
 
-    def __init__(self, room: Mailroom) -> None:
+    def __init__(self, room: MailboxState) -> None:
         """Look after this mailroom."""
         self._room = room
         self._log = Log(room.inventory.service)
@@ -146,7 +146,7 @@ class Retention:
         messages = books.dead - int(share * books.bounds.backlog_messages)
         return max(0, messages), max(0, books.dead_bytes - int(share * books.bounds.backlog_bytes))
 
-    async def _drop(self, found: list[Row], why: str) -> None:
+    async def _drop(self, found: list[MessageRow], why: str) -> None:
         """Remove dead letters; each is written down before it goes."""
         room = self._room
         await room.note(self._log_of(found, why))
@@ -160,7 +160,7 @@ class Retention:
         # The next look must not find them again.
         await room.writer.flushed()
 
-    def _log_of(self, found: list[Row], why: str) -> list[dict[str, object]]:
+    def _log_of(self, found: list[MessageRow], why: str) -> list[dict[str, object]]:
         topics, at = self._room.books.by_id, self._room.now().wall
         names = {row.topic: topics[row.topic].name if row.topic in topics else "" for row in found}
         return [
@@ -190,7 +190,7 @@ class Retention:
             self._log.error("storage.damaged", faults=faults)
 
 
-def _enough(found: list[Row], messages: int, size_bytes: int) -> list[Row]:
+def _enough(found: list[MessageRow], messages: int, size_bytes: int) -> list[MessageRow]:
     """Cut a list where as many messages and bytes are gone as there are too many."""
     total = 0
     for place, row in enumerate(found):

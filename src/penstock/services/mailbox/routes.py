@@ -17,7 +17,7 @@ from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
 from penstock.services.mailbox.codec import JSON
 from penstock.services.mailbox.ids import read_msg_id
-from penstock.services.mailbox.jobs import Bearings, kept
+from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from penstock.net.message import Request
     from penstock.net.promise import Promise
     from penstock.services.mailbox.api import MailboxApi
-    from penstock.services.mailbox.authority import Authority
-    from penstock.services.mailbox.dispatch import Desk
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.authority import MailboxAuthority
+    from penstock.services.mailbox.dispatch import Dispatcher
+    from penstock.services.mailbox.state import MailboxState
 
 _encode: Final = msgspec.json.Encoder().encode
 _NDJSON: Final = b"application/x-ndjson"
@@ -48,7 +48,7 @@ Convert = Callable[[Any, str | None], Any]
 class MailboxRoutes:
     """Every route of the mailbox."""
 
-    def __init__(self, room: Mailroom, desk: Desk, api: MailboxApi, authority: Authority) -> None:
+    def __init__(self, room: MailboxState, desk: Dispatcher, api: MailboxApi, authority: MailboxAuthority) -> None:
         """Stand in front of these."""
         self._room = room
         self._desk = desk
@@ -64,7 +64,7 @@ class MailboxRoutes:
             post("/v1/send", self._send, "send", "Store a message.", m.Send, m.Sent, sending),
             post("/v1/send/batch", self._send_batch, "send", "Store up to 256.", m.SendBatch, m.SentBatch, sending),
             post("/v1/send/{topic}", self._send_raw, "send", "Store the raw body as a message.", None, m.Sent, sending),
-            post("/v1/recv", self._recv, "recv", "Lease messages.", bodies.RecvIn, bodies.Received, ("busy", "timeout")),
+            post("/v1/recv", self._recv, "recv", "Lease messages.", bodies.RecvIn, bodies.ReceivedOut, ("busy", "timeout")),
             post("/v1/recv/stream", self._stream, "recv", "Lease messages as they come.", bodies.StreamIn, None, ("busy",)),
             *(
                 post(path + tail, self._settler(op, convert), op, text, body, answer, settling)
@@ -220,10 +220,10 @@ def _items(batch: m.AckBatch | m.NackBatch | m.ExtendBatch) -> tuple[m.Settlemen
             return batch.extends
 
 
-def _bearings(request: Request) -> Bearings:
+def _bearings(request: Request) -> RequestMeta:
     strict = request.headers.get(b"x-idempotency-mode") == b"409-conflict"
     deadline = Deadline(request.received_at + request.timeout_s, request.timeout_s)
-    return Bearings(request.corr.decode("ascii"), deadline, JSON, strict=strict)
+    return RequestMeta(request.corr.decode("ascii"), deadline, JSON, strict=strict)
 
 
 def _now_or_later(promise: Promise) -> Any:  # noqa: ANN401 - typed by its caller

@@ -47,7 +47,7 @@ _read_head: Final = msgspec.msgpack.Decoder(_Head).decode
 _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
 
 
-class Row(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class MessageRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message as it was sent. Nothing in it ever changes."""
 
     seq: int
@@ -115,7 +115,7 @@ def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
     return blake3(_FIXED.pack(seq, slot, topic, ts, expires, size, key_size) + (key or b"") + head).digest(SUM_BYTES)
 
 
-def read_row(columns: tuple[Any, ...]) -> Row:
+def read_row(columns: tuple[Any, ...]) -> MessageRow:
     """Read and check a stored row; a bit that changed is Integrity, never obeyed. Without its payload (None) the rest is checked."""
     seq, slot, topic, key, ts, expires, size, head, payload, total = columns[:10]
     left = payload is None
@@ -126,7 +126,7 @@ def read_row(columns: tuple[Any, ...]) -> Row:
         raise Integrity("A stored row is damaged.", where="row", seq=seq) from exc
     if parts is None or not (left or blake3(payload).digest() == parts.payload_hash):
         raise Integrity("A stored row is damaged.", where="row", seq=seq)
-    return Row(
+    return MessageRow(
         seq=seq,
         slot=slot,
         topic=topic,
@@ -144,7 +144,7 @@ def read_row(columns: tuple[Any, ...]) -> Row:
     )
 
 
-class State(msgspec.Struct, frozen=True, gc=False):
+class MessageState(msgspec.Struct, frozen=True, gc=False):
     """Why a message is not plainly ready. `until` is Unix milliseconds."""
 
     seq: int
@@ -168,14 +168,14 @@ class State(msgspec.Struct, frozen=True, gc=False):
         return (*fixed, history, blake3(_STATE.pack(*fixed) + history).digest(SUM_BYTES))
 
 
-def read_state(columns: tuple[Any, ...]) -> State:
+def read_state(columns: tuple[Any, ...]) -> MessageState:
     """Read and check a state row."""
     *fixed, history, total = columns
     try:
         good = blake3(_STATE.pack(*fixed) + history).digest(SUM_BYTES) == total
         if good:
             seq, kind, until, attempts, gen, span = fixed
-            return State(seq, kind, until, attempts, gen, _read_history(history), span)
+            return MessageState(seq, kind, until, attempts, gen, _read_history(history), span)
     except (struct.error, TypeError, msgspec.MsgspecError) as exc:
         raise Integrity("A stored state is damaged.", where="state", seq=columns[0]) from exc
     raise Integrity("A stored state is damaged.", where="state", seq=columns[0])
@@ -186,7 +186,7 @@ def topic_sum(number: int, name: str) -> bytes:
     return blake3(number.to_bytes(8, "big") + name.encode()).digest(SUM_BYTES)
 
 
-class Dead(msgspec.Struct, frozen=True, gc=False):
+class DeadRow(msgspec.Struct, frozen=True, gc=False):
     """A dead letter's own facts, beside its row."""
 
     seq: int
@@ -196,7 +196,7 @@ class Dead(msgspec.Struct, frozen=True, gc=False):
     history: History
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class IdemClaim(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What an idem_key was used for."""
 
     n: int

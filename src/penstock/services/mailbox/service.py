@@ -16,9 +16,9 @@ from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
 from penstock.services.mailbox.api import MailboxApi
-from penstock.services.mailbox.authority import Authority
+from penstock.services.mailbox.authority import MailboxAuthority
 from penstock.services.mailbox.cap_cache_refresher import CapCacheRefresher
-from penstock.services.mailbox.dispatch import Desk
+from penstock.services.mailbox.dispatch import Dispatcher
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.jobs import Work
@@ -27,7 +27,7 @@ from penstock.services.mailbox.reprocessor import Redrive, Reprocessor
 from penstock.services.mailbox.retention import Retention
 from penstock.services.mailbox.routes import MailboxRoutes
 from penstock.services.mailbox.shard_worker import ShardWorker
-from penstock.services.mailbox.state import Mailroom
+from penstock.services.mailbox.state import MailboxState
 from penstock.services.mailbox.visibility_scanner import VisibilityScanner
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class MailboxService:
         """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
         self._inventory = inventory
         self._options = options
-        self.room = Mailroom(inventory, options, engine or make_engine(options))
+        self.room = MailboxState(inventory, options, engine or make_engine(options))
         self.room.workers = [self._worker(index) for index in range(options.ready_shards)]
         self.shards = inventory.watch("ready_shards", options.ready_shards, producers="config", consumers="rebalancer")
-        authority = Authority(verifier)
-        self.desk = Desk(self.room)
+        authority = MailboxAuthority(verifier)
+        self.desk = Dispatcher(self.room)
         reproc = inventory.channel(
             "reproc", Redrive, capacity=options.reproc_capacity, full=Full.REFUSE, producers="operator",
             consumers="dlq_reprocessor",
@@ -191,7 +191,7 @@ def _depth(channel: Channel[Any]) -> Callable[[], float]:
     return lambda: channel.depth / channel.capacity
 
 
-def _reorder(room: Mailroom, index: int) -> float:
+def _reorder(room: MailboxState, index: int) -> float:
     return max((shard.reorder_depth_max for shard in room.shards[index :: len(room.workers)]), default=0)
 
 

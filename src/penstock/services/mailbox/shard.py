@@ -24,8 +24,15 @@ from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
 from penstock.kernel.errors import Conflict, Malformed, NotFound
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.ids import MessageName
-from penstock.services.mailbox.ledger import Books, Now, lease_state
-from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY, Dead, Row, State
+from penstock.services.mailbox.ledger import MailboxLedger, Now, lease_state
+from penstock.services.mailbox.rows import (
+    KIND_DELAYED,
+    KIND_LEASED,
+    KIND_READY,
+    DeadRow,
+    MessageRow,
+    MessageState,
+)
 from penstock.services.mailbox.topics import DELAYED, LEASED, READY, SETTLING, WRITTEN, Lane, Message, Topic
 from penstock.services.mailbox.window import Window
 
@@ -33,7 +40,7 @@ _FIRST_SEEN: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class ShardRules:
     """What the shard decides by."""
 
     max_attempts: int = 5
@@ -57,7 +64,7 @@ class Rules:
             raise Malformed(f"Expected `int` >= {self.visibility_ms_min} - at `$.visibility_ms`")
 
 
-class Want(NamedTuple):
+class RecvQuery(NamedTuple):
     """What a receiver asks for."""
 
     max_messages: int
@@ -67,7 +74,7 @@ class Want(NamedTuple):
     owner: Any = None
 
 
-class Trace(NamedTuple):
+class StoredTrace(NamedTuple):
     """What the engine knows of a message that is not in RAM."""
 
     kind: str  # acked, purged, here, none
@@ -78,7 +85,7 @@ class Trace(NamedTuple):
 class Shard(Window):
     """One shard's messages. Its worker is its only caller."""
 
-    def __init__(self, place: tuple[int, int], books: Books, rules: Rules, rng: Rng) -> None:
+    def __init__(self, place: tuple[int, int], books: MailboxLedger, rules: ShardRules, rng: Rng) -> None:
         """Start empty, as shard `place[0]` of `place[1]`."""
         super().__init__(*place, books)
         self.rules = rules
@@ -90,7 +97,7 @@ class Shard(Window):
 
     # --- recv
 
-    def lease(self, lane: Lane, want: Want, now: Now, batch: Batch) -> list[Message]:
+    def lease(self, lane: Lane, want: RecvQuery, now: Now, batch: Batch) -> list[Message]:
         """Lease what is deliverable, in order of seq."""
         books, messages, ready, size = self.books, self.messages, lane.ready, 0
         lane.used = now.mono
@@ -121,7 +128,7 @@ class Shard(Window):
             self.want_window(lane)
         return got
 
-    def _lease(self, got: list[Message], want: Want, now: Now) -> None:
+    def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> None:
         books, riders, leases, make = self.books, self.books.riders, self.leases, self.books.receipts.make
         until, gen = now.mono + want.visibility_ms, books.gen
         for message in got:
@@ -245,7 +252,7 @@ class Shard(Window):
             raise NotFound("There is no such message.")
         raise Conflict("The receipt is no longer good.", reason=STALE_RECEIPT)
 
-    def judge(self, trace: Trace, name: MessageName, msg_id: str, receipt: str) -> None:
+    def judge(self, trace: StoredTrace, name: MessageName, msg_id: str, receipt: str) -> None:
         """Decide on a settlement by what the engine knows; returns only for a repeated ack."""
         ours = self.books.receipts.read(receipt)
         known = ours is not None and ours[0] == name.seq
@@ -271,7 +278,7 @@ class Shard(Window):
         kind, at = (KIND_DELAYED, now.wall_of(until)) if until else (KIND_READY, 0)
         span = round(until - now.mono) if until else 0
         message.bare = False
-        batch.states[message.seq] = State(message.seq, kind, at, message.attempts, 0, message.history, span)
+        batch.states[message.seq] = MessageState(message.seq, kind, at, message.attempts, 0, message.history, span)
         batch.after.append((self._returned, message))
 
     def _hold_back(self, message: Message) -> None:
@@ -290,7 +297,7 @@ class Shard(Window):
     def _bury(self, message: Message, reason: str, now: Now, batch: Batch) -> None:
         message.state = SETTLING
         self._hold_back(message)
-        batch.bury(Dead(message.seq, reason, now.wall, message.attempts, message.history))
+        batch.bury(DeadRow(message.seq, reason, now.wall, message.attempts, message.history))
         batch.after.append((self._buried, (message, reason)))
 
     def _buried(self, moved: tuple[Message, str]) -> None:
@@ -347,7 +354,7 @@ class Shard(Window):
         self.books.lapsed += 1
         self._end_attempt(message, "visibility", 0.0, now, batch)
 
-    def expire(self, row: Row, state: State | None, now: Now, batch: Batch) -> None:
+    def expire(self, row: MessageRow, state: MessageState | None, now: Now, batch: Batch) -> None:
         """Bury an expired message, in the window or not; a leased one waits for the end of its lease."""
         message = self.messages.get(row.seq)
         if self._is_new(row.seq) and (state is None or state.kind != KIND_LEASED):
@@ -357,7 +364,7 @@ class Shard(Window):
 
     # --- purge
 
-    def purge(self, row: Row, state: State | None, now: Now, batch: Batch) -> bool:
+    def purge(self, row: MessageRow, state: MessageState | None, now: Now, batch: Batch) -> bool:
         """Remove a message in any state but dead; the receipt of a leased one then finds nothing."""
         message = self.messages.get(row.seq)
         if self._is_new(row.seq):
@@ -397,4 +404,4 @@ def _holds(message: Message | None, entry: tuple[float, int, int]) -> bool:
     return message is not None and message.state == LEASED and message.gen == gen and message.until == until
 
 
-__all__ = ["NackCause", "Rules", "Shard", "Topic", "Trace", "Want"]
+__all__ = ["NackCause", "RecvQuery", "Shard", "ShardRules", "StoredTrace", "Topic"]

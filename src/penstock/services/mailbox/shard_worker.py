@@ -12,29 +12,29 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import Busy, Closed, Conflict, Internal, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
-from penstock.services.mailbox.envelopes import Deliveries
-from penstock.services.mailbox.intake import Intake
+from penstock.services.mailbox.deliveries import Deliveries
+from penstock.services.mailbox.intake import SendIntake
 from penstock.services.mailbox.jobs import (
     ACKED,
     PurgeJob,
     RecvJob,
     SendBatchJob,
     SendJob,
-    Settle,
     SettleBatchJob,
+    SettleItem,
     SettleJob,
     Work,
 )
 from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.loader import load
-from penstock.services.mailbox.shard import NackCause, Shard, Want
+from penstock.services.mailbox.shard import NackCause, RecvQuery, Shard
 from penstock.services.mailbox.state import empty
 from penstock.services.mailbox.topics import Lane, Message, Topic
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
-Settlement = SettleJob | Settle
+Settlement = SettleJob | SettleItem
 
 _BUNCH: Final = 512
 _LOADS_MAX: Final = 4096
@@ -43,7 +43,7 @@ _LOADS_MAX: Final = 4096
 class ShardWorker:
     """One worker and its two channels."""
 
-    def __init__(self, index: int, room: Mailroom, work: Channel[Work], requeue: Channel[int]) -> None:
+    def __init__(self, index: int, room: MailboxState, work: Channel[Work], requeue: Channel[int]) -> None:
         """Own the shards whose number leaves `index` when divided by the number of workers."""
         self.index = index
         self.work = work
@@ -54,7 +54,7 @@ class ShardWorker:
         self._log = Log(room.inventory.service)
         self._scope: Scope | None = None
         self._deliveries = Deliveries(room, self.spawn)
-        self._intake = Intake(room, self.spawn)
+        self._intake = SendIntake(room, self.spawn)
         self._do: dict[type, Callable[[Any, Now], None]] = {
             SendJob: self._intake.send,
             SendBatchJob: self._intake.send_batch,
@@ -274,7 +274,7 @@ class ShardWorker:
     def _settle_batch(self, job: SettleBatchJob, now: Now) -> None:
         """Settle many; the acks among them are answered together."""
         room, batch = self._room, self._room.writer.batch
-        acked: list[Settle] = []
+        acked: list[SettleItem] = []
         for item in job.value:
             try:
                 shard, value = room.shard_of(item.name.slot), item.value
@@ -348,7 +348,7 @@ def _unread(lane: Lane) -> bool:
     return lane.more and not lane.loading
 
 
-def _rest(want: Want, got: list[tuple[Message, int]]) -> Want:
+def _rest(want: RecvQuery, got: list[tuple[Message, int]]) -> RecvQuery:
     """Say what is still wanted of a receiver's next shard."""
     taken = sum(message.size for message, _ in got)
     bytes_max = None if want.max_bytes is None else max(0, want.max_bytes - taken)

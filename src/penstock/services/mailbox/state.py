@@ -14,25 +14,30 @@ from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.audit import append_lines
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.claims import Claims
-from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, Opened
+from penstock.services.mailbox.claims import IdemClaims
+from penstock.services.mailbox.engines.engine import (
+    Corrupt,
+    DiskFull,
+    Engine,
+    EngineContents,
+)
 from penstock.services.mailbox.ids import Receipts
 from penstock.services.mailbox.jobs import RecvJob, refuse_all
-from penstock.services.mailbox.ledger import Books, Now, Over
-from penstock.services.mailbox.redrive_guard import Departures
-from penstock.services.mailbox.retention import Rates
-from penstock.services.mailbox.rows import Row
+from penstock.services.mailbox.ledger import MailboxLedger, Now, Over
+from penstock.services.mailbox.redrive_guard import RedriveGuard
+from penstock.services.mailbox.retention import TopicRates
+from penstock.services.mailbox.rows import MessageRow
 from penstock.services.mailbox.shard import Shard
 from penstock.services.mailbox.topics import Message, Topic
 from penstock.services.mailbox.waiters import Waiters
-from penstock.services.mailbox.writer import Thread, Writer
+from penstock.services.mailbox.writer import EngineThread, Writer
 
 if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.inventory import Inventory
     from penstock.services.mailbox.config import MailboxOptions
     from penstock.services.mailbox.shard_worker import ShardWorker
-    from penstock.services.mailbox.stream import Credit
+    from penstock.services.mailbox.stream import StreamCredit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +57,7 @@ class MailboxEvent:
     count: int = 1
 
 
-class Mailroom:
+class MailboxState:
     """One per service. Everything here is touched by the loop alone."""
 
     def __init__(self, inventory: Inventory, options: MailboxOptions, engine: Engine) -> None:
@@ -60,17 +65,17 @@ class Mailroom:
         self.inventory = inventory
         self.options = options
         self.engine = engine
-        self.books = Books(options.bounds)
-        self.claims = Claims(options.dedup_entries, options.t_replay_s * 1000)
+        self.books = MailboxLedger(options.bounds)
+        self.claims = IdemClaims(options.dedup_entries, options.t_replay_s * 1000)
         self.rng = random.Random()  # noqa: S311 - jitter and nonces, no secret
         self.workers: list[ShardWorker] = []
         self.draining = False
         self.switching = False
         self.storage = inventory.health.gate("storage", is_open=True)
         pooled = engine.name != "memory"
-        self.reading = Thread(inventory.pool("mailbox_reads", threads=1, capacity=4096) if pooled else None)
-        self._checking = Thread(inventory.pool("mailbox_check", threads=1, capacity=1) if pooled else None)
-        self.writing = Thread(inventory.pool("mailbox_writer", threads=1, capacity=1) if pooled else None)
+        self.reading = EngineThread(inventory.pool("mailbox_reads", threads=1, capacity=4096) if pooled else None)
+        self._checking = EngineThread(inventory.pool("mailbox_check", threads=1, capacity=1) if pooled else None)
+        self.writing = EngineThread(inventory.pool("mailbox_writer", threads=1, capacity=1) if pooled else None)
         self.writer = Writer(inventory, self.books, engine, self.writing, lease_flush_s=options.lease_flush_s)
         self.writer.on_open = self._opened
         self.writer.on_damage = self._damaged
@@ -83,10 +88,10 @@ class Mailroom:
             "events", MailboxEvent, producers="shard_worker", consumers="anyone"
         )
         self.shards = self._cut(options.ready_shards)
-        self.rates = Rates()
-        self.departures = Departures()
+        self.rates = TopicRates()
+        self.departures = RedriveGuard()
         # Of every stream that is open.
-        self.credits: set[Credit] = set()
+        self.credits: set[StreamCredit] = set()
         # Told of a deadline that may be nearer than the one the scanner sleeps until.
         self.on_deadline: Callable[[float], None] | None = None
         self._declare(inventory)
@@ -205,7 +210,7 @@ class Mailroom:
 
     # --- the engine came, committed, went
 
-    def _opened(self, opened: Opened) -> None:
+    def _opened(self, opened: EngineContents) -> None:
         """Rebuild everything in RAM from what the engine holds."""
         books, now = self.books, self.now()
         owned = [message for shard in self.shards for message in shard.messages.values() if message.owner is not None]
@@ -248,7 +253,7 @@ class Mailroom:
             else:
                 old.owner.settled()
 
-    def _restore_states(self, opened: Opened, now: Now) -> None:
+    def _restore_states(self, opened: EngineContents, now: Now) -> None:
         for row, state in opened.states:
             if state is not None:
                 self.shard_of(row.slot).restore(row, state, now)
@@ -351,7 +356,7 @@ class Mailroom:
         self._dead_left(*gone)
         self.books.give_room(gone[1])
 
-    def redriven(self, moved: tuple[Row, int, int]) -> None:
+    def redriven(self, moved: tuple[MessageRow, int, int]) -> None:
         """Note that a dead letter became a message again; it never left the backlog."""
         self._dead_left(moved[1], moved[2])
 

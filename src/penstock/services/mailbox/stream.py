@@ -12,11 +12,11 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import PenstockError, Timeout
-from penstock.services.mailbox.jobs import Bearings, kept
+from penstock.services.mailbox.jobs import RequestMeta, kept
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.dispatch import Desk
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.dispatch import Dispatcher
+    from penstock.services.mailbox.state import MailboxState
     from penstock.services.mailbox.topics import Message
 
 HEARTBEAT_S: Final = 10.0
@@ -25,7 +25,7 @@ _JUDGED_MS: Final = 1000.0
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Credit:
+class StreamCredit:
     """How many messages of a stream are unsettled; a settlement or lapse gives one back."""
 
     __slots__ = ("_changed", "limit", "used")
@@ -68,19 +68,19 @@ class Credit:
 class RecvStream:
     """The lines of one `/v1/recv/stream` answer."""
 
-    def __init__(self, room: Mailroom, desk: Desk, recv: m.Recv, max_inflight: int) -> None:
+    def __init__(self, room: MailboxState, desk: Dispatcher, recv: m.Recv, max_inflight: int) -> None:
         """Ask for what `recv` asks for, again and again."""
         self._room = room
         self._desk = desk
         self._recv = recv
-        self._credit = Credit(max_inflight)
+        self._credit = StreamCredit(max_inflight)
         # What was leased and not yet handed on.
         self._leased: list[tuple[Message, int]] = []
         # Asked now and then for the code that the stream must end with, because its capability is good no more.
         self.refusal: Callable[[], Awaitable[str]] | None = None
         self._judge_at = room.now().mono + _JUDGED_MS
 
-    async def lines(self, bearings: Bearings) -> AsyncIterator[bytes]:
+    async def lines(self, bearings: RequestMeta) -> AsyncIterator[bytes]:
         """Yield envelopes as they become ready, a heartbeat when idle, and a last line that says why it ends."""
         end = "draining"
         self._room.credits.add(self._credit)
@@ -112,7 +112,7 @@ class RecvStream:
         self._judge_at = now_ms + _JUDGED_MS
         return await self.refusal()
 
-    async def _next(self, bearings: Bearings) -> tuple[m.Envelope, ...]:
+    async def _next(self, bearings: RequestMeta) -> tuple[m.Envelope, ...]:
         """Wait for messages within the credit, or for a heartbeat's time."""
         until = self._room.now().mono + HEARTBEAT_S * 1000
         while not self._room.draining and (left_ms := until - self._room.now().mono) > 0:
@@ -125,11 +125,11 @@ class RecvStream:
                 await self._room.writer.paused(_REFUSED_S)
         return ()
 
-    async def _ask(self, bearings: Bearings, wait_ms: int) -> tuple[m.Envelope, ...]:
+    async def _ask(self, bearings: RequestMeta, wait_ms: int) -> tuple[m.Envelope, ...]:
         recv = self._recv
         many = min(recv.max_messages, self._credit.left)
         asked = m.Recv(recv.topic, many, recv.visibility_ms, wait_ms, recv.max_bytes)
-        job = self._desk.recv(asked, Bearings(bearings.corr_id), owner=self._credit)
+        job = self._desk.recv(asked, RequestMeta(bearings.corr_id), owner=self._credit)
         try:
             received: m.Received = await kept(job.promise)
         finally:

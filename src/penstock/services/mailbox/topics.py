@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.services.mailbox.ids import make_msg_id, slot_of
-from penstock.services.mailbox.rows import History, Row, chain_start
+from penstock.services.mailbox.rows import History, MessageRow, chain_start
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.waiters import Waiter
@@ -56,7 +56,7 @@ class Topic:
         self.sends = self.recvs = self.acks = 0
 
 
-class KeyLine:
+class KeyQueue:
     """The unsettled messages of one key: the first is the only one that may be delivered."""
 
     __slots__ = ("followers", "head", "loading", "missed", "more", "released")
@@ -82,7 +82,7 @@ class Lane:
         self.topic = topic
         # A heap of seqs; an entry whose message is no longer READY is skipped when it comes up.
         self.ready: list[int] = []
-        self.keys: dict[str, KeyLine] = {}
+        self.keys: dict[str, KeyQueue] = {}
         # Un-keyed messages up to here were in the window; `more` says that there are others beyond.
         self.tail = 0
         # Keys whose next messages could not be read; the next receiver asks again.
@@ -102,7 +102,7 @@ class Message:
         "state", "ts", "until",
     )  # fmt: skip
 
-    def __init__(self, row: Row, lane: Lane) -> None:
+    def __init__(self, row: MessageRow, lane: Lane) -> None:
         """Take what is needed of a stored row."""
         self.seq = row.seq
         self.lane = lane

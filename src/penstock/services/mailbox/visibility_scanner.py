@@ -12,7 +12,7 @@ from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.shard import Shard
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
 WAKE_S_MIN: Final = 0.050
 WAKE_S_MAX: Final = 0.500
@@ -23,7 +23,7 @@ _RETRY: Final = Doubling(0.005, 0.010, cap_s=0.5)
 class VisibilityScanner:
     """Decides nothing: it only says to the one who owns a shard that time has come."""
 
-    def __init__(self, room: Mailroom) -> None:
+    def __init__(self, room: MailboxState) -> None:
         """Watch every shard of the mailroom."""
         self._room = room
         metrics = room.inventory.metrics

@@ -5,23 +5,36 @@ from __future__ import annotations
 from heapq import heappush
 from typing import Final
 
-from penstock.services.mailbox.ledger import Books, Now
-from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, Row, State
-from penstock.services.mailbox.topics import DELAYED, LEASED, READY, KeyLine, Lane, Message, Topic
-from penstock.services.mailbox.wants import Wants
+from penstock.services.mailbox.ledger import MailboxLedger, Now
+from penstock.services.mailbox.pending_reads import PendingReads
+from penstock.services.mailbox.rows import (
+    KIND_DELAYED,
+    KIND_LEASED,
+    MessageRow,
+    MessageState,
+)
+from penstock.services.mailbox.topics import (
+    DELAYED,
+    LEASED,
+    READY,
+    KeyQueue,
+    Lane,
+    Message,
+    Topic,
+)
 
 LANE_MAX: Final = 4096
 REFILL: Final = 1024
 FOLLOWERS_MAX: Final = 64
 DELAYS_MAX: Final = 16_384
 
-Loaded = tuple[Row, State | None]
+Loaded = tuple[MessageRow, MessageState | None]
 
 
-class Window(Wants):
+class Window(PendingReads):
     """The resident messages of a shard, and what it wants to read."""
 
-    def __init__(self, index: int, count: int, books: Books) -> None:
+    def __init__(self, index: int, count: int, books: MailboxLedger) -> None:
         """Start empty, as one of `count` shards."""
         super().__init__()
         self.index = index
@@ -43,7 +56,7 @@ class Window(Wants):
 
     # --- what comes in
 
-    def stored(self, row: Row, until: float) -> None:
+    def stored(self, row: MessageRow, until: float) -> None:
         """Take a message whose commit is done; `until` is its delay's end."""
         topic = self.books.by_id[row.topic]
         topic.incoming -= 1
@@ -58,7 +71,7 @@ class Window(Wants):
         elif row.seq > lane.tail:
             self._store_plain(row, lane)
 
-    def run_stored(self, rows: list[Row]) -> None:
+    def run_stored(self, rows: list[MessageRow]) -> None:
         """Take messages of one topic whose commit is done: un-keyed, undelayed, in order."""
         books, first = self.books, rows[0]
         topic = books.by_id[first.topic]
@@ -81,7 +94,7 @@ class Window(Wants):
         lane.tail = rows[-1].seq
         self.woken[topic] = None
 
-    def _store_plain(self, row: Row, lane: Lane) -> None:
+    def _store_plain(self, row: MessageRow, lane: Lane) -> None:
         if lane.more or lane.loading or len(lane.ready) >= LANE_MAX or self._crowded():
             lane.more = lane.missed = True
             if lane.topic.waiters:
@@ -91,7 +104,7 @@ class Window(Wants):
         self._take_in(_bare(row, lane))
         self.books.cache.put(row)
 
-    def _store_delayed(self, row: Row, until: float, lane: Lane) -> None:
+    def _store_delayed(self, row: MessageRow, until: float, lane: Lane) -> None:
         lane.topic.delayed += 1
         if row.seq in self.messages:
             return  # whoever looked for delays that are over saw it before its commit was applied
@@ -103,7 +116,7 @@ class Window(Wants):
         message.until, message.state = until, DELAYED
         heappush(self.delays, (until, message.seq))
 
-    def _store_keyed(self, row: Row, key: str, lane: Lane) -> None:
+    def _store_keyed(self, row: MessageRow, key: str, lane: Lane) -> None:
         line = lane.keys.get(key)
         topic = lane.topic
         if line is not None:
@@ -115,11 +128,11 @@ class Window(Wants):
                 self.want_keys(topic)
         else:
             message = _bare(row, lane)
-            lane.keys[key] = KeyLine(message)
+            lane.keys[key] = KeyQueue(message)
             self._take_in(message)
             self.books.cache.put(row)
 
-    def _follow(self, row: Row, line: KeyLine, lane: Lane) -> None:
+    def _follow(self, row: MessageRow, line: KeyQueue, lane: Lane) -> None:
         if row.seq in self.messages:
             return
         if line.more or line.loading or len(line.followers) >= FOLLOWERS_MAX or self._crowded():
@@ -232,7 +245,7 @@ class Window(Wants):
         elif line.head is None:
             del lane.keys[key]
 
-    def key_found(self, row: Row, state: State | None, now: Now) -> None:
+    def key_found(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
         """Make a line for a key whose first message was found by the scan."""
         lane = self.lane(self.books.by_id[row.topic])
         if row.key is None or row.key in lane.keys:
@@ -242,7 +255,7 @@ class Window(Wants):
             lane.topic.keys_more = lane.topic.keys_missed = True
             return
         message = self._restored(row, state, lane, now)
-        line = lane.keys[row.key] = KeyLine(message)
+        line = lane.keys[row.key] = KeyQueue(message)
         line.more = True
         self._keep(message)
         self._settle_in(message)
@@ -271,13 +284,13 @@ class Window(Wants):
                 self._keep(message)
                 self._settle_in(message)
 
-    def adopt(self, row: Row, state: State | None, now: Now) -> Message:
+    def adopt(self, row: MessageRow, state: MessageState | None, now: Now) -> Message:
         """Make a message resident without making it deliverable, for a command that needs it in hand."""
         message = self._restored(row, state, self.lane(self.books.by_id[row.topic]), now)
         self._keep(message)
         return message
 
-    def _restored(self, row: Row, state: State | None, lane: Lane, now: Now) -> Message:
+    def _restored(self, row: MessageRow, state: MessageState | None, lane: Lane, now: Now) -> Message:
         """Rebuild a message from the disk; what is stored as wall time becomes a deadline once, here."""
         message = Message(row, lane)
         if state is not None:
@@ -292,14 +305,14 @@ class Window(Wants):
                 message.receipt = self.books.receipts.make(row.slot, row.seq, state.gen)
         return message
 
-    def restore(self, row: Row, state: State, now: Now) -> None:
+    def restore(self, row: MessageRow, state: MessageState, now: Now) -> None:
         """Take over a lease or a delay of an earlier life."""
         lane = self.lane(self.books.by_id[row.topic])
         message = self._restored(row, state, lane, now)
         self._keep(message)
         if row.key is not None:
             # Only the first of a key is ever leased or given back.
-            line = lane.keys[row.key] = KeyLine(message)
+            line = lane.keys[row.key] = KeyQueue(message)
             line.more = True
         self._settle_in(message)
 
@@ -311,7 +324,7 @@ class Window(Wants):
             return
         self._keep(message)
         if message.key is not None:
-            line = lane.keys[message.key] = KeyLine(message)
+            line = lane.keys[message.key] = KeyQueue(message)
             line.more = True
         self._settle_in(message)
 
@@ -322,7 +335,7 @@ class Window(Wants):
         message.lane.topic.inflight += 1
 
 
-def _bare(row: Row, lane: Lane) -> Message:
+def _bare(row: MessageRow, lane: Lane) -> Message:
     """Make a message of a row that was just stored, with no state beside it."""
     message = Message(row, lane)
     message.bare = True

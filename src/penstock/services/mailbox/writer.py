@@ -16,8 +16,14 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineFailed, Opened
-from penstock.services.mailbox.ledger import Books, Now, Over
+from penstock.services.mailbox.engines.engine import (
+    Corrupt,
+    DiskFull,
+    Engine,
+    EngineContents,
+    EngineFailed,
+)
+from penstock.services.mailbox.ledger import MailboxLedger, Now, Over
 
 if TYPE_CHECKING:
     from penstock.kernel.clock import Clock
@@ -35,7 +41,7 @@ _BATCH_ROWS_MAX: Final = 4096
 _BATCH_BYTES_MAX: Final = 16 << 20
 
 
-class Thread:
+class EngineThread:
     """Runs engine calls: on a pool's thread, or right here for an engine that never blocks."""
 
     def __init__(self, pool: Pool | None) -> None:
@@ -58,7 +64,7 @@ class Writer:
     """Owns the open batch and the engine's life."""
 
     def __init__(
-        self, inventory: Inventory, books: Books, engine: Engine, thread: Thread, *, lease_flush_s: float
+        self, inventory: Inventory, books: MailboxLedger, engine: Engine, thread: EngineThread, *, lease_flush_s: float
     ) -> None:
         """Wait for `run`; until then everything is refused."""
         self._books = books
@@ -71,7 +77,7 @@ class Writer:
         self.batch = Batch()
         self.ready = False
         # Told what the engine holds, each time it was opened.
-        self.on_open: Callable[[Opened], None] | None = None
+        self.on_open: Callable[[EngineContents], None] | None = None
         # Told where and what is damaged, when the engine refuses its files.
         self.on_damage: Callable[[str, str], None] | None = None
         self.damage = ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import Apply, Key, Kind, channel_key, listener_settings, service_drain, service_table
-from penstock.config.schema import Rule
+from penstock.config.schema import KeyRule
 from penstock.kernel.errors import Malformed
 from penstock.rpc.remote import oap_place
 from penstock.services.omnigate.own.views import (
@@ -161,11 +161,13 @@ def _known_classes(rows: tuple[Mapping[str, Any], ...], weights: Mapping[str, in
     return True
 
 
-def _place_rules(service: str) -> tuple[Rule, ...]:
+def _place_rules(service: str) -> tuple[KeyRule, ...]:
     key = f"omnigate.downstream.{service}"
     return (
-        Rule((key,), _holds(lambda place: place is None or oap_place(place)), "must be oap:/socket or oap://host:port"),
-        Rule(
+        KeyRule(
+            (key,), _holds(lambda place: place is None or oap_place(place)), "must be oap:/socket or oap://host:port"
+        ),
+        KeyRule(
             (key, "node.amnesia"),
             lambda place, amnesia: place is None or not amnesia or place.startswith("oap://"),
             "must be no Unix socket under node.amnesia",
@@ -175,18 +177,20 @@ def _place_rules(service: str) -> tuple[Rule, ...]:
 
 _RULES = (
     *(rule for service in BEHIND for rule in _place_rules(service)),
-    Rule(("omnigate.routes",), _holds(read_routes), "must be routes with a prefix, http:// upstreams and known words"),
-    Rule(
+    KeyRule(
+        ("omnigate.routes",), _holds(read_routes), "must be routes with a prefix, http:// upstreams and known words"
+    ),
+    KeyRule(
         ("omnigate.views", "omnigate.view_parts"),
         _holds(lambda rows, most: read_views(rows, parts_max=most)),
         "must be views with differently named parts, not more than view_parts, and fixed hosts",
     ),
-    Rule(
+    KeyRule(
         ("omnigate.routes", "omnigate.fair_queue.weights"),
         _known_classes,
         "must name classes that fair_queue.weights has",
     ),
-    Rule(
+    KeyRule(
         ("omnigate.fair_queue.weights",),
         lambda weights: set(WEIGHTS) <= set(weights) and "verify" not in weights,
         "must have anon, authed and internal, and not the gateway's own class verify",
@@ -198,7 +202,7 @@ TABLE = replace(_TABLE, rules=(*_TABLE.rules, *_RULES))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Quotas:
+class QuotaOptions:
     """Requests a second; 0 is off."""
 
     default_rps: int = 500
@@ -207,7 +211,7 @@ class Quotas:
     per_cap_rps: int = 200
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Quotas:
+    def from_settings(cls, settings: Settings) -> QuotaOptions:
         """Read the quotas; they follow a reload."""
         names = ("default_rps", "burst_rps", "per_ip_rps", "per_cap_rps")
         return cls(**{name: settings.integer(f"omnigate.quotas.{name}") for name in names})
@@ -245,7 +249,7 @@ class OmnigateOptions:
     """What can be tuned."""
 
     listener: ListenerSettings | None = None
-    quotas: Quotas = field(default_factory=Quotas)
+    quotas: QuotaOptions = field(default_factory=QuotaOptions)
     fair: FairOptions = field(default_factory=FairOptions)
     pool_size: int = 512
     default_deadline_s: float = 2.0
@@ -268,7 +272,7 @@ class OmnigateOptions:
         fair = FairOptions.from_settings(settings)
         return cls(
             listener=listener or listener_settings(settings, "omnigate"),
-            quotas=Quotas.from_settings(settings),
+            quotas=QuotaOptions.from_settings(settings),
             fair=fair,
             pool_size=fair.max_inflight if settings["omnigate.pool_size"] is None else number("omnigate.pool_size"),
             default_deadline_s=seconds("omnigate.default_deadline"),

@@ -16,26 +16,26 @@ from penstock.services.omnigate.agents.passport_cache_refresher import PassportC
 from penstock.services.omnigate.agents.prober import Prober
 from penstock.services.omnigate.agents.readiness import Readiness
 from penstock.services.omnigate.agents.workers import WorkerPool
-from penstock.services.omnigate.config import Quotas
-from penstock.services.omnigate.gate.gate import Gate, GateOptions
+from penstock.services.omnigate.config import QuotaOptions
+from penstock.services.omnigate.gate.gate import AdmissionGate, GateOptions
 from penstock.services.omnigate.gate.policy import (
     DEFAULT,
+    AccessPolicy,
     Bundle,
     BundleRefused,
-    Policy,
-    Sender,
+    ProvenCaller,
     read_bundle,
 )
 from penstock.services.omnigate.gate.rules import own_rules, proxy_rules
 from penstock.services.omnigate.own.boot import check_all, service_probes
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.own.hydration import Hydrator
-from penstock.services.omnigate.own.mailbox import MailboxRoutes
+from penstock.services.omnigate.own.mailbox import GatewayMailboxRoutes
 from penstock.services.omnigate.own.objects import ObjectRoutes
-from penstock.services.omnigate.own.passport import PassportRoutes
-from penstock.services.omnigate.own.view_routes import Sources, ViewRoutes
-from penstock.services.omnigate.proxy.caller_headers import CallerTeller
-from penstock.services.omnigate.proxy.routes import Proxies, ProxyOptions, Surroundings
+from penstock.services.omnigate.own.passport import GatewayPassportRoutes
+from penstock.services.omnigate.own.view_routes import ViewRoutes, ViewSources
+from penstock.services.omnigate.proxy.caller_headers import SignedCallerHeaders
+from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps, ProxyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from penstock.net.server.admission import Refusal
     from penstock.net.server.route import Route
     from penstock.services.omnigate.config import FairOptions, OmnigateOptions
-    from penstock.services.omnigate.gate.ticket import Ticket
+    from penstock.services.omnigate.gate.ticket import GateTicket
 
 SERVICE: Final = "omnigate"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Behind:
+class GatewayBackends:
     """The services the gateway leads to, by their contracts; None for one that does not run here."""
 
     mailbox: Mailbox | None = None
@@ -77,20 +77,20 @@ class OmnigateService:
         options: OmnigateOptions,
         budget: ByteBudget | None = None,
         *,
-        behind: Behind,
+        behind: GatewayBackends,
         verifier: CapabilityVerifier | None = None,
     ) -> None:
         """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
         self._inventory = inventory
         self._options = options
         self.workers = WorkerPool(inventory, options.pool_size + options.fair.max_parked)
-        self._teller = CallerTeller(inventory.clock)
+        self._teller = SignedCallerHeaders(inventory.clock)
         passing = _proxy_options(options)
         self.proxies = Proxies(
             inventory,
             options.routes,
             passing,
-            Surroundings(
+            ProxyDeps(
                 shedding=self._is_shedding, teller=self._teller, budget=None if budget is None else budget.share()
             ),
         )
@@ -102,8 +102,8 @@ class OmnigateService:
         own, proxied = self._own_routes(behind), self.proxies.routes()
         self.routes: list[Route] = [*own, *proxied]
         self._proxied = {route: said.tags for route, said in proxied.items()}
-        self._policy = Policy(_bundle(options.policy), region=options.region, allowed=proxied)
-        self.gate = Gate(
+        self._policy = AccessPolicy(_bundle(options.policy), region=options.region, allowed=proxied)
+        self.gate = AdmissionGate(
             inventory,
             {**own_rules(own), **proxy_rules(proxied)},
             GateOptions(fair=_for_pool(options), quotas=options.quotas, region=options.region),
@@ -146,9 +146,9 @@ class OmnigateService:
             for name, most in calls.items()
         }
 
-    def _own_routes(self, behind: Behind) -> list[Route]:
+    def _own_routes(self, behind: GatewayBackends) -> list[Route]:
         options, downs = self._options, self.downstreams
-        sources = Sources(self._client, behind.storage, behind.mailbox)
+        sources = ViewSources(self._client, behind.storage, behind.mailbox)
         hydrator = Hydrator(
             sources.table(downs["svc-storage"], downs["svc-mailbox"]),
             lambda: self.workers.scope,
@@ -156,8 +156,8 @@ class OmnigateService:
         )
         made = [
             *self._objects.routes(),
-            *MailboxRoutes(behind.mailbox, downs["svc-mailbox"]).routes(),
-            *PassportRoutes(behind.passport, downs["svc-passport"]).routes(),
+            *GatewayMailboxRoutes(behind.mailbox, downs["svc-mailbox"]).routes(),
+            *GatewayPassportRoutes(behind.passport, downs["svc-passport"]).routes(),
             *ViewRoutes(options.views, hydrator).routes(),
         ]
         return [
@@ -173,9 +173,9 @@ class OmnigateService:
     def _is_shedding(self) -> bool:
         return self.gate.shedding
 
-    def _decide(self, request: Request, ticket: Ticket) -> Refusal | None:
+    def _decide(self, request: Request, ticket: GateTicket) -> Refusal | None:
         """Ask the policy in force; a reload swaps it in one step."""
-        sender = Sender(ticket.class_name, ticket.tenant)
+        sender = ProvenCaller(ticket.class_name, ticket.tenant)
         return self._policy.decide(request, sender, self._proxied.get(request.route, _NO_TAGS))
 
     def _wellness(self) -> dict[str, Callable[[], bool]]:
@@ -220,7 +220,7 @@ class OmnigateService:
 
     def apply(self, settings: Settings) -> None:
         """Follow a reload: quotas, limit, waits and the policy bundle; one that does not load leaves the old in force."""
-        self.gate.apply(Quotas.from_settings(settings), adaptive=settings.flag("omnigate.fair_queue.adaptive"))
+        self.gate.apply(QuotaOptions.from_settings(settings), adaptive=settings.flag("omnigate.fair_queue.adaptive"))
         read_s, write_s = settings.seconds("omnigate.read_timeout"), settings.seconds("omnigate.write_timeout")
         self.proxies.retime(read_s, write_s)
         self._objects.chunk_s = read_s
@@ -229,7 +229,7 @@ class OmnigateService:
         except BundleRefused as refused:
             self.readiness.reload.set(is_open=True, degraded=True, why=str(refused))
             raise
-        self._policy = Policy(bundle, region=self._options.region, allowed=self._proxied)
+        self._policy = AccessPolicy(bundle, region=self._options.region, allowed=self._proxied)
         self.readiness.reload.set(is_open=True)
         self.config_version.set(self.config_version.value + 1)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.capability.judged_token import CLASSICAL_ATTENUATION, JudgedToken
 from penstock.capability.relayed import Verify, judge_relayed, was_charged
-from penstock.capability.standing import CLASSICAL_ATTENUATION, Standing
 from penstock.capability.token import HYBRID
 from penstock.contracts import passport as p
 from penstock.contracts.call import NOBODY, Call
@@ -56,7 +56,7 @@ class Ingress:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class PassportChannels:
     """Where admitted work goes."""
 
     issue: Channel[IssueJob]
@@ -67,7 +67,9 @@ class Intake:
 class PassportApi:
     """Answers the contract; also what the routes call."""
 
-    def __init__(self, inventory: Inventory, book: Book, verifier: CapabilityVerifier, intake: Intake) -> None:
+    def __init__(
+        self, inventory: Inventory, book: Book, verifier: CapabilityVerifier, intake: PassportChannels
+    ) -> None:
         """Take the two channels and what is judged inline."""
         self._book = book
         self._verifier = verifier
@@ -146,9 +148,9 @@ class PassportApi:
             opened = self._verifier.open(request.token)
         except PenstockError as error:
             return _refused(error)
-        return self._verdict(opened, request) if isinstance(opened, Standing) else self._judge_later(opened, request)
+        return self._verdict(opened, request) if isinstance(opened, JudgedToken) else self._judge_later(opened, request)
 
-    async def _judge_later(self, opened: Awaitable[Standing], request: p.Verify) -> p.Verified:
+    async def _judge_later(self, opened: Awaitable[JudgedToken], request: p.Verify) -> p.Verified:
         self._places.acquire_or_busy(LONG_CHAIN)
         try:
             return self._verdict(await opened, request)
@@ -160,7 +162,7 @@ class PassportApi:
         finally:
             self._places.release(LONG_CHAIN)
 
-    def _verdict(self, standing: Standing, request: p.Verify) -> p.Verified:
+    def _verdict(self, standing: JudgedToken, request: p.Verify) -> p.Verified:
         try:
             warnings = self._verifier.judge_given(standing, request.context)
         except PenstockError as error:
@@ -180,7 +182,7 @@ class PassportApi:
         finally:
             self._places.release(max(1, count))
         verdicts = [
-            self._verdict(each, item) if isinstance(each, Standing) else _refused(each)
+            self._verdict(each, item) if isinstance(each, JudgedToken) else _refused(each)
             for each, item in zip(found, request.items, strict=True)
         ]
         return p.VerifiedBatch(tuple(verdicts))
@@ -190,7 +192,7 @@ class PassportApi:
         if count <= SMALL_BATCH or is_local:
             return
         opened = self._verifier.open(capability)
-        if not isinstance(opened, Standing):
+        if not isinstance(opened, JudgedToken):
             await opened
 
     # --- what everybody may read ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def _hash(body: bytes) -> str:
     return hasher.hexdigest()
 
 
-class Chain:
+class AuditChain:
     """The end of a chain, where lines are added."""
 
     __slots__ = ("head", "n")
@@ -80,7 +80,7 @@ def walk(data: bytes) -> Walked:
 
 def walk_lines(lines: Iterable[bytes], start: Walked) -> Walked:
     """Walk on from a place in a chain, one line in memory at a time."""
-    chain, epoch = Chain(start.records, start.head), start.epoch
+    chain, epoch = AuditChain(start.records, start.head), start.epoch
     for line in lines:
         if not line.endswith(b"\n"):
             break

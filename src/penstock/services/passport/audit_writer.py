@@ -10,12 +10,12 @@ from penstock.kernel.channel import Full
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
-from penstock.services.passport.audit import Chain, Walked
+from penstock.services.passport.audit import AuditChain, Walked
 
 if TYPE_CHECKING:
     from penstock.kernel.child import Child
     from penstock.kernel.inventory import Inventory
-    from penstock.services.passport.store import Store
+    from penstock.services.passport.store import PassportStore
 
 GATHER_S: Final = 0.05
 WRITE_S: Final = 5.0
@@ -26,7 +26,7 @@ MARK_RECORDS: Final = 65_536
 RECENT: Final = 32
 
 
-class Line(NamedTuple):
+class AuditLine(NamedTuple):
     """One record on its way to the disk, and who waits for it to be there."""
 
     data: bytes
@@ -34,7 +34,7 @@ class Line(NamedTuple):
     done: asyncio.Future[None] | None
 
 
-class Entry(NamedTuple):
+class AuditEntry(NamedTuple):
     """A record as an operator reads it."""
 
     n: int
@@ -46,15 +46,15 @@ class Entry(NamedTuple):
 class AuditTrail:
     """Chains what happened. A full channel refuses the act itself: what cannot be recorded is not done."""
 
-    def __init__(self, inventory: Inventory, store: Store) -> None:
+    def __init__(self, inventory: Inventory, store: PassportStore) -> None:
         """Declare the channel to the writer."""
-        self._chain = Chain()
+        self._chain = AuditChain()
         self._epoch = 0
         self._store = store
         # The last ones since the start, newest last.
-        self.recent: deque[Entry] = deque(maxlen=RECENT)
+        self.recent: deque[AuditEntry] = deque(maxlen=RECENT)
         # Lines taken from the channel and not known to be written; they stay here until they are.
-        self._owed: list[Line] = []
+        self._owed: list[AuditLine] = []
         # Touched by the one thread of the pool alone: a call that was given up on may still write its lines.
         self._written_to = 0
         self._synced_to = 0
@@ -63,7 +63,7 @@ class AuditTrail:
         self._log = Log(inventory.service)
         self.lines = inventory.channel(
             "audit",
-            Line,
+            AuditLine,
             capacity=8192,
             full=Full.REFUSE,
             producers="issuance, revocation_worker",
@@ -90,7 +90,7 @@ class AuditTrail:
 
     def begin(self, walked: Walked) -> None:
         """Go on where the last run ended."""
-        self._chain = Chain(walked.records, walked.head)
+        self._chain = AuditChain(walked.records, walked.head)
         self._epoch = walked.epoch
         self._written_to = self._synced_to = walked.records
 
@@ -111,12 +111,12 @@ class AuditTrail:
     def _add(self, action: str, facts: dict[str, Any], done: asyncio.Future[None] | None) -> None:
         if self.lines.depth >= self.lines.capacity:
             # Refused before the chain moves on: a line that is not written must not be named by the next.
-            self.lines.try_send(Line(b"", Walked(0, ""), None))
+            self.lines.try_send(AuditLine(b"", Walked(0, ""), None))
         at_ms = int(self._wall() * 1000)
         data = self._chain.add(action, at_ms, facts)
-        self.recent.append(Entry(self._chain.n, at_ms, action, facts))
+        self.recent.append(AuditEntry(self._chain.n, at_ms, action, facts))
         self._epoch = max(self._epoch, facts.get("epoch", 0))
-        self.lines.try_send(Line(data, Walked(self._chain.n, self._chain.head, self._epoch), done))
+        self.lines.try_send(AuditLine(data, Walked(self._chain.n, self._chain.head, self._epoch), done))
 
     # --- the writer ----------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class AuditTrail:
         self._tell(owed, None)
         return True
 
-    def _append(self, owed: tuple[Line, ...], sync: bool) -> None:  # noqa: FBT001 - called by position on the pool
+    def _append(self, owed: tuple[AuditLine, ...], sync: bool) -> None:  # noqa: FBT001 - called by position on the pool
         """Append what a call before this one did not; on the pool's one thread, so in order."""
         fresh = [line for line in owed if line.ends.records > self._written_to]
         self._store.append_audit(b"".join(line.data for line in fresh), owed[-1].ends, sync=sync)
@@ -175,7 +175,7 @@ class AuditTrail:
             self._synced_to = self._written_to
 
     @staticmethod
-    def _tell(owed: tuple[Line, ...], error: PenstockError | None) -> None:
+    def _tell(owed: tuple[AuditLine, ...], error: PenstockError | None) -> None:
         for line in owed:
             if line.done is None or line.done.done():
                 continue

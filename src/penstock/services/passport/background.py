@@ -34,7 +34,7 @@ RENEW_AGAIN_S: Final = 5.0
 _DAY_S: Final = 24 * 3600
 
 
-class BusSubscriber:
+class PassportBusSubscriber:
     """Follows the `policy` broadcast: the verifier demands what the policy demands."""
 
     def __init__(self, inventory: Inventory, book: Book, verifier: CapabilityVerifier) -> None:
@@ -72,7 +72,7 @@ class BusSubscriber:
             self._book.trust.swap()
 
 
-class ConfigWatcher:
+class PassportConfigWatcher:
     """Takes the live settings over when the configuration changes: no restart, one swap."""
 
     def __init__(

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from penstock.capability.following import Published
+from penstock.capability.following import PublishedTrust
+from penstock.capability.judged_token import VerifierPolicy, stands
 from penstock.capability.making import draft
-from penstock.capability.proving import Pending
-from penstock.capability.standing import Policy as JudgingPolicy
-from penstock.capability.standing import stands
-from penstock.capability.token import ED25519, HYBRID, ID_BYTES, Root, decode
+from penstock.capability.proving import UnprovenToken
+from penstock.capability.token import (
+    ED25519,
+    HYBRID,
+    ID_BYTES,
+    TokenRoot,
+    decode,
+)
 from penstock.capability.trust import Trust, ring_of
 from penstock.contracts import passport as p
 from penstock.kernel.errors import DownstreamUnavailable, Integrity, PenstockError, Timeout
@@ -22,14 +27,14 @@ from penstock.kernel.log import Log
 from penstock.kernel.snapshot import Snapshot
 from penstock.services.passport import core
 from penstock.services.passport.policy import Descriptor, Limits, in_force
-from penstock.services.passport.state import State
+from penstock.services.passport.state import IssuerState
 
 if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.inventory import Inventory
     from penstock.services.passport.audit_writer import AuditTrail
     from penstock.services.passport.kms import KmsGate
-    from penstock.services.passport.store import Store
+    from penstock.services.passport.store import PassportStore
 
 STORE_S: Final = 5.0
 # An audit without a mark is walked whole; four microseconds a record.
@@ -49,11 +54,11 @@ class PolicyEvent:
 class Book:
     """What the issuer knows. `open` loads it once; `revoke`, `rotate` and `adopt` are its only writers."""
 
-    def __init__(self, inventory: Inventory, store: Store, kms: KmsGate, limits: Limits) -> None:
+    def __init__(self, inventory: Inventory, store: PassportStore, kms: KmsGate, limits: Limits) -> None:
         """Declare the pool for the store; nothing is read yet."""
         self.trust = Trust()
         self.view: Snapshot[core.IssuerView] = Snapshot(core.IssuerView(None, {}, 0))
-        self.state = State()
+        self.state = IssuerState()
         self.limits = limits
         # The operator's token is no longer good, or not of the kind the policy asks for, and is to be minted anew.
         self.owes_operator = False
@@ -91,7 +96,7 @@ class Book:
         """Load the last run's state, the keys and the operator's token; refuse a state older than the audit."""
         if self.is_open:
             return
-        state = await self._on_disk(self._store.load) or State()
+        state = await self._on_disk(self._store.load) or IssuerState()
         walked = await self._on_disk(self._store.audited, seconds=OPEN_S)
         if state.current < walked.epoch:
             raise Integrity("The state is older than the audit: tokens would come back to life.", reason="rollback")
@@ -113,13 +118,13 @@ class Book:
 
     def _is_good(self, token: str) -> bool:
         """Tell whether a token verifies, may be used under this policy, and has more than half of its life before it."""
-        judging = JudgingPolicy(self.trust.keys, self.trust.floors, 0, self.limits.pq_mode, amnesia=False)
+        judging = VerifierPolicy(self.trust.keys, self.trust.floors, 0, self.limits.pq_mode, amnesia=False)
         try:
             standing = stands(decode(token), judging, self._wall())
         except PenstockError:
             return False
         lasts = standing.exp - self._wall() >= core.OPERATOR_TTL_S / 2
-        return lasts and standing.is_operator and standing.refused is None and Pending(standing, b"", -1).run()
+        return lasts and standing.is_operator and standing.refused is None and UnprovenToken(standing, b"", -1).run()
 
     async def renew_operator(self) -> None:
         """Mint the operator's token anew if that is owed and the keys for it are there."""
@@ -139,7 +144,7 @@ class Book:
         self.operator_token = token
         self.owes_operator = False
 
-    async def sign(self, root: Root) -> str:
+    async def sign(self, root: TokenRoot) -> str:
         """Have the engine sign a root; its kid says which key, so a rotation cannot mislabel it."""
         prepared = draft(root)
         return prepared.signed(await self._kms.sign(root.kid, prepared.message))
@@ -158,7 +163,7 @@ class Book:
         self.owes_operator |= request.epoch is not None or request.kid is not None
         return p.Revoked(self.state.current)
 
-    async def _without_key(self, state: State, kid: str) -> State:
+    async def _without_key(self, state: IssuerState, kid: str) -> IssuerState:
         """Retire a key at once; if it signs, a new one takes its place in the same step, or none until there is one."""
         if kid in state.signing.values():
             try:
@@ -198,7 +203,7 @@ class Book:
         if version > self.state.policy_version:
             await self._keep(msgspec.structs.replace(self.state, policy_version=version))
 
-    def _with_keys(self, state: State, *, retire_at: int) -> State:
+    def _with_keys(self, state: IssuerState, *, retire_at: int) -> IssuerState:
         """Return a state whose ring has the engine's keys but no revoked one; what no longer signs is given an end."""
         revoked = {kept.entry.value for kept in state.kept if kept.entry.kind == "kid"}
         records = [record for record in self._kms.public_keys if record.kid not in revoked]
@@ -211,7 +216,7 @@ class Book:
         alive = [key for key in kept if key.exp > self._wall()]
         return msgspec.structs.replace(state, keys=(*fresh, *alive), signing=signing)
 
-    async def _commit(self, state: State, kind: str) -> None:
+    async def _commit(self, state: IssuerState, kind: str) -> None:
         """Make a state durable, then put it in force, then tell everybody."""
         await self._on_disk(self._store.save, state)
         self.state = state
@@ -219,14 +224,14 @@ class Book:
         await self._publish()
         self.events.publish(PolicyEvent(kind, state.seq))
 
-    async def _keep(self, state: State) -> None:
+    async def _keep(self, state: IssuerState) -> None:
         """Keep a state that changes nothing for verifiers of this process."""
         await self._on_disk(self._store.save, state)
         self.state = state
         await self._publish()
 
     async def _publish(self) -> None:
-        published = Published(self.state.key_set(self._wall()), self.state.snapshot())
+        published = PublishedTrust(self.state.key_set(self._wall()), self.state.snapshot())
         await self._on_disk(self._store.publish, published)
 
     def _swap(self) -> None:
@@ -249,5 +254,5 @@ class Book:
         self._store.close()
 
 
-def _ended(key: p.Key, retire_at: int) -> p.Key:
+def _ended(key: p.Jwk, retire_at: int) -> p.Jwk:
     return msgspec.structs.replace(key, exp=min(key.exp, retire_at))

@@ -12,8 +12,8 @@ from penstock.config import (
     Apply,
     Derived,
     Key,
+    KeyRule,
     Kind,
-    Rule,
     channel_key,
     listener_settings,
     oap_key,
@@ -91,22 +91,22 @@ def _is_anchor(public_key: str | None, endpoint: str | None) -> bool:
 
 
 _RULES = (
-    Rule(
+    KeyRule(
         ("passport.registry.public_key", "passport.registry.endpoint"),
         _is_anchor,
         "must be the Ed25519 key that signs what passport.registry.endpoint holds, as 64 hex digits",
     ),
-    Rule(
+    KeyRule(
         ("passport.kms.pkcs11.module", "passport.kms.engine"),
         lambda module, engine: engine != "pkcs11" or module is not None,
         "must be set where passport.kms.engine is pkcs11",
     ),
-    Rule(
+    KeyRule(
         ("passport.pq.mode", "passport.kms.engine"),
         lambda mode, engine: engine != "pkcs11" or mode == "off",
         "must be off where passport.kms.engine is pkcs11, which has no ML-DSA-65",
     ),
-    Rule(
+    KeyRule(
         ("passport.issuer_policy.alg_set", "passport.pq.mode"),
         lambda algs, mode: not set(OFFERED[mode]).isdisjoint(algs),
         "must have an algorithm that passport.pq.mode offers",

@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Final
 
 from penstock.capability.caveats import Caveat, parse, parse_all
-from penstock.capability.covers import Asked, Holding, uncovered
-from penstock.capability.standing import Standing
+from penstock.capability.covers import HeldAuthority, RequestedAuthority, uncovered
+from penstock.capability.judged_token import JudgedToken
 from penstock.capability.token import (
     ED25519,
     HYBRID,
     ID_BYTES,
-    Root,
+    TokenRoot,
     check_via,
     read_audience,
     read_name,
@@ -21,8 +21,8 @@ from penstock.capability.token import (
 )
 from penstock.contracts import passport as p
 from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotFound, NotReady
-from penstock.services.passport.policy import OFFERED, Policy
-from penstock.services.passport.state import State
+from penstock.services.passport.policy import OFFERED, IssuePolicy
+from penstock.services.passport.state import IssuerState
 
 ISSUER: Final = "penstock"
 OPERATOR: Final = "operator"
@@ -36,13 +36,13 @@ DAY_MS: Final = 24 * 3600 * 1000
 class IssuerView:
     """Everything a mint needs, read in one step: policy, keys and epoch belong together."""
 
-    policy: Policy | None
+    policy: IssuePolicy | None
     # The kid that signs, by algorithm.
     signing: dict[str, str]
     epoch: int
 
 
-def root_of(request: p.Issue, held: Standing, view: IssuerView, now_s: int, tid: bytes) -> Root:
+def root_of(request: p.Issue, held: JudgedToken, view: IssuerView, now_s: int, tid: bytes) -> TokenRoot:
     """Decide what the new token says, or why there will be none. Nothing is signed without a policy."""
     policy = view.policy
     if policy is None:
@@ -54,7 +54,7 @@ def root_of(request: p.Issue, held: Standing, view: IssuerView, now_s: int, tid:
         raise NotReady(f"There is no {alg} key yet.", reason="no_key")
     exp = now_s + request.ttl_s
     tenant = request.tenant if request.tenant is not None or held.is_operator else held.root.tenant
-    asked = Asked(
+    asked = RequestedAuthority(
         aud=audience(request),
         caveats=caveats,
         tenant=None if tenant is None else read_tenant(_named("tenant", tenant)),
@@ -63,7 +63,7 @@ def root_of(request: p.Issue, held: Standing, view: IssuerView, now_s: int, tid:
         exp=exp,
     )
     _check_covered(request, held, asked)
-    return Root(
+    return TokenRoot(
         alg=alg,
         kid=view.signing[alg],
         epoch=view.epoch,
@@ -92,7 +92,7 @@ def _named(field: str, value: str) -> str:
 
 # The same few requests come over and over; a refusal is never kept.
 @lru_cache(maxsize=1024)
-def chosen(asked: tuple[str, ...], accepted: tuple[str, ...], policy: Policy) -> tuple[str, tuple[Caveat, ...]]:
+def chosen(asked: tuple[str, ...], accepted: tuple[str, ...], policy: IssuePolicy) -> tuple[str, tuple[Caveat, ...]]:
     """Choose the algorithm and read the caveats; a classical token where a hybrid was offered is marked as such."""
     offered = [alg for alg in OFFERED[policy.limits.pq_mode] if alg in policy.limits.algs]
     acceptable = [alg for alg in accepted or offered if alg in offered]
@@ -114,11 +114,11 @@ def audience(request: p.Issue) -> tuple[str, ...]:
     return read_audience((request.audience,) if isinstance(request.audience, str) else request.audience)
 
 
-def _check_covered(request: p.Issue, held: Standing, asked: Asked) -> None:
+def _check_covered(request: p.Issue, held: JudgedToken, asked: RequestedAuthority) -> None:
     root = held.root
     if request.subject_ref == OPERATOR and not held.is_operator:
         raise Forbidden("Only the operator issues for the operator.", reason="caveat:sub")
-    holding = Holding(
+    holding = HeldAuthority(
         aud=root.aud,
         caveats=held.token.caveats,
         tenant=root.tenant,
@@ -131,17 +131,17 @@ def _check_covered(request: p.Issue, held: Standing, asked: Asked) -> None:
         raise Forbidden(f"The capability's {missing} does not cover what is asked.", reason=f"caveat:{missing}")
 
 
-def lineage(held: Standing) -> tuple[tuple[bytes, ...], ...]:
+def lineage(held: JudgedToken) -> tuple[tuple[bytes, ...], ...]:
     """Return what the new token descends from: revoking any of these revokes it."""
     via = (*held.root.via, (held.root.tid, *held.rids))
     check_via(via)
     return via
 
 
-def operator_root(view: IssuerView, pq_mode: str, now_s: int, tid: bytes) -> Root:
+def operator_root(view: IssuerView, pq_mode: str, now_s: int, tid: bytes) -> TokenRoot:
     """Say what the operator's token says: every op, every audience, for a year."""
     alg = ED25519 if pq_mode == "off" else HYBRID
-    return Root(
+    return TokenRoot(
         alg=alg,
         kid=view.signing[alg],
         epoch=view.epoch,
@@ -160,7 +160,7 @@ def operator_root(view: IssuerView, pq_mode: str, now_s: int, tid: bytes) -> Roo
     )
 
 
-def revoked(state: State, request: p.Revoke, now_ms: int) -> State | None:
+def revoked(state: IssuerState, request: p.Revoke, now_ms: int) -> IssuerState | None:
     """Return the state after a revocation, or None when nothing changes."""
     kind, value = next((kind, value) for kind, value in request.targets().items() if value is not None)
     if kind == "epoch":
@@ -184,7 +184,7 @@ def revoked(state: State, request: p.Revoke, now_ms: int) -> State | None:
     return state.with_revocation(entry, until_ms, now_ms)
 
 
-def _target(state: State, kind: p.RevocationKind, value: str) -> str:
+def _target(state: IssuerState, kind: p.RevocationKind, value: str) -> str:
     """Check the name of what is revoked: an id that cannot exist would be a revocation that does nothing."""
     if not 1 <= len(value) <= 256:
         raise Malformed("A name has 1 to 256 characters.", reason="bad_target")
@@ -195,13 +195,13 @@ def _target(state: State, kind: p.RevocationKind, value: str) -> str:
     return value
 
 
-def _knows_key(state: State, kid: str) -> bool:
+def _knows_key(state: IssuerState, kid: str) -> bool:
     """Tell whether a key is in the ring, or was revoked before: who asks twice, because an answer got lost, is told the same."""
     revoked = (kept.entry for kept in state.kept if kept.entry.kind == "kid")
     return kid in {key.kid for key in state.keys} or kid in {entry.value for entry in revoked}
 
 
-def hits_operator(state: State, kind: p.RevocationKind, value: str) -> bool:
+def hits_operator(state: IssuerState, kind: p.RevocationKind, value: str) -> bool:
     """Tell whether a revocation takes the operator's own token away."""
     if kind in ("tid", "rid"):
         return value in state.operator_ids

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.capability.standing import Standing
+from penstock.capability.judged_token import JudgedToken
 from penstock.capability.token import ID_BYTES
 from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext
@@ -96,9 +96,9 @@ class Issuance:
         self._issued.value += 1
         return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, caveats)
 
-    async def _held(self, work: IssueWork) -> Standing:
+    async def _held(self, work: IssueWork) -> JudgedToken:
         opened = self._verifier.open(work.capability)
-        held = opened if isinstance(opened, Standing) else await opened
+        held = opened if isinstance(opened, JudgedToken) else await opened
         # Judged once more on what may have changed while it waited; for whom a token is meant never does.
         self._verifier.judge(held, work.context, COVERED | _AUDIENCE if work.relayed else COVERED)
         return held

@@ -95,7 +95,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Policy:
+class IssuePolicy:
     """What may be issued now: the registry's descriptor and the local limits, whichever is narrower. One object each."""
 
     version: int
@@ -113,7 +113,7 @@ class Policy:
             raise Malformed(f"The caveat {caveat.name} is at most {most}.", reason="policy_violation")
 
 
-def in_force(descriptor: Descriptor, limits: Limits) -> Policy:
+def in_force(descriptor: Descriptor, limits: Limits) -> IssuePolicy:
     """Tighten a descriptor by the local limits; neither can widen the other."""
     narrowed = replace(
         limits,
@@ -129,4 +129,4 @@ def in_force(descriptor: Descriptor, limits: Limits) -> Policy:
         "budget.reqs": narrowed.max_budget_reqs,
         "rate.rps": narrowed.max_rate_rps,
     }
-    return Policy(version=descriptor.version, limits=narrowed, families=families, maxima=maxima)
+    return IssuePolicy(version=descriptor.version, limits=narrowed, families=families, maxima=maxima)

@@ -91,7 +91,7 @@ def from_url(url: str, anchor: bytes, client: HttpClient, seconds: float) -> Fet
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PolicySource:
     """Where a policy comes from, and how the one writer of the state is told which version was seen."""
 
     fetch: Fetch
@@ -101,7 +101,9 @@ class Source:
 class RegistrySync:
     """Keeps the policy fresh: jittered polls, backoff after failures; the last good policy stays in force."""
 
-    def __init__(self, inventory: Inventory, book: Book, source: Source, *, poll_s: float, timeout_s: float) -> None:
+    def __init__(
+        self, inventory: Inventory, book: Book, source: PolicySource, *, poll_s: float, timeout_s: float
+    ) -> None:
         """Take the source."""
         self._book = book
         self._fetch = source.fetch

@@ -19,9 +19,14 @@ from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.server.core import Core
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
-from penstock.services.passport.api import Ingress, Intake, PassportApi
+from penstock.services.passport.api import Ingress, PassportApi, PassportChannels
 from penstock.services.passport.audit_writer import AuditTrail
-from penstock.services.passport.background import BusSubscriber, ConfigWatcher, ReadySampler, Seen
+from penstock.services.passport.background import (
+    PassportBusSubscriber,
+    PassportConfigWatcher,
+    ReadySampler,
+    Seen,
+)
 from penstock.services.passport.book import OPEN_S, Book
 from penstock.services.passport.issuance import Issuance, IssueJob
 from penstock.services.passport.kms import Kms, KmsGate
@@ -29,8 +34,8 @@ from penstock.services.passport.kms_local import LocalKms, Seal, sealing_secret
 from penstock.services.passport.registry import (
     FETCH_BYTES_MAX,
     Fetch,
+    PolicySource,
     RegistrySync,
-    Source,
     anchor_of,
     from_data_dir,
     from_file,
@@ -39,7 +44,7 @@ from penstock.services.passport.registry import (
 )
 from penstock.services.passport.revocation import PolicySeen, RevocationWorker, RevokeJob
 from penstock.services.passport.routes import VERIFYING, PassportRoutes
-from penstock.services.passport.store import FileStore, MemoryStore, Store
+from penstock.services.passport.store import FileStore, MemoryStore, PassportStore
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import PqMode
@@ -83,7 +88,7 @@ class PassportService:
         self._inventory = inventory
         self._options = options
         self._kms = KmsGate(inventory, kms or LazyKms(options), options.kms.limits)
-        self._store: Store = MemoryStore() if options.data_dir is None else FileStore(options.data_dir)
+        self._store: PassportStore = MemoryStore() if options.data_dir is None else FileStore(options.data_dir)
         self.book = Book(inventory, self._store, self._kms, options.limits)
         self._crypto = inventory.pool("crypto", threads=options.crypto_threads, capacity=256)
         pq_mode = cast("PqMode", options.limits.pq_mode)
@@ -112,20 +117,22 @@ class PassportService:
         self.registry = RegistrySync(
             inventory,
             self.book,
-            Source(self._fetch, self._remember_policy),
+            PolicySource(self._fetch, self._remember_policy),
             poll_s=options.registry.poll_s,
             timeout_s=options.registry.timeout_s,
         )
         self._source: Fetch | None = None
-        self._subscriber = BusSubscriber(inventory, self.book, self.verifier)
-        self._watcher = ConfigWatcher(self.book, bus, limits, self._revoke)
+        self._subscriber = PassportBusSubscriber(inventory, self.book, self.verifier)
+        self._watcher = PassportConfigWatcher(self.book, bus, limits, self._revoke)
         seen = Seen(self._kms, self.registry, self._issue, self._revoke)
         self.sampler = ReadySampler(inventory, self.book, seen, rotation_days=options.rotation_days)
 
     def _make_edge(self, budget: ByteBudget | None) -> None:
         inventory, options = self._inventory, self._options
         ingress = Ingress(inventory, rps=options.rps, inflight=options.inflight)
-        self.api = PassportApi(inventory, self.book, self.verifier, Intake(self._issue, self._revoke, ingress))
+        self.api = PassportApi(
+            inventory, self.book, self.verifier, PassportChannels(self._issue, self._revoke, ingress)
+        )
         self.routes = PassportRoutes(self.api, self.book).routes()
         self.listener = VerifyingListener(
             inventory, listener_options(options.listener), self.routes, budget=budget, admission=admit_bearers

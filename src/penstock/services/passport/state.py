@@ -7,7 +7,12 @@ from typing import Final
 import msgspec
 
 from penstock.capability.floors import Floors, merged
-from penstock.contracts.passport import Key, KeySet, Revocation, Revocations
+from penstock.contracts.passport import (
+    Jwk,
+    KeySet,
+    Revocation,
+    Revocations,
+)
 
 FEED_ENTRIES: Final = 1024
 LEASE_MS: Final = 5000
@@ -20,7 +25,7 @@ class Kept(msgspec.Struct, frozen=True):
     until_ms: int
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class IssuerState(msgspec.Struct, frozen=True, kw_only=True):
     """One state, swapped whole. The counter and the sequence never go back."""
 
     seq: int = 0
@@ -30,7 +35,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     # The last entries in order, for readers that only want what is new.
     feed: tuple[Revocation, ...] = ()
     # Every key that verifies; the ones that sign are named in `signing`, by algorithm.
-    keys: tuple[Key, ...] = ()
+    keys: tuple[Jwk, ...] = ()
     signing: dict[str, str] = {}
     policy_version: int = 0
     # Ids of operator tokens: a revocation that names one is kept for as long as such a token may live.
@@ -41,7 +46,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         entries = [kept.entry for kept in self.kept]
         return merged(Floors(seq=self.seq), entries, current=self.current, issuer=self.issuer)
 
-    def with_revocation(self, entry: Revocation, until_ms: int, now_ms: int) -> State:
+    def with_revocation(self, entry: Revocation, until_ms: int, now_ms: int) -> IssuerState:
         """Return the state after a revocation; what can hit nothing any more is dropped on the way."""
         named = (entry.kind, entry.value)
         kept = [each for each in self.kept if each.until_ms > now_ms and (each.entry.kind, each.entry.value) != named]

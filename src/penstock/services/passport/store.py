@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.capability.following import Published
+from penstock.capability.following import PublishedTrust
 from penstock.kernel.errors import Conflict, Integrity
 from penstock.services.passport import audit
-from penstock.services.passport.state import State
+from penstock.services.passport.state import IssuerState
 
 _AUDIT_BYTES_MAX: Final = 1 << 20
 _BLOCK_BYTES: Final = 64 * 1024
@@ -20,16 +20,16 @@ _BLOCK_BYTES: Final = 64 * 1024
 _WALKED_WHOLE_BYTES: Final = 48 << 20
 
 
-class Store(Protocol):
+class PassportStore(Protocol):
     """Keeps the state, what is published, the operator's token and the audit; every write is durable when it returns."""
 
-    def load(self) -> State | None:
+    def load(self) -> IssuerState | None:
         """Return the state of the last run, None at the first start; from now on it is nobody else's."""
 
-    def save(self, state: State) -> None:
+    def save(self, state: IssuerState) -> None:
         """Keep a state."""
 
-    def publish(self, published: Published) -> None:
+    def publish(self, published: PublishedTrust) -> None:
         """Write what verifiers read."""
 
     def operator_token(self) -> str:
@@ -53,20 +53,20 @@ class MemoryStore:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._state: State | None = None
+        self._state: IssuerState | None = None
         self._token = ""
-        self.published: Published | None = None
+        self.published: PublishedTrust | None = None
         self.audit = bytearray()
 
-    def load(self) -> State | None:
+    def load(self) -> IssuerState | None:
         """Return what was kept."""
         return self._state
 
-    def save(self, state: State) -> None:
+    def save(self, state: IssuerState) -> None:
         """Keep a state."""
         self._state = state
 
-    def publish(self, published: Published) -> None:
+    def publish(self, published: PublishedTrust) -> None:
         """Keep what verifiers read."""
         self.published = published
 
@@ -106,7 +106,7 @@ class FileStore:
         self._mark = data_dir / "audit" / "passport.mark"
         self._lock: int | None = None
 
-    def load(self) -> State | None:
+    def load(self) -> IssuerState | None:
         """Read the state; one that cannot be read stops the start, because a lost floor would revive tokens."""
         self._take()
         try:
@@ -114,7 +114,7 @@ class FileStore:
         except FileNotFoundError:
             return None
         try:
-            return msgspec.json.decode(data, type=State)
+            return msgspec.json.decode(data, type=IssuerState)
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise Integrity(f"The state of svc-passport, {self._state}, is damaged.", reason="bad_state") from exc
 
@@ -137,11 +137,11 @@ class FileStore:
         if lock is not None:
             os.close(lock)
 
-    def save(self, state: State) -> None:
+    def save(self, state: IssuerState) -> None:
         """Write the state."""
         write_private(self._state, msgspec.json.encode(state))
 
-    def publish(self, published: Published) -> None:
+    def publish(self, published: PublishedTrust) -> None:
         """Write what verifiers read."""
         write_private(self._public, msgspec.json.encode(published))
 

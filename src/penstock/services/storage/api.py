@@ -22,8 +22,8 @@ from penstock.contracts.storage import (
 )
 
 if TYPE_CHECKING:
-    from penstock.services.storage.authority import Authority
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.authority import StorageAuthority
+    from penstock.services.storage.store import ObjectStore
     from penstock.services.storage.uploads import Uploads
 
 # One answer holds so much at most: it is a value, not a stream.
@@ -33,7 +33,7 @@ ANSWER_BYTES_MAX: Final = 1 << 20
 class StorageApi:
     """Implements `penstock.contracts.storage.Storage`."""
 
-    def __init__(self, store: Store, uploads: Uploads, authority: Authority) -> None:
+    def __init__(self, store: ObjectStore, uploads: Uploads, authority: StorageAuthority) -> None:
         """Stand in front of these."""
         self._store = store
         self._uploads = uploads

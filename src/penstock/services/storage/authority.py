@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 AUDIENCE: Final = "svc-storage"
 
 
-class Authority:
+class StorageAuthority:
     """Asks the verifier."""
 
     def __init__(self, verifier: Verifier | None, *, public_read: bool) -> None:

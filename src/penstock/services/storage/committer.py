@@ -10,8 +10,8 @@ from penstock.kernel.errors import DownstreamUnavailable, Integrity, NotFound, O
 from penstock.kernel.worker import JobLoop
 
 if TYPE_CHECKING:
-    from penstock.services.storage.incoming import Incoming
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.incoming import IncomingObject
+    from penstock.services.storage.store import ObjectStore
 
 # Longer than any sync a working disk takes; a call beyond it is stuck, and its outcome unknown.
 COMMIT_S: Final = 60.0
@@ -20,7 +20,7 @@ COMMIT_S: Final = 60.0
 class Committer:
     """Works off the `commit` channels."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         """Commit to this store."""
         self._store = store
         metrics = store.inventory.metrics
@@ -31,7 +31,7 @@ class Committer:
         channel = self._store.commits[child.index]
         clock = child.clock.monotonic
 
-        async def commit(incoming: Incoming) -> Stored:
+        async def commit(incoming: IncomingObject) -> Stored:
             began = clock()
             try:
                 return await self._commit(incoming)
@@ -40,7 +40,7 @@ class Committer:
 
         await JobLoop("committer", channel, commit, self._store.inventory.metrics).run(clock)
 
-    async def _commit(self, incoming: Incoming) -> Stored:
+    async def _commit(self, incoming: IncomingObject) -> Stored:
         assert incoming.made is not None
         try:
             outcome = await self._publish(incoming)
@@ -56,7 +56,7 @@ class Committer:
         finally:
             incoming.close()
 
-    async def _publish(self, incoming: Incoming) -> str:
+    async def _publish(self, incoming: IncomingObject) -> str:
         store, made = self._store, incoming.made
         assert made is not None
         if await store.commit("commit", COMMIT_S, incoming.publish, replace=False):
@@ -82,6 +82,6 @@ class Committer:
             return False
         return True
 
-    def _count_new(self, incoming: Incoming) -> None:
+    def _count_new(self, incoming: IncomingObject) -> None:
         incoming.stored()
         self._store.bytes_in.value += incoming.size

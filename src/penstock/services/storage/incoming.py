@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from penstock.kernel.limiter import Limiter
-    from penstock.services.storage.draft import Draft
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.store import ObjectStore
+    from penstock.services.storage.temporary_object import TemporaryObject
 
-    CommitJob: TypeAlias = "Job[Incoming, Stored]"
+    CommitJob: TypeAlias = "Job[IncomingObject, Stored]"
 
 APPEND_S: Final = 30.0
 _HELD_BYTES_MAX: Final = 2 * LEAF_BYTES
 
 
-class Incoming:
+class IncomingObject:
     """Bytes of one object, in order, two leaves in memory at most: a small object costs one visit to the disk."""
 
     __slots__ = ("_gone", "_places", "_store", "closed", "draft", "job", "made", "reserved_bytes", "size", "tail")
 
-    def __init__(self, store: Store, places: Limiter, size_hint: int = 0) -> None:
+    def __init__(self, store: ObjectStore, places: Limiter, size_hint: int = 0) -> None:
         """Take a place and the room that was announced, or refuse."""
         self._store = store
         self._places = places
@@ -43,7 +43,7 @@ class Incoming:
             raise
         self.size = 0
         self.tail = bytearray()
-        self.draft: Draft | None = None
+        self.draft: TemporaryObject | None = None
         # What the bytes are, once they are whole.
         self.made: Manifest | None = None
         # The commit, once it was asked for; a committer that took it ends this object too.

@@ -9,7 +9,7 @@ from penstock.kernel.errors import OverLimit
 INSUFFICIENT_STORAGE: Final = 507
 
 
-class Ledger:
+class QuotaLedger:
     """The quota. Bytes are reserved before they are taken in, so that uploads together never pass it."""
 
     __slots__ = ("bytes_max", "objects", "refused", "reserved_bytes", "used_bytes")

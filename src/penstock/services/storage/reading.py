@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, Self
 from penstock.services.storage.manifest import LEAF_BYTES
 
 if TYPE_CHECKING:
-    from penstock.services.storage.engines.objects import Found
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.engines.objects import FoundObject
+    from penstock.services.storage.store import ObjectStore
 
 LEAVES_A_VISIT: Final = 2
 
 
-class Reading:
+class ObjectReader:
     """One reader's place: it finds an object, then hands out a range of it in pieces of at most 64 KiB.
 
     Damage that is there is found before the first byte: a part of a few leaves is read at once, and for a larger one
@@ -22,19 +22,19 @@ class Reading:
 
     __slots__ = ("_at", "_end", "_found", "_held", "_held_at", "_kept", "_open", "_store")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         """Take a place, or refuse."""
         self._open = self._kept = False
         store.gets.acquire_or_busy()
         self._open = True
         self._store = store
-        self._found: Found | None = None
+        self._found: FoundObject | None = None
         self._at = self._end = 0
         # Verified bytes that are not handed out yet, and where they begin.
         self._held = b""
         self._held_at = 0
 
-    async def find(self, address: str) -> Found:
+    async def find(self, address: str) -> FoundObject:
         """Find the object; NotFound, or Integrity when a look tells that it is damaged."""
         store = self._store
         store.check_ready()
@@ -68,7 +68,7 @@ class Reading:
         self._held_at = first * LEAF_BYTES
 
     @property
-    def _object(self) -> Found:
+    def _object(self) -> FoundObject:
         assert self._found is not None
         return self._found
 

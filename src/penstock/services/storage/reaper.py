@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.kernel.child import Child
 
 if TYPE_CHECKING:
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.store import ObjectStore
     from penstock.services.storage.uploads import Uploads
 
 _LOOK_S: Final = 5.0
@@ -16,7 +16,7 @@ _LOOK_S: Final = 5.0
 class Reaper:
     """Looks every few seconds."""
 
-    def __init__(self, store: Store, uploads: Uploads) -> None:
+    def __init__(self, store: ObjectStore, uploads: Uploads) -> None:
         """Watch these."""
         self._store = store
         self._uploads = uploads

@@ -20,9 +20,9 @@ from penstock.wire.ranges import Span, content_range, parse_range
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
-    from penstock.services.storage.authority import Authority
-    from penstock.services.storage.reading import Reading
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.authority import StorageAuthority
+    from penstock.services.storage.reading import ObjectReader
+    from penstock.services.storage.store import ObjectStore
 
 _encode: Final = msgspec.json.Encoder().encode
 _BYTES: Final = b"application/octet-stream"
@@ -40,7 +40,7 @@ Answer = Response | StreamResponse
 class StorageRoutes:
     """Every route of the store."""
 
-    def __init__(self, store: Store, authority: Authority) -> None:
+    def __init__(self, store: ObjectStore, authority: StorageAuthority) -> None:
         """Stand in front of these."""
         self._store = store
         self._authority = authority
@@ -127,7 +127,7 @@ class StorageRoutes:
             return await _answer(reading, span or Span(0, found.size), 200 if span is None else 206, headers)
 
 
-async def _answer(reading: Reading, span: Span, status: int, headers: list[tuple[bytes, bytes]]) -> Answer:
+async def _answer(reading: ObjectReader, span: Span, status: int, headers: list[tuple[bytes, bytes]]) -> Answer:
     await reading.span(span.start, span.end)
     whole = reading.whole()
     if whole is not None:

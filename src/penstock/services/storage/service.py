@@ -9,15 +9,15 @@ from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
 from penstock.services.storage.api import StorageApi
-from penstock.services.storage.authority import Authority
+from penstock.services.storage.authority import StorageAuthority
 from penstock.services.storage.committer import Committer
-from penstock.services.storage.engines.disk import RealDisk
-from penstock.services.storage.engines.objects import Objects
-from penstock.services.storage.engines.ram import RamDisk
-from penstock.services.storage.keeper import OPEN_S, Keeper
+from penstock.services.storage.engines.disk import RealStorageDisk
+from penstock.services.storage.engines.objects import ObjectFiles
+from penstock.services.storage.engines.ram import RamStorageDisk
 from penstock.services.storage.reaper import Reaper
 from penstock.services.storage.routes import StorageRoutes
-from penstock.services.storage.store import Store
+from penstock.services.storage.store import ObjectStore
+from penstock.services.storage.store_owner import OPEN_S, StoreOwner
 from penstock.services.storage.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
     from penstock.services.storage.config import StorageOptions
-    from penstock.services.storage.engines.disk import Disk
+    from penstock.services.storage.engines.disk import StorageDisk
 
 SERVICE: Final = "svc-storage"
 
@@ -40,15 +40,15 @@ class StorageService:
         budget: ByteBudget | None = None,
         *,
         verifier: Verifier | None = None,
-        disk: Disk | None = None,
+        disk: StorageDisk | None = None,
     ) -> None:
         """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
         self._options = options
-        self.store = Store(inventory, options, Objects(disk or make_disk(options)))
-        authority = Authority(verifier, public_read=options.public_read)
+        self.store = ObjectStore(inventory, options, ObjectFiles(disk or make_disk(options)))
+        authority = StorageAuthority(verifier, public_read=options.public_read)
         self.uploads = Uploads(self.store, inventory.clock.monotonic)
         self.api = StorageApi(self.store, self.uploads, authority)
-        self._keeper = Keeper(self.store)
+        self._keeper = StoreOwner(self.store)
         self._committer = Committer(self.store)
         self._reaper = Reaper(self.store, self.uploads)
         self.routes = StorageRoutes(self.store, authority).routes()
@@ -88,6 +88,6 @@ class StorageService:
         await self.store.close()
 
 
-def make_disk(options: StorageOptions) -> Disk:
+def make_disk(options: StorageOptions) -> StorageDisk:
     """Make the disk the options name."""
-    return RamDisk() if options.directory is None else RealDisk(options.directory)
+    return RamStorageDisk() if options.directory is None else RealStorageDisk(options.directory)

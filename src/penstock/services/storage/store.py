@@ -25,9 +25,9 @@ from penstock.kernel.errors import (
 )
 from penstock.kernel.log import Log
 from penstock.kernel.worker import Job
-from penstock.services.storage.incoming import Incoming, check_expected
-from penstock.services.storage.ledger import INSUFFICIENT_STORAGE, Ledger
-from penstock.services.storage.reading import Reading
+from penstock.services.storage.incoming import IncomingObject, check_expected
+from penstock.services.storage.ledger import INSUFFICIENT_STORAGE, QuotaLedger
+from penstock.services.storage.reading import ObjectReader
 from penstock.wire.ids import address_of, format_address
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from penstock.kernel.limiter import Limiter
     from penstock.kernel.pool import Pool
     from penstock.services.storage.config import StorageOptions
-    from penstock.services.storage.engines.disk import Stamp
-    from penstock.services.storage.engines.objects import Found, Objects
+    from penstock.services.storage.engines.disk import FileStamp
+    from penstock.services.storage.engines.objects import FoundObject, ObjectFiles
     from penstock.services.storage.incoming import CommitJob
 
 P = ParamSpec("P")
@@ -50,23 +50,23 @@ _VERIFIED_KEPT: Final = 8192
 _TICK_NS_MAX: Final = 50_000_000
 
 
-class Store:
+class ObjectStore:
     """Holds the objects, the quota over them, and the ways to the disk."""
 
-    def __init__(self, inventory: Inventory, options: StorageOptions, objects: Objects) -> None:
+    def __init__(self, inventory: Inventory, options: StorageOptions, objects: ObjectFiles) -> None:
         """Declare everything; nothing is open yet."""
         self.inventory = inventory
         self.options = options
         self.objects = objects
-        self.ledger = Ledger(options.bytes_max)
+        self.ledger = QuotaLedger(options.bytes_max)
         self.ready = False
         self.log = Log(inventory.service)
         self.puts = inventory.limiter("puts", options.puts_max)
         self.gets = inventory.limiter("gets", options.gets_max)
         self.commits: list[Channel[CommitJob]] = [self._commit_channel(index) for index in range(options.committers)]
         # Every draft holds a place of `puts` or `uploads`, so that this is never full.
-        self.discards: Channel[Incoming] = inventory.channel(
-            "discard", Incoming, capacity=options.puts_max + options.uploads_max, full=Full.REFUSE,
+        self.discards: Channel[IncomingObject] = inventory.channel(
+            "discard", IncomingObject, capacity=options.puts_max + options.uploads_max, full=Full.REFUSE,
             producers="listener, committer, reaper", consumers="keeper",
         )  # fmt: skip
         # Each request makes one visit at a time: whoever has a place finds room in the pool.
@@ -75,7 +75,7 @@ class Store:
         self._writing = inventory.pool("storage_writes", threads=options.io_threads, capacity=visits)
         self._committing = inventory.pool("storage_commits", threads=options.committers, capacity=options.committers)
         # Which large objects were held against their address, and what their files looked like then.
-        self._verified: dict[str, Stamp] = {}
+        self._verified: dict[str, FileStamp] = {}
         self._declare_metrics()
 
     def _commit_channel(self, index: int) -> Channel[CommitJob]:
@@ -157,10 +157,10 @@ class Store:
 
     # --- taking in
 
-    def begin(self, places: Limiter, size_hint: int = 0) -> Incoming:
+    def begin(self, places: Limiter, size_hint: int = 0) -> IncomingObject:
         """Start an object; Busy without a place, OverLimit without the room."""
         self.check_ready()
-        return Incoming(self, places, size_hint)
+        return IncomingObject(self, places, size_hint)
 
     async def put(self, data: bytes, expect: str | None) -> Stored:
         """Store bytes that are here already."""
@@ -201,7 +201,7 @@ class Store:
         self.outcomes["existed"].value += 1
         return Stored(address, size, existed=True)
 
-    async def settle(self, incoming: Incoming, expect: str | None) -> Stored:
+    async def settle(self, incoming: IncomingObject, expect: str | None) -> Stored:
         """Hand an object to its committer: equal ones have the same, and so are stored once."""
         made = await incoming.finish(expect)
         job: CommitJob = Job(incoming)
@@ -209,12 +209,12 @@ class Store:
         incoming.job = job
         return await job.reply
 
-    def let_go(self, incoming: Incoming) -> None:
+    def let_go(self, incoming: IncomingObject) -> None:
         """End what was taken in, unless a committer has it: then it ends it."""
         if incoming.job is None or not incoming.job.taken:
             incoming.close()
 
-    def discard(self, incoming: Incoming) -> bool:
+    def discard(self, incoming: IncomingObject) -> bool:
         """Give a draft to the keeper; False when there is none any more, and the next start sweeps instead."""
         assert incoming.draft is not None
         incoming.draft.dropped = True
@@ -226,9 +226,9 @@ class Store:
 
     # --- looking and reading
 
-    def reading(self) -> Reading:
+    def reading(self) -> ObjectReader:
         """Take a reader's place; Busy when all are taken."""
-        return Reading(self)
+        return ObjectReader(self)
 
     async def has(self, address: str) -> bool:
         """Tell whether an object is there and whole."""
@@ -240,11 +240,11 @@ class Store:
                 return False
         return True
 
-    def knows(self, found: Found) -> bool:
+    def knows(self, found: FoundObject) -> bool:
         """Tell whether an object was held against its address and its file has not changed since."""
         return found.data is not None or self._verified.get(found.address) == found.stamp
 
-    def remember(self, found: Found) -> None:
+    def remember(self, found: FoundObject) -> None:
         """Note that an object was held against its address; the oldest note goes when there are too many.
 
         Not of a file that has only just changed: within one tick of the file system's clock the next change leaves the

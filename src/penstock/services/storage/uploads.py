@@ -13,16 +13,16 @@ from penstock.kernel.errors import Busy, Conflict, NotFound, OverLimit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.services.storage.incoming import Incoming
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.incoming import IncomingObject
+    from penstock.services.storage.store import ObjectStore
 
 
-class Piecewise:
+class UnfinishedUpload:
     """One unfinished upload."""
 
     __slots__ = ("at", "incoming", "last", "taken", "used_at")
 
-    def __init__(self, incoming: Incoming, now: float) -> None:
+    def __init__(self, incoming: IncomingObject, now: float) -> None:
         """Start empty."""
         self.incoming = incoming
         self.at = 0
@@ -36,18 +36,18 @@ class Piecewise:
 class Uploads:
     """The unfinished uploads by their names, which nobody can guess."""
 
-    def __init__(self, store: Store, monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: ObjectStore, monotonic: Callable[[], float]) -> None:
         """Bound how many there may be at once."""
         self._store = store
         self._monotonic = monotonic
         self._places = store.inventory.limiter("uploads", store.options.uploads_max)
-        self._open: dict[str, Piecewise] = {}
+        self._open: dict[str, UnfinishedUpload] = {}
         store.inventory.metrics.gauge("uploads_open", "Objects arriving in pieces.", read=lambda: len(self._open))
 
     def open(self) -> Upload:
         """Begin one; Busy when too many are unfinished."""
         upload_id = secrets.token_urlsafe(16)
-        self._open[upload_id] = Piecewise(self._store.begin(self._places), self._monotonic())
+        self._open[upload_id] = UnfinishedUpload(self._store.begin(self._places), self._monotonic())
         return Upload(upload_id, 0)
 
     async def append(self, upload_id: str, offset: int, data: bytes) -> Upload:
@@ -64,7 +64,7 @@ class Uploads:
         finally:
             upload.taken = False
 
-    async def _add(self, upload_id: str, upload: Piecewise, data: bytes) -> None:
+    async def _add(self, upload_id: str, upload: UnfinishedUpload, data: bytes) -> None:
         try:
             await upload.incoming.add(data)
         except OverLimit as refused:
@@ -113,7 +113,7 @@ class Uploads:
             self._end(name)
         return len(idle)
 
-    def _take(self, upload_id: str) -> Piecewise:
+    def _take(self, upload_id: str) -> UnfinishedUpload:
         if (upload := self._open.get(upload_id)) is None:
             raise NotFound("There is no such upload.")
         if upload.taken:

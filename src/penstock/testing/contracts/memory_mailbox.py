@@ -15,10 +15,10 @@ from penstock.kernel.clock import Clock, LoopClock
 from penstock.kernel.deadline import current_deadline, timeout
 from penstock.kernel.errors import Malformed, NotFound, PenstockError, Timeout
 from penstock.testing.contracts.memory_mailbox_state import (
-    MailboxState,
     MemoryMailboxOptions,
-    Message,
-    Now,
+    MemoryMailboxState,
+    MemoryMessage,
+    MemoryNow,
 )
 
 _T = TypeVar("_T")
@@ -49,13 +49,13 @@ class MemoryMailbox:
         """Take the clock that leases run on."""
         self._clock = clock
         self._guard = guard
-        self.state = MailboxState(options or MemoryMailboxOptions(), rng or random.Random())
+        self.state = MemoryMailboxState(options or MemoryMailboxOptions(), rng or random.Random())
         # Set when something may have become deliverable; parked receivers look again.
         self._changed = asyncio.Event()
 
-    def _now(self) -> Now:
+    def _now(self) -> MemoryNow:
         """Let time do its work, then name the instant."""
-        now = Now(self._clock.monotonic() * 1000, int(self._clock.wall() * 1000))
+        now = MemoryNow(self._clock.monotonic() * 1000, int(self._clock.wall() * 1000))
         self.state.advance(now)
         return now
 
@@ -101,7 +101,7 @@ class MemoryMailbox:
                 return m.Received(tuple(self._envelope(message, now) for message in leased), inflight_full=full)
             await self._park(request.topic, until_ms, now)
 
-    async def _park(self, topic: str, until_ms: float, now: Now) -> None:
+    async def _park(self, topic: str, until_ms: float, now: MemoryNow) -> None:
         due_ms = self.state.next_due_ms(topic, now)
         wait_ms = (until_ms if due_ms is None else min(until_ms, due_ms)) - now.mono_ms
         try:
@@ -111,7 +111,7 @@ class MemoryMailbox:
         except Timeout:
             return
 
-    def _envelope(self, message: Message, now: Now) -> m.Envelope:
+    def _envelope(self, message: MemoryMessage, now: MemoryNow) -> m.Envelope:
         sent = message.sent
         return m.Envelope(
             msg_id=message.msg_id,
@@ -207,7 +207,7 @@ class MemoryMailbox:
             raise NotFound("There is no such topic.")
         return self._stats(request.topic, now)
 
-    def _stats(self, topic: str, now: Now) -> m.TopicStats:
+    def _stats(self, topic: str, now: MemoryNow) -> m.TopicStats:
         messages = self.state.of(topic)
         states = [message.state(now) for message in messages]
         living = [message.ts for message in messages if message.dead is None]
@@ -229,7 +229,7 @@ class MemoryMailbox:
         shown = (self._peeked(message, now, with_payload=request.payload) for message in found[: request.limit])
         return m.PeekedList(tuple(shown))
 
-    def _peeked(self, message: Message, now: Now, *, with_payload: bool) -> m.Peeked:
+    def _peeked(self, message: MemoryMessage, now: MemoryNow, *, with_payload: bool) -> m.Peeked:
         sent = message.sent
         return m.Peeked(
             msg_id=message.msg_id,
@@ -296,7 +296,7 @@ def _cursor(text: str | None) -> int:
     return int(text)
 
 
-def _wall(mono_ms: float, now: Now) -> int:
+def _wall(mono_ms: float, now: MemoryNow) -> int:
     return now.wall_ms + round(mono_ms - now.mono_ms)
 
 
@@ -325,7 +325,7 @@ def _settled(value: m.Acked | m.Nacked | m.Extended) -> m.SettleResult:
     return m.SettleResult(ok=True)
 
 
-def _dead_letter(message: Message) -> m.DeadLetter:
+def _dead_letter(message: MemoryMessage) -> m.DeadLetter:
     return m.DeadLetter(
         msg_id=message.msg_id,
         topic=message.sent.topic,

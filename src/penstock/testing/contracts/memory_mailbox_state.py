@@ -35,7 +35,7 @@ class MemoryMailboxOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class MemoryNow:
     """One instant on both clocks, in milliseconds: deadlines by the first, what is shown by the second."""
 
     mono_ms: float
@@ -43,7 +43,7 @@ class Now:
 
 
 @dataclass(eq=False, slots=True)
-class Message:
+class MemoryMessage:
     """One message; the state machine alone changes it."""
 
     seq: int
@@ -67,7 +67,7 @@ class Message:
         """Bind the message's parts."""
         return hash_chain(self.sent.topic, self.ts, self.sent.idem_key, self.payload_hash, self.sent.attrs)
 
-    def state(self, now: Now) -> State:
+    def state(self, now: MemoryNow) -> State:
         """Say where the message is."""
         if self.dead is not None:
             return "dlq"
@@ -83,7 +83,7 @@ class _Claim:
     until_ms: float
 
 
-class MailboxState:
+class MemoryMailboxState:
     """Every message of the mailbox, in order of seq."""
 
     def __init__(self, options: MemoryMailboxOptions, rng: Rng) -> None:
@@ -91,14 +91,14 @@ class MailboxState:
         self.options = options
         self._rng = rng
         self._seq = 0
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, MemoryMessage] = {}
         self.bytes = 0
         self._claims: dict[tuple[str, str], _Claim] = {}
         self._acked: dict[str, tuple[str, float]] = {}
 
     # --- send
 
-    def send(self, send: Send, corr_id: str, now: Now) -> Sent:
+    def send(self, send: Send, corr_id: str, now: MemoryNow) -> Sent:
         """Store a message once; raises Busy when a bound is reached and Conflict for another content."""
         if send.idem_key is not None and (claim := self._claims.get((send.topic, send.idem_key))) is not None:
             if claim.content != content_of(send):
@@ -121,9 +121,9 @@ class MailboxState:
         if send.idem_key is not None and len(self._claims) >= options.dedup_entries:
             raise Busy("Too many idem_keys are remembered.", limit="dedup")
 
-    def _add(self, send: Send, corr_id: str, now: Now, redriven_from: str | None = None) -> Message:
+    def _add(self, send: Send, corr_id: str, now: MemoryNow, redriven_from: str | None = None) -> MemoryMessage:
         self._seq += 1
-        message = Message(
+        message = MemoryMessage(
             seq=self._seq,
             msg_id=uuid7(now.wall_ms, self._random_bits()),
             sent=send,
@@ -151,9 +151,9 @@ class MailboxState:
 
     # --- recv
 
-    def lease(self, recv: Recv, now: Now) -> list[Message]:
+    def lease(self, recv: Recv, now: MemoryNow) -> list[MemoryMessage]:
         """Lease what is deliverable: in order, at most one of each key, the first of each key first."""
-        leased: list[Message] = []
+        leased: list[MemoryMessage] = []
         room = min(recv.max_messages, self.options.global_inflight - self.inflight())
         size = 0
         for message in self._deliverable(recv.topic, now):
@@ -166,7 +166,7 @@ class MailboxState:
             leased.append(message)
         return leased
 
-    def _deliverable(self, topic: str, now: Now) -> Iterator[Message]:
+    def _deliverable(self, topic: str, now: MemoryNow) -> Iterator[MemoryMessage]:
         held: set[str] = set()
         for message in self.of(topic):
             key = message.sent.key
@@ -183,7 +183,7 @@ class MailboxState:
 
     # --- settlements
 
-    def ack(self, ack: Ack, now: Now) -> None:
+    def ack(self, ack: Ack, now: MemoryNow) -> None:
         """Remove the message for good; the same receipt again is fine for a while."""
         if self._acked.get(ack.msg_id, ("", 0.0))[0] == ack.receipt:
             return
@@ -191,7 +191,7 @@ class MailboxState:
         self._remove(message)
         self._acked[ack.msg_id] = (ack.receipt, now.mono_ms + self.options.t_replay_s * 1000)
 
-    def nack(self, nack: Nack, now: Now) -> Message:
+    def nack(self, nack: Nack, now: MemoryNow) -> MemoryMessage:
         """End the lease; the message waits out its delay, or is dead after its last attempt."""
         message = self.leased(nack)
         cause = "nack" if nack.reason is None else f"rejected:{nack.reason}"
@@ -202,13 +202,13 @@ class MailboxState:
         message.until_ms = now.mono_ms + delay_ms
         return message
 
-    def extend(self, extend: Extend, now: Now) -> Message:
+    def extend(self, extend: Extend, now: MemoryNow) -> MemoryMessage:
         """Move the end of the lease; the receipt stays the same."""
         message = self.leased(extend)
         message.until_ms = now.mono_ms + extend.visibility_ms
         return message
 
-    def leased(self, settlement: Settlement) -> Message:
+    def leased(self, settlement: Settlement) -> MemoryMessage:
         """Find the message a receipt is good for; a stale one is a Conflict, an unknown message NotFound."""
         message = self.messages.get(settlement.msg_id)
         if message is None:
@@ -219,25 +219,25 @@ class MailboxState:
             raise Conflict("The receipt is no longer good.", reason=STALE_RECEIPT)
         return message
 
-    def _end_attempt(self, message: Message, cause: str, now: Now) -> None:
+    def _end_attempt(self, message: MemoryMessage, cause: str, now: MemoryNow) -> None:
         message.receipt = None
         message.history.append(Attempt(now.wall_ms, cause))
         if message.attempts >= self.options.max_attempts:
             self._bury(message, "max_attempts" if cause == "nack" else cause, now)
 
-    def _bury(self, message: Message, reason: str, now: Now) -> None:
+    def _bury(self, message: MemoryMessage, reason: str, now: MemoryNow) -> None:
         """Make it a dead letter, once: the first reason stays."""
         if message.dead is None:
             message.dead = reason
             message.dead_at = now.wall_ms
 
-    def _remove(self, message: Message) -> None:
+    def _remove(self, message: MemoryMessage) -> None:
         del self.messages[message.msg_id]
         self.bytes -= len(message.sent.payload)
 
     # --- time
 
-    def advance(self, now: Now) -> None:
+    def advance(self, now: MemoryNow) -> None:
         """Do what time has done: end leases, expire messages, forget old claims. Called before every command."""
         for message in self.messages.values():
             if message.receipt is not None and message.until_ms <= now.mono_ms:
@@ -247,14 +247,14 @@ class MailboxState:
         self._claims = {name: claim for name, claim in self._claims.items() if claim.until_ms > now.mono_ms}
         self._acked = {msg_id: ack for msg_id, ack in self._acked.items() if ack[1] > now.mono_ms}
 
-    def next_due_ms(self, topic: str, now: Now) -> float | None:
+    def next_due_ms(self, topic: str, now: MemoryNow) -> float | None:
         """Say when the next message of a topic may become ready by itself."""
         dues = [m.until_ms for m in self.of(topic) if m.dead is None and m.until_ms > now.mono_ms]
         return min(dues, default=None)
 
     # --- the rest
 
-    def of(self, topic: str) -> list[Message]:
+    def of(self, topic: str) -> list[MemoryMessage]:
         """List a topic's messages in order of seq, dead ones too."""
         return [message for message in self.messages.values() if message.sent.topic == topic]
 
@@ -265,7 +265,7 @@ class MailboxState:
             self._remove(message)
         return len(living)
 
-    def dead(self, topic: str | None, reason: str | None) -> list[Message]:
+    def dead(self, topic: str | None, reason: str | None) -> list[MemoryMessage]:
         """List dead letters, oldest first."""
         return [
             message
@@ -273,7 +273,7 @@ class MailboxState:
             if message.dead is not None and topic in (None, message.sent.topic) and reason in (None, message.dead)
         ]
 
-    def redrive(self, message: Message, to: str | None, now: Now) -> None:
+    def redrive(self, message: MemoryMessage, to: str | None, now: MemoryNow) -> None:
         """Send a dead letter again as a new message, in one step: never in both places, never in neither."""
         sent = replace(message.sent, topic=to or message.sent.topic, delay_ms=0, ttl_ms=None)
         self._remove(message)

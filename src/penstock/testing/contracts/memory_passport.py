@@ -148,7 +148,7 @@ class MemoryPassport:
         good = [(kid, until) for kid, until in self.book.kids.items() if until is None or until > mono_s]
         ends = {kid: now_s + (OPERATOR_TTL_S if until is None else int(until - mono_s)) for kid, until in good}
         keys = [
-            p.Key("OKP", kid, "ed25519", now_s, ends[kid], crv="Ed25519", x=kid, use="sig") for kid, _ in reversed(good)
+            p.Jwk("OKP", kid, "ed25519", now_s, ends[kid], crv="Ed25519", x=kid, use="sig") for kid, _ in reversed(good)
         ]
         return p.KeySet(tuple(keys))
 

@@ -63,7 +63,7 @@ def check_caveat(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MemoryBlock:
     """One layer of caveats; `rid` names it for revocation."""
 
     rid: str
@@ -73,11 +73,11 @@ class Block:
 @dataclass(slots=True)
 class _Entry:
     claims: Claims
-    blocks: tuple[Block, ...]
+    blocks: tuple[MemoryBlock, ...]
 
 
 @dataclass(slots=True)
-class Floors:
+class MemoryFloors:
     """What was revoked: floors by level, and ids."""
 
     current: int = 0
@@ -105,7 +105,7 @@ class TokenBook:
         self._entries: dict[str, _Entry] = {}
         self._spent: dict[tuple[str, str], int] = {}
         self._next = 1
-        self.floors = Floors()
+        self.floors = MemoryFloors()
         # kid -> when it stops verifying; None for the one that signs.
         self.kids: dict[str, float | None] = {"k1": None}
 
@@ -129,7 +129,7 @@ class TokenBook:
         """Hand out a token for these claims."""
         number = self.number()
         token = f"{PREFIX}mem{number}"
-        self._entries[token] = _Entry(claims, (Block(f"r{number}", claims.caveats),))
+        self._entries[token] = _Entry(claims, (MemoryBlock(f"r{number}", claims.caveats),))
         return token
 
     def attenuate(self, token: str, *caveats: str) -> str:
@@ -138,7 +138,7 @@ class TokenBook:
             check_caveat(caveat)
         entry, number = self._find(token), self.number()
         narrowed = f"{token}.{number}"
-        self._entries[narrowed] = _Entry(entry.claims, (*entry.blocks, Block(f"r{number}", tuple(caveats))))
+        self._entries[narrowed] = _Entry(entry.claims, (*entry.blocks, MemoryBlock(f"r{number}", tuple(caveats))))
         return narrowed
 
     def rotate(self) -> str:

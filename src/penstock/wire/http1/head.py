@@ -54,7 +54,7 @@ class StartLine:
         self.minor = minor
 
 
-class Head:
+class HttpHead:
     """A complete request head. It may be shared by equal requests of a listener: treat it as read-only."""
 
     __slots__ = (

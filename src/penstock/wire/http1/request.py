@@ -15,8 +15,8 @@ from penstock.wire.http1 import head as http1_head
 from penstock.wire.http1.chunked import ChunkedBody
 from penstock.wire.http1.head import (
     CHUNKED,
-    Head,
     HeadScan,
+    HttpHead,
     StartLine,
 )
 
@@ -69,7 +69,7 @@ class RequestReader:
         "_chunked", "_fields", "_heads", "_left", "_parser", "_scan", "_synced", "body_done", "data", "pos",
     )  # fmt: skip
 
-    def __init__(self, heads: dict[bytes, Head] | None = None) -> None:
+    def __init__(self, heads: dict[bytes, HttpHead] | None = None) -> None:
         """Start at the beginning of a message; readers that are given the same `heads` remember together."""
         # What was received, and how far it was read; the owner looks at both on every request.
         self.data = b""
@@ -80,7 +80,7 @@ class RequestReader:
         self._left = 0
         self._chunked: ChunkedBody | None = None
         # Heads and what they meant: clients send the same few over and over, and a head is a pure function of its bytes.
-        self._heads: dict[bytes, Head] = {} if heads is None else heads
+        self._heads: dict[bytes, HttpHead] = {} if heads is None else heads
         self._synced = True
         self.body_done = True
 
@@ -109,7 +109,7 @@ class RequestReader:
         self._scan.restart()
         return dropped
 
-    def next_head(self) -> Head | None:
+    def next_head(self) -> HttpHead | None:
         """Return the next head once it is complete; raise on the first fault in it."""
         data, pos = self.data, self.pos
         if pos == len(data):
@@ -137,13 +137,13 @@ class RequestReader:
             self._open_body(raw, length)
         return head
 
-    def _read_head(self, raw: bytes) -> Head:
+    def _read_head(self, raw: bytes) -> HttpHead:
         lines = raw.count(b"\n")
         if len(raw) > http1_head.REQUEST_LINE_BYTES_MAX or lines > http1_head.FIELDS_MAX + 2:
             HeadScan().check(raw, 0)
         line = raw[: raw.find(b"\r\n")]
         start = _start_lines.get(line) or self._read_start_line(line, raw)
-        head = Head(start, self._read_fields(raw, lines - 2))
+        head = HttpHead(start, self._read_fields(raw, lines - 2))
         self._synced = True
         if len(raw) <= _MEMO_BYTES_MAX and head.length != CHUNKED:
             if len(self._heads) >= _HEADS_KEPT:

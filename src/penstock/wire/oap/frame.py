@@ -33,7 +33,7 @@ _LENGTH: Final = struct.Struct(">I")
 _U64: Final = (1 << 64) - 1
 
 
-class Flag(IntFlag):
+class FrameFlag(IntFlag):
     """The closed set of frame flags; any other bit is refused."""
 
     REQ = 1
@@ -100,7 +100,7 @@ def _header(frame: Frame, whole_bytes: int, cap_bytes: int) -> bytes:
         raise ValueError(f"a header field does not fit its width: {exc}") from exc
 
 
-class Decoder:
+class FrameDecoder:
     """Turns bytes as they come into frames; holds at most one unfinished frame.
 
     After a fault nothing more is decoded: the place where the next frame begins can no longer be trusted.
@@ -184,7 +184,7 @@ class Decoder:
 
 def decode_all(data: bytes) -> list[Frame]:
     """Decode bytes at rest: every frame, and nothing may be left over."""
-    decoder = Decoder()
+    decoder = FrameDecoder()
     frames: list[Frame] = []
     while more := decoder.feed(data):
         frames += more

@@ -40,7 +40,7 @@ class Budget(Protocol):
         """Return n bytes."""
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class OapRequest(msgspec.Struct, frozen=True, gc=False):
     """A request is complete and wants an answer under its corr_id."""
 
     corr_id: int
@@ -51,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class OapAnswer(msgspec.Struct, frozen=True, gc=False):
     """A request of ours has its whole answer."""
 
     corr_id: int
@@ -59,13 +59,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class Control(msgspec.Struct, frozen=True, gc=False):
+class OapControl(msgspec.Struct, frozen=True, gc=False):
     """A control frame (HELLO and its kin) or an EVENT: a whole thought in one frame, no stream."""
 
     frame: Frame
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class OapRefusal(msgspec.Struct, frozen=True):
     """The stream is closed with this error.
 
     `answer` says whether the peer is told: always for a REQ, for an unasked RESP only when that was no error itself
@@ -77,7 +77,7 @@ class Refusal(msgspec.Struct, frozen=True):
     answer: bool
 
 
-Decision: TypeAlias = Request | Answer | Control | Refusal | None
+Decision: TypeAlias = OapRequest | OapAnswer | OapControl | OapRefusal | None
 
 
 class _Assembly:
@@ -154,11 +154,11 @@ class StreamTable:
         if frame.capability and not frame.flags & START:
             return self._breach(frame, "A capability travels only with START.", "cap_without_start")
         if kind == REQ:
-            return Control(frame) if frame.app_proto_id == CONTROL else self._request(frame)
+            return OapControl(frame) if frame.app_proto_id == CONTROL else self._request(frame)
         if kind == RESP:
             return self._response(frame)
         if kind == EVENT:
-            return Control(frame)
+            return OapControl(frame)
         return self._breach(frame, "A frame is exactly one of REQ, RESP and EVENT.", "bad_kind")
 
     def open(self, corr_id: int) -> None:
@@ -213,7 +213,7 @@ class StreamTable:
         first = assembly.first or frame
         payload = assembly.joined()
         assembly.parts.clear()
-        return Request(frame.corr_id, first.app_proto_id, first.code, first.tenant_id, first.capability, payload)
+        return OapRequest(frame.corr_id, first.app_proto_id, first.code, first.tenant_id, first.capability, payload)
 
     def _response(self, frame: Frame) -> Decision:
         assembly = self._outbound.get(frame.corr_id)
@@ -229,11 +229,11 @@ class StreamTable:
             return None
         if (error := self._append(assembly, frame, self._answer_bytes_max, None)) is not None:
             assembly.complete = True
-            return Refusal(frame.corr_id, error, answer=False)
+            return OapRefusal(frame.corr_id, error, answer=False)
         if not final:
             return None
         del self._outbound[frame.corr_id]
-        return Answer(frame.corr_id, frame.code, assembly.joined())
+        return OapAnswer(frame.corr_id, frame.code, assembly.joined())
 
     def _append(self, assembly: _Assembly, frame: Frame, bytes_max: int, budget: Budget | None) -> PenstockError | None:
         """Add the frame's payload within every limit; return the error instead of raising it."""
@@ -258,20 +258,20 @@ class StreamTable:
             return None
         return self._breach(frame, "The stream was never started.", "no_start")
 
-    def _breach(self, frame: Frame, detail: str, reason: str) -> Refusal:
+    def _breach(self, frame: Frame, detail: str, reason: str) -> OapRefusal:
         return self._refuse(frame, Malformed(detail, reason=reason))
 
-    def _refuse(self, frame: Frame, error: PenstockError) -> Refusal:
+    def _refuse(self, frame: Frame, error: PenstockError) -> OapRefusal:
         """Close the frame's stream; remember it only while more of it may be under way."""
         kind = frame.flags & KINDS
         if kind != REQ:
-            return Refusal(frame.corr_id, error, answer=kind == RESP and frame.code < ERROR_STATUS)
+            return OapRefusal(frame.corr_id, error, answer=kind == RESP and frame.code < ERROR_STATUS)
         ended = bool(frame.flags & END)
         if (assembly := self._inbound.get(frame.corr_id)) is not None:
             self._drop(frame.corr_id, assembly, ended=ended or assembly.complete)
         else:
             self._mark(frame.corr_id, ended=ended)
-        return Refusal(frame.corr_id, error, answer=True)
+        return OapRefusal(frame.corr_id, error, answer=True)
 
     def _drop(self, corr_id: int, assembly: _Assembly, *, ended: bool) -> None:
         del self._inbound[corr_id]

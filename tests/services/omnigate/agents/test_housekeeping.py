@@ -6,12 +6,12 @@ import asyncio
 
 from penstock.kernel.child import ChildSpec
 from penstock.kernel.supervisor import Supervisor
-from penstock.services.omnigate.config import Quotas
+from penstock.services.omnigate.config import QuotaOptions
 from tests.services.omnigate.gate.kit import gated
 
 
 async def test_gauges_are_sampled_every_250_ms_and_stale_tenants_are_forgotten() -> None:
-    async with gated(Quotas(default_rps=0, burst_rps=1, per_ip_rps=5, per_cap_rps=5), max_inflight=1) as site:
+    async with gated(QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=5, per_cap_rps=5), max_inflight=1) as site:
         supervisor = Supervisor(site.inventory, [ChildSpec("housekeeping", site.housekeeping.run)])
         await supervisor.start()
         first = await site.ask("/open")

@@ -18,11 +18,11 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.net.server.listener import Listener, ListenerOptions
 from penstock.services.omnigate.agents.prober import DIAL_EVERY, LOOK_S
-from penstock.services.omnigate.config import FairOptions, OmnigateOptions, Quotas
-from penstock.services.omnigate.service import Behind, OmnigateService
+from penstock.services.omnigate.config import FairOptions, OmnigateOptions, QuotaOptions
+from penstock.services.omnigate.service import GatewayBackends, OmnigateService
 from tests.net.server.listener_kit import Site, post, settle
 
-OFF = Quotas(default_rps=0, per_ip_rps=0, per_cap_rps=0)
+OFF = QuotaOptions(default_rps=0, per_ip_rps=0, per_cap_rps=0)
 OPEN_S = BreakerPolicy().open_s
 
 
@@ -84,7 +84,7 @@ async def running(error: Exception | None = None, **behind: Any) -> AsyncIterato
     """Run the whole gateway but for its sockets, in front of a fickle mailbox."""
     inventory, mailbox = Inventory("omnigate", LoopClock()), Fickle(error)
     options = OmnigateOptions(quotas=OFF, fair=FairOptions(adaptive=False))
-    service = OmnigateService(inventory, options, behind=Behind(mailbox=cast("m.Mailbox", mailbox), **behind))
+    service = OmnigateService(inventory, options, behind=GatewayBackends(mailbox=cast("m.Mailbox", mailbox), **behind))
     listener = Listener(inventory, ListenerOptions(host=None), service.routes, admission=service.gate.admit)
     supervisor = Supervisor(inventory, service.children())
     await supervisor.start()
@@ -177,7 +177,7 @@ async def _fails() -> None:
 
 async def test_services_that_all_hang_are_asked_one_question_at_a_time_and_found_again() -> None:
     inventory, hung = Inventory("omnigate", LoopClock()), Hung()
-    behind = Behind(mailbox=cast("Any", hung), passport=cast("Any", hung), storage=cast("Any", hung))
+    behind = GatewayBackends(mailbox=cast("Any", hung), passport=cast("Any", hung), storage=cast("Any", hung))
     service = OmnigateService(inventory, OmnigateOptions(quotas=OFF), behind=behind)
     supervisor = Supervisor(inventory, service.children())
     await supervisor.start()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.services.omnigate.fair.entry import State, shares
-from penstock.services.omnigate.fair.queue import Outcome
+from penstock.services.omnigate.fair.entry import EntryState, shares
+from penstock.services.omnigate.fair.queue import ArrivalOutcome
 from tests.services.omnigate.fair.world import KIB, WEIGHTS, Sender, Unit, World, make_queue
 
 
@@ -11,7 +11,7 @@ def fill(queue, limit: int, name: str = "filler", class_name: str = "authed") ->
     """Take every slot."""
     units = [Unit(Sender(name), 4 * KIB, 4 * KIB, 1e9) for _ in range(limit)]
     for unit in units:
-        assert queue.arrive(unit, queue.classes[class_name], name, 0.0) is Outcome.RUNS
+        assert queue.arrive(unit, queue.classes[class_name], name, 0.0) is ArrivalOutcome.RUNS
     return units
 
 
@@ -146,10 +146,10 @@ def test_a_full_class_refuses_the_new_and_keeps_what_waits() -> None:
     outcomes = [queue.arrive(unit, anon, unit.sender.name, 0.0) for unit in kept]
     late = Unit(Sender("late"), KIB, KIB, 1e9)
 
-    assert set(outcomes) == {Outcome.WAITS}
-    assert queue.arrive(late, anon, "late", 0.0) is Outcome.FULL
-    assert late.state is State.NEW
-    assert all(unit.state is State.WAITING for unit in kept)
+    assert set(outcomes) == {ArrivalOutcome.WAITS}
+    assert queue.arrive(late, anon, "late", 0.0) is ArrivalOutcome.FULL
+    assert late.state is EntryState.NEW
+    assert all(unit.state is EntryState.WAITING for unit in kept)
     assert anon.dropped == 1
 
 
@@ -158,10 +158,10 @@ def test_one_tenant_may_take_half_of_what_is_there_and_no_more() -> None:
     fill(queue, 1)
     class_ = queue.classes["authed"]
     units = [Unit(Sender("greedy"), KIB, KIB, 1e9) for _ in range(class_.capacity)]
-    waiting = [queue.arrive(unit, class_, "greedy", 0.0) is Outcome.WAITS for unit in units]
+    waiting = [queue.arrive(unit, class_, "greedy", 0.0) is ArrivalOutcome.WAITS for unit in units]
 
     assert sum(waiting) == class_.capacity // 2
-    assert queue.arrive(Unit(Sender("light"), KIB, KIB, 1e9), class_, "light", 0.0) is Outcome.WAITS
+    assert queue.arrive(Unit(Sender("light"), KIB, KIB, 1e9), class_, "light", 0.0) is ArrivalOutcome.WAITS
 
 
 def test_whoever_leaves_the_queue_frees_its_place_at_once_wherever_it_stands() -> None:
@@ -194,8 +194,8 @@ def test_a_request_that_cannot_be_served_in_time_is_refused_on_arrival_and_one_t
     patient = Unit(Sender("patient"), KIB, KIB, world.now + 60.0)
 
     assert 8 < queue.pace.per_s < 12
-    assert queue.arrive(hasty, class_, "hasty", world.now) is Outcome.HOPELESS
-    assert queue.arrive(patient, class_, "patient", world.now) is Outcome.WAITS
+    assert queue.arrive(hasty, class_, "hasty", world.now) is ArrivalOutcome.HOPELESS
+    assert queue.arrive(patient, class_, "patient", world.now) is ArrivalOutcome.WAITS
     assert list(queue.hopeless(world.now)) == []
     patient.due = world.now + 0.01
     assert list(queue.hopeless(world.now)) == [patient]
@@ -206,7 +206,7 @@ def test_nobody_is_called_hopeless_while_the_pace_is_unknown() -> None:
     fill(queue, 1)
     unit = Unit(Sender("t"), KIB, KIB, 1e-9)
 
-    assert queue.arrive(unit, queue.classes["authed"], "t", 0.0) is Outcome.WAITS
+    assert queue.arrive(unit, queue.classes["authed"], "t", 0.0) is ArrivalOutcome.WAITS
     assert list(queue.hopeless(0.0)) == []
 
 
@@ -216,12 +216,12 @@ def test_parked_entries_hold_no_slot_and_come_back_by_the_queue() -> None:
     assert queue.park(poll)
     (other,) = fill(queue, 1, "other")
     assert not queue.unpark(poll)
-    assert poll.state is State.RETURNING
+    assert poll.state is EntryState.RETURNING
     assert queue.next() is None
     queue.end(other)
 
     assert queue.next() is poll
-    assert (queue.parked, queue.running, poll.state) == (0, 1, State.RUNNING)
+    assert (queue.parked, queue.running, poll.state) == (0, 1, EntryState.RUNNING)
 
 
 def test_a_tenant_may_park_a_quarter_and_everybody_together_the_whole() -> None:
@@ -234,7 +234,7 @@ def test_a_tenant_may_park_a_quarter_and_everybody_together_the_whole() -> None:
 
     assert greedy == [True, True, False, False]
     assert not queue.park(last)
-    assert last.state is State.RUNNING
+    assert last.state is EntryState.RUNNING
     assert queue.parked == 8
 
 
@@ -245,7 +245,7 @@ def test_a_returning_entry_finds_a_place_in_a_full_class() -> None:
     fill(queue, 1, "runner", "anon")
     anon = queue.classes["anon"]
     for number in range(anon.capacity):
-        assert queue.arrive(Unit(Sender("x"), KIB, KIB, 1e9), anon, f"x{number}", 0.0) is Outcome.WAITS
+        assert queue.arrive(Unit(Sender("x"), KIB, KIB, 1e9), anon, f"x{number}", 0.0) is ArrivalOutcome.WAITS
 
     assert not queue.unpark(poll)
     assert anon.waiting == anon.capacity
@@ -259,7 +259,7 @@ def test_a_class_with_slots_of_its_own_takes_none_from_the_others() -> None:
     verify = queue.classes["verify"]
     units = [Unit(Sender("v"), KIB, KIB, 1e9) for _ in range(3)]
     for unit in units:
-        assert queue.arrive(unit, verify, "v", 0.0) is Outcome.WAITS
+        assert queue.arrive(unit, verify, "v", 0.0) is ArrivalOutcome.WAITS
 
     assert [queue.next_of(verify) for _ in range(3)] == [units[0], units[1], None]
     assert queue.running == 1
@@ -286,7 +286,7 @@ def test_one_step_costs_the_same_with_ten_thousand_tenants_whose_heads_are_large
     class_ = queue.classes["authed"]
     for number in range(10_000):
         unit = Unit(Sender("t"), 1 << 20, 1 << 20, 1e9)
-        assert queue.arrive(unit, class_, number, 0.0) is Outcome.WAITS
+        assert queue.arrive(unit, class_, number, 0.0) is ArrivalOutcome.WAITS
     queue.end(runner)
     before = class_.rounds.steps
     seen = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.services.omnigate.fair.entry import Entry, State
-from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue, Outcome
+from penstock.services.omnigate.fair.entry import EntryState, QueueEntry
+from penstock.services.omnigate.fair.queue import ArrivalOutcome, FairMeasures, FairQueue
 
 CLASSES = ("anon", "authed", "internal", "verify")
 WEIGHTS = {"anon": 1, "authed": 5, "internal": 10, "verify": 1}
@@ -19,41 +19,45 @@ class Model:
     """Lists instead of rounds: who is where, and in which order they came."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.keys: dict[Entry, tuple[str, int]] = {}
+        self.entries: list[QueueEntry] = []
+        self.keys: dict[QueueEntry, tuple[str, int]] = {}
 
-    def at(self, *states: State) -> list[Entry]:
+    def at(self, *states: EntryState) -> list[QueueEntry]:
         return [entry for entry in self.entries if entry.state in states]
 
-    def count(self, class_name: str, *states: State) -> int:
+    def count(self, class_name: str, *states: EntryState) -> int:
         return sum(self.keys[entry][0] == class_name for entry in self.at(*states))
 
-    def line_of(self, key: tuple[str, int]) -> list[Entry]:
+    def line_of(self, key: tuple[str, int]) -> list[QueueEntry]:
         return [entry for entry in self.entries if self.keys[entry] == key and entry.linked]
 
 
 def check(queue: FairQueue, model: Model) -> None:
     """Compare every count with what the model finds by counting."""
     shared = [name for name in CLASSES if name != "verify"]
-    assert queue.running == sum(model.count(name, State.RUNNING) for name in shared)
-    assert queue.waiting == sum(model.count(name, State.WAITING, State.RETURNING) for name in shared)
-    assert queue.parked == len(model.at(State.PARKED, State.RETURNING))
+    assert queue.running == sum(model.count(name, EntryState.RUNNING) for name in shared)
+    assert queue.waiting == sum(model.count(name, EntryState.WAITING, EntryState.RETURNING) for name in shared)
+    assert queue.parked == len(model.at(EntryState.PARKED, EntryState.RETURNING))
     for name, class_ in queue.classes.items():
-        assert class_.waiting == model.count(name, State.WAITING) <= class_.capacity
-        assert class_.running == model.count(name, State.RUNNING)
+        assert class_.waiting == model.count(name, EntryState.WAITING) <= class_.capacity
+        assert class_.running == model.count(name, EntryState.RUNNING)
         lines = {
-            model.keys[entry] for entry in model.at(State.WAITING, State.RETURNING) if model.keys[entry][0] == name
+            model.keys[entry]
+            for entry in model.at(EntryState.WAITING, EntryState.RETURNING)
+            if model.keys[entry][0] == name
         }
         assert class_.rounds.waiting == len(lines)
         assert class_.deficit >= -64 * class_.quantum
         for tenant in class_.tenants.values():
             key = tenant.key
             assert tenant.entries.nodes() == _in_line(model, key)
-            assert tenant.live == len([e for e in model.entries if model.keys[e] == key and e.state is not State.OVER])
+            assert tenant.live == len(
+                [e for e in model.entries if model.keys[e] == key and e.state is not EntryState.OVER]
+            )
             assert tenant.deficit >= -64 * tenant.quantum
 
 
-def _in_line(model: Model, key: tuple[str, object]) -> list[Entry]:
+def _in_line(model: Model, key: tuple[str, object]) -> list[QueueEntry]:
     """Return a tenant's line: whoever came back from parking stands where it came back, so only the set is known."""
     line = [entry for entry in model.entries if model.keys[entry] == key and entry.linked]
     return sorted(line, key=lambda entry: entry.due)
@@ -74,16 +78,16 @@ def test_any_order_of_events_keeps_every_count_and_every_line(script: list[tuple
         now += 0.01
         order += 1
         if op == "arrive":
-            entry = Entry()
+            entry = QueueEntry()
             entry.cost, entry.due = cost, 1e6 + order
             name, key = CLASSES[number % 4], number // 4 % 5
             outcome = queue.arrive(entry, queue.classes[name], key, now)
-            if outcome in {Outcome.RUNS, Outcome.WAITS}:
+            if outcome in {ArrivalOutcome.RUNS, ArrivalOutcome.WAITS}:
                 model.entries.append(entry)
                 model.keys[entry] = (name, key)
             else:
-                assert entry.state is State.NEW
-                assert outcome is Outcome.FULL
+                assert entry.state is EntryState.NEW
+                assert outcome is ArrivalOutcome.FULL
         elif op == "next":
             could = queue.waiting > 0 and queue.running < queue.limit
             taken = queue.next()
@@ -106,7 +110,9 @@ def test_any_order_of_events_keeps_every_count_and_every_line(script: list[tuple
 def _touch(queue: FairQueue, model: Model, step: tuple[str, int, int], order: float, now: float) -> None:
     """Do something to an entry that is here."""
     op, number, cost = step
-    wanted = {"park": (State.RUNNING,), "unpark": (State.PARKED,), "rejoin": (State.RUNNING,)}.get(op, tuple(State))
+    wanted = {"park": (EntryState.RUNNING,), "unpark": (EntryState.PARKED,), "rejoin": (EntryState.RUNNING,)}.get(
+        op, tuple(EntryState)
+    )
     found = [entry for entry in model.at(*wanted) if op == "end" or entry.class_.name != "verify"]
     if not found:
         return
@@ -120,9 +126,9 @@ def _touch(queue: FairQueue, model: Model, step: tuple[str, int, int], order: fl
         entry.due = 1e6 + order
         queue.rejoin(entry)
     elif op == "pay":
-        charged, goes_on = entry.charged, entry.state in {State.RUNNING, State.PARKED}
+        charged, goes_on = entry.charged, entry.state in {EntryState.RUNNING, EntryState.PARKED}
         queue.pay(entry, cost, now)
         assert entry.charged == (max(charged, cost) if goes_on else charged)
     else:
         queue.end(entry, cost)
-        assert entry.state is State.OVER
+        assert entry.state is EntryState.OVER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.services.omnigate.fair.chain import Chain, Node
+from penstock.services.omnigate.fair.chain import Chain, ChainNode
 from penstock.services.omnigate.fair.rounds import DEBT_ROUNDS, Flow, Rounds
 
 quanta = st.integers(1, 1000)
@@ -139,8 +139,8 @@ def test_credit_is_lost_and_debt_is_kept_when_a_flow_runs_empty() -> None:
 
 @given(st.lists(st.integers(-1, 9), max_size=60))
 def test_a_chain_is_a_list_from_which_anybody_may_leave(script: list[int]) -> None:
-    chain: Chain[Node] = Chain()
-    nodes, model = [Node() for _ in range(10)], []
+    chain: Chain[ChainNode] = Chain()
+    nodes, model = [ChainNode() for _ in range(10)], []
     for step in script:
         if step < 0:
             assert chain.first is (model[0] if model else None)

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.services.omnigate.fair.entry import Entry, State
-from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue, Outcome
+from penstock.services.omnigate.fair.entry import EntryState, QueueEntry
+from penstock.services.omnigate.fair.queue import ArrivalOutcome, FairMeasures, FairQueue
 
 WEIGHTS = {"anon": 1, "authed": 5, "internal": 10}
 KIB = 1024
 
 
-class Unit(Entry):
+class Unit(QueueEntry):
     """An entry that remembers what it will really cost."""
 
     __slots__ = ("arrived_at", "number", "real", "sender")
@@ -79,9 +79,9 @@ class World:
         unit.arrived_at = self.now
         class_ = self.queue.classes[sender.class_name]
         outcome = self.queue.arrive(unit, class_, sender.name, self.now)
-        if outcome is Outcome.RUNS:
+        if outcome is ArrivalOutcome.RUNS:
             self._start(unit)
-        elif outcome is not Outcome.WAITS:
+        elif outcome is not ArrivalOutcome.WAITS:
             sender.refused[outcome.value] += 1
             if sender.at_once:
                 self.at(self.now + self.service_s, lambda: self.send(sender))
@@ -94,7 +94,7 @@ class World:
         self.at(self.now + took_s, lambda: self._finish(unit))
 
     def _finish(self, unit: Unit) -> None:
-        if unit.state is not State.RUNNING:
+        if unit.state is not EntryState.RUNNING:
             return
         sender = unit.sender
         sender.served += 1

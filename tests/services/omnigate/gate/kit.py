@@ -13,13 +13,13 @@ from penstock.net.message import Request, Response
 from penstock.net.server.listener import Listener, ListenerOptions
 from penstock.net.server.route import Route
 from penstock.services.omnigate.agents.housekeeping import Housekeeping
-from penstock.services.omnigate.config import FairOptions, Quotas
-from penstock.services.omnigate.gate.classes import Rule
-from penstock.services.omnigate.gate.gate import Gate, GateOptions
+from penstock.services.omnigate.config import FairOptions, QuotaOptions
+from penstock.services.omnigate.gate.classes import AdmissionRule
+from penstock.services.omnigate.gate.gate import AdmissionGate, GateOptions
 from tests.capability.kit import Issuer
 from tests.net.server.listener_kit import RawClient, Site, settle
 
-OFF = Quotas(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
+OFF = QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
 AUD = ("omnigate",)
 
 
@@ -55,7 +55,7 @@ class Work:
 class GateSite(Site):
     """A site with its gate."""
 
-    gate: Gate
+    gate: AdmissionGate
     work: Work
     issuer: Issuer
     housekeeping: Housekeeping
@@ -83,18 +83,18 @@ class GateSite(Site):
         return field
 
 
-def routes(work: Work) -> dict[Route, Rule]:
+def routes(work: Work) -> dict[Route, AdmissionRule]:
     """Make the routes: open ones and ones that need a capability, answered now or later."""
     return {
-        Route(method="GET", path="/now", handler=work.now): Rule(op="get"),
-        Route(method="POST", path="/now", handler=work.now): Rule(op="put", write=True),
-        Route(method="GET", path="/later", handler=work.later): Rule(op="get"),
-        Route(method="POST", path="/later", handler=work.later): Rule(op="put"),
-        Route(method="GET", path="/open", handler=work.later): Rule(open=True),
-        Route(method="POST", path="/open", handler=work.later): Rule(open=True),
-        Route(method="GET", path="/open/now", handler=work.now): Rule(open=True),
-        Route(method="POST", path="/open/write", handler=work.now): Rule(open=True, write=True),
-        Route(method="GET", path="/t/{topic}", handler=work.now): Rule(
+        Route(method="GET", path="/now", handler=work.now): AdmissionRule(op="get"),
+        Route(method="POST", path="/now", handler=work.now): AdmissionRule(op="put", write=True),
+        Route(method="GET", path="/later", handler=work.later): AdmissionRule(op="get"),
+        Route(method="POST", path="/later", handler=work.later): AdmissionRule(op="put"),
+        Route(method="GET", path="/open", handler=work.later): AdmissionRule(open=True),
+        Route(method="POST", path="/open", handler=work.later): AdmissionRule(open=True),
+        Route(method="GET", path="/open/now", handler=work.now): AdmissionRule(open=True),
+        Route(method="POST", path="/open/write", handler=work.now): AdmissionRule(open=True, write=True),
+        Route(method="GET", path="/t/{topic}", handler=work.now): AdmissionRule(
             op="recv", topic_param="topic", audiences=("omnigate", "svc-mailbox")
         ),
     }
@@ -102,8 +102,8 @@ def routes(work: Work) -> dict[Route, Rule]:
 
 @asynccontextmanager
 async def gated(
-    quotas: Quotas = OFF,
-    more: Mapping[Route, Rule] | None = None,
+    quotas: QuotaOptions = OFF,
+    more: Mapping[Route, AdmissionRule] | None = None,
     *,
     policy: Any = None,
     options: dict[str, Any] | None = None,
@@ -122,7 +122,7 @@ async def gated(
         return None if policy is None else policy(request, ticket)
 
     fair_options = FairOptions(**{"adaptive": False, **fair})
-    gate = Gate(
+    gate = AdmissionGate(
         inventory,
         rules,
         GateOptions(fair=fair_options, quotas=quotas),
@@ -148,7 +148,7 @@ async def gated(
     check_nothing_is_held(gate)
 
 
-def check_nothing_is_held(gate: Gate) -> None:
+def check_nothing_is_held(gate: AdmissionGate) -> None:
     """Demand that every ticket was settled: no slot, place or parked one is left."""
     queue = gate.queue
     assert (queue.waiting, queue.running, queue.parked) == (0, 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.services.omnigate.config import Quotas
+from penstock.services.omnigate.config import QuotaOptions
 from tests.net.server.listener_kit import (
     get,
     post,
@@ -13,7 +13,7 @@ from tests.net.server.listener_kit import (
 )
 from tests.services.omnigate.gate.kit import gated
 
-NONE_LEFT = Quotas(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
+NONE_LEFT = QuotaOptions(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
 
 
 def as_head(request: bytes) -> bytes:
@@ -26,7 +26,7 @@ def as_old(request: bytes) -> bytes:
 
 @pytest.mark.parametrize(("quotas", "status"), [(NONE_LEFT, 429), (None, 401)], ids=["quota", "capability"])
 async def test_a_refused_head_has_no_body_and_the_next_answer_is_the_next_requests(
-    quotas: Quotas | None, status: int
+    quotas: QuotaOptions | None, status: int
 ) -> None:
     async with gated(**({} if quotas is None else {"quotas": quotas})) as site:
         if quotas is not None:

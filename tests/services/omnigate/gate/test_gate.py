@@ -10,7 +10,7 @@ import pytest
 
 from penstock.kernel.errors import PolicyBlocked
 from penstock.net.server.admission import Refusal
-from penstock.services.omnigate.config import Quotas
+from penstock.services.omnigate.config import QuotaOptions
 from tests.capability.kit import narrowed
 from tests.net.server.listener_kit import get, post, settle
 from tests.services.omnigate.gate.kit import (
@@ -98,7 +98,7 @@ async def test_the_audience_is_the_gateway_or_the_service_the_route_leads_to(
 
 
 async def test_stages_come_in_order_and_a_refusal_spares_the_later_ones() -> None:
-    one = Quotas(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
+    one = QuotaOptions(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
     async with gated(one) as site:
         known = await site.known()
         hits = site.issuer.verifier.hits
@@ -200,7 +200,7 @@ async def test_anon_is_shared_by_address_and_never_by_a_name_a_token_could_have(
 
 
 async def test_a_narrower_copy_of_a_capability_has_no_quota_of_its_own() -> None:
-    per_cap = Quotas(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=1)
+    per_cap = QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=1)
     async with gated(per_cap) as site:
         token = site.issuer.token(aud=AUD)
         copies = [token, narrowed(token, ("op=get",)), narrowed(token, ("method=GET",), ("op=get",))]
@@ -215,8 +215,8 @@ async def test_a_narrower_copy_of_a_capability_has_no_quota_of_its_own() -> None
 
 
 async def test_each_quota_answers_with_its_scope() -> None:
-    per_ip = Quotas(default_rps=0, burst_rps=1, per_ip_rps=1, per_cap_rps=0)
-    per_cap = Quotas(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=1)
+    per_ip = QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=1, per_cap_rps=0)
+    per_cap = QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=1)
     async with gated(per_ip) as by_ip, gated(per_cap) as by_cap:
         anonymous, holder = by_ip.connect(), by_cap.connect()
         field = await by_cap.known()
@@ -233,7 +233,7 @@ async def test_each_quota_answers_with_its_scope() -> None:
 
 
 async def test_verified_tenants_have_no_address_quota_and_forgeries_use_it_up() -> None:
-    per_ip = Quotas(default_rps=0, burst_rps=1, per_ip_rps=1, per_cap_rps=0)
+    per_ip = QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=1, per_cap_rps=0)
     async with gated(per_ip) as site:
         fields = [site.bearer() for _ in range(5)]
         good = [await (await site.ask("/now", field)).answer() for field in fields]
@@ -246,7 +246,7 @@ async def test_verified_tenants_have_no_address_quota_and_forgeries_use_it_up() 
 
 
 async def test_quotas_flow_back_with_time() -> None:
-    one = Quotas(default_rps=2, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
+    one = QuotaOptions(default_rps=2, burst_rps=1, per_ip_rps=0, per_cap_rps=0)
     async with gated(one) as site:
         client = site.connect()
         client.send(get("/open/now") * 2)
@@ -267,7 +267,7 @@ async def test_without_a_verifier_nobody_is_asked_for_a_capability() -> None:
 
 
 async def test_own_pages_pass_a_gate_that_lets_nobody_in() -> None:
-    async with gated(Quotas(default_rps=1, burst_rps=1)) as site:
+    async with gated(QuotaOptions(default_rps=1, burst_rps=1)) as site:
         client = site.connect()
         client.send(get("/open/now") * 2 + get("/healthz") + get("/readyz"))
         answers = await client.answers(4)

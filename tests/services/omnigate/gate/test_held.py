@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.net.server.admission import Refusal
-from penstock.net.server.holding import UNREAD_BYTES_MAX
+from penstock.net.server.admission_hold import UNREAD_BYTES_MAX
 from penstock.testing.line import WINDOW_BYTES
 from tests.capability.kit import NOW
 from tests.net.server.listener_kit import get, post, settle
@@ -145,9 +145,9 @@ async def test_the_deadline_runs_while_held_and_ends_in_504() -> None:
 
 def blocking_entry(site):  # type: ignore[no-untyped-def]
     """Make an entry that holds a slot until `release`."""
-    from penstock.services.omnigate.fair.entry import Entry
+    from penstock.services.omnigate.fair.entry import QueueEntry
 
-    site.blocker = Entry()
+    site.blocker = QueueEntry()
     site.blocker.due = 1e9
     return site.blocker
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.net.message import Request, StreamResponse
 from penstock.net.server.pausing import QUIET_S
-from penstock.services.omnigate.gate.classes import Rule
+from penstock.services.omnigate.gate.classes import AdmissionRule
 from tests.net.server.listener_kit import (
     get,
     post,
@@ -75,7 +75,7 @@ async def test_512_idle_long_polls_leave_the_gateway_free() -> None:
             await slot
         return {"messages": 1}
 
-    more = {route(poll, path="/poll", deadline_s=30.0): Rule(op="get", long_poll=True)}
+    more = {route(poll, path="/poll", deadline_s=30.0): AdmissionRule(op="get", long_poll=True)}
     async with gated(more=more, max_inflight=512, max_parked=2048, options={"max_conns_per_ip": 1024}) as site:
         field = await site.known()
         polls = [site.connect() for _ in range(512)]
@@ -106,7 +106,7 @@ async def test_parked_requests_never_steer_the_limit_nor_cost_by_time() -> None:
         assert request.ticket.unpark() is None
         return {"messages": 1}
 
-    more = {route(poll, path="/poll", deadline_s=30.0): Rule(op="get", long_poll=True)}
+    more = {route(poll, path="/poll", deadline_s=30.0): AdmissionRule(op="get", long_poll=True)}
     async with gated(more=more, adaptive=True) as site:
         field = await site.known()
         client = await site.ask("/poll", field)
@@ -127,7 +127,7 @@ async def test_a_streamed_answer_gives_its_slot_back_while_it_waits_and_its_byte
         await pieces
         yield b"b" * 100_000
 
-    more = {route(lambda _r: StreamResponse(200, chunks()), path="/stream"): Rule(op="get")}
+    more = {route(lambda _r: StreamResponse(200, chunks()), path="/stream"): AdmissionRule(op="get")}
     async with gated(more=more) as site:
         field = await site.known()
         client = await site.ask("/stream", field)
@@ -158,7 +158,7 @@ async def test_a_client_that_goes_in_the_middle_of_a_stream_of_known_length_is_n
         gone[0].abort()
         yield b"b"
 
-    more = {route(lambda _r: StreamResponse(200, chunks(), length=3), path="/stream"): Rule(op="get")}
+    more = {route(lambda _r: StreamResponse(200, chunks(), length=3), path="/stream"): AdmissionRule(op="get")}
     async with gated(more=more) as site:
         client, connection, _ = site.join()
         gone.append(connection._transport)
@@ -176,7 +176,7 @@ async def test_a_streamed_body_that_is_slow_to_come_holds_no_slot_and_does_not_s
     async def take(request: Request) -> dict[str, int]:
         return {"bytes": sum([len(piece) async for piece in request.stream()])}
 
-    more = {route(take, "POST", path="/take", stream_body=True): Rule(op="put")}
+    more = {route(take, "POST", path="/take", stream_body=True): AdmissionRule(op="put")}
     async with gated(more=more, max_inflight=1) as site:
         field = await site.known()
         slow = site.connect()
@@ -193,7 +193,7 @@ async def test_a_streamed_body_that_is_slow_to_come_holds_no_slot_and_does_not_s
 
 
 async def test_a_whole_answer_that_is_no_json_is_settled_too() -> None:
-    more = {route(json_answer, path="/plain"): Rule(op="get")}
+    more = {route(json_answer, path="/plain"): AdmissionRule(op="get")}
     async with gated(more=more) as site:
         client = await site.ask("/plain", await site.known())
 
@@ -234,7 +234,7 @@ async def test_a_handler_that_fails_gives_its_slot_back() -> None:
     def broken(_request: Request) -> None:
         raise ZeroDivisionError
 
-    more = {route(broken, path="/broken"): Rule(op="get")}
+    more = {route(broken, path="/broken"): AdmissionRule(op="get")}
     async with gated(more=more) as site:
         client = await site.ask("/broken", await site.known())
 

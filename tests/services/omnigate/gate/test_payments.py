@@ -13,8 +13,8 @@ from penstock.services.omnigate.fair.costs import LEAST_COST, MOST_COST, RouteCo
 from penstock.services.omnigate.fair.entry import Tenant
 from penstock.services.omnigate.fair.queue import DEBT_KEPT_S
 from penstock.services.omnigate.fair.rounds import DEBT_ROUNDS
-from penstock.services.omnigate.gate.classes import Rule
-from penstock.services.omnigate.gate.ticket import PAYMENT_BYTES, Ticket
+from penstock.services.omnigate.gate.classes import AdmissionRule
+from penstock.services.omnigate.gate.ticket import PAYMENT_BYTES, GateTicket
 from penstock.testing.transport import memory_pair
 from tests.net.server.listener_kit import (
     RawClient,
@@ -35,11 +35,11 @@ class Streams:
 
     def __init__(self) -> None:
         self.pieces = 0
-        self.tickets: list[Ticket] = []
+        self.tickets: list[GateTicket] = []
 
     def serve(self, request: Request) -> StreamResponse:
         """Stream as many MiB as the path says."""
-        assert isinstance(request.ticket, Ticket)
+        assert isinstance(request.ticket, GateTicket)
         self.tickets.append(request.ticket)
         count = int(request.params["mib"]) * 16
 
@@ -50,9 +50,9 @@ class Streams:
 
         return StreamResponse(200, chunks(), length=count * len(PIECE))
 
-    def rules(self) -> dict[object, Rule]:
+    def rules(self) -> dict[object, AdmissionRule]:
         """Serve them for whoever may get."""
-        return {route(self.serve, path="/stream/{mib}"): Rule(op="get")}
+        return {route(self.serve, path="/stream/{mib}"): AdmissionRule(op="get")}
 
 
 class Thrifty(RawClient):
@@ -251,7 +251,7 @@ async def test_a_compressed_stream_is_charged_for_what_comes_out_of_it() -> None
     async def take(request: Request) -> dict[str, int]:
         return {"bytes": sum([len(piece) async for piece in request.stream()])}
 
-    more = {route(take, "POST", path="/take", stream_body=True): Rule(op="put")}
+    more = {route(take, "POST", path="/take", stream_body=True): AdmissionRule(op="put")}
     async with gated(more=more) as site:
         field = await site.known(tenant="ada")
         data = bytes(800 * KIB)

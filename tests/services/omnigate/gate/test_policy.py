@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from penstock.net.server.route import Route
 from penstock.services.omnigate.gate.policy import (
     DEFAULT,
+    AccessPolicy,
     Bundle,
     BundleRefused,
-    Policy,
-    Rule,
-    Sender,
+    PolicyRule,
+    ProvenCaller,
     parse_bundle,
     read_bundle,
 )
 from penstock.wire.http1.head import CHUNKED
 
-ANON = Sender("anon", "ip:192.0.2.7")
-ACME = Sender("authed", "acme")
+ANON = ProvenCaller("anon", "ip:192.0.2.7")
+ACME = ProvenCaller("authed", "acme")
 PLAIN = Route(method="GET", path="/shop/{rest*}", handler=lambda _: None)
 
 
@@ -34,14 +34,14 @@ def request(method: str, path: str, *, length: int = 0, route: Route = PLAIN) ->
     return SimpleNamespace(method=method, segments=segments, route=route, head=SimpleNamespace(length=length))
 
 
-def status(policy: Policy, asked: Any, sender: Sender = ACME, tags: frozenset[str] = frozenset()) -> int:
+def status(policy: AccessPolicy, asked: Any, sender: ProvenCaller = ACME, tags: frozenset[str] = frozenset()) -> int:
     """Return what policy would answer; 200 stands for allowed."""
     refusal = policy.decide(asked, sender, tags)
     return 200 if refusal is None else refusal.status
 
 
 def test_what_no_rule_speaks_of_is_denied() -> None:
-    assert status(Policy(Bundle()), request("GET", "/anything")) == 403
+    assert status(AccessPolicy(Bundle()), request("GET", "/anything")) == 403
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_what_no_rule_speaks_of_is_denied() -> None:
     ],
 )
 def test_the_shipped_bundle_allows_the_own_routes_and_nothing_else(method: str, path: str, expected: int) -> None:
-    assert status(Policy(DEFAULT), request(method, path)) == expected
+    assert status(AccessPolicy(DEFAULT), request(method, path)) == expected
 
 
 def test_a_prefix_ends_at_a_segment() -> None:
-    policy = Policy(Bundle(rules=(Rule(action="allow", path="/v1/o"),)))
+    policy = AccessPolicy(Bundle(rules=(PolicyRule(action="allow", path="/v1/o"),)))
 
     assert status(policy, request("GET", "/v1/o")) == 200
     assert status(policy, request("GET", "/v1/o/x")) == 200
@@ -73,16 +73,18 @@ def test_a_prefix_ends_at_a_segment() -> None:
 
 
 def test_the_first_match_wins() -> None:
-    deny_first = Bundle(rules=(Rule(action="deny", path="/a/b"), Rule(action="allow", path="/a")))
-    allow_first = Bundle(rules=(Rule(action="allow", path="/a"), Rule(action="deny", path="/a/b")))
+    deny_first = Bundle(rules=(PolicyRule(action="deny", path="/a/b"), PolicyRule(action="allow", path="/a")))
+    allow_first = Bundle(rules=(PolicyRule(action="allow", path="/a"), PolicyRule(action="deny", path="/a/b")))
 
-    assert status(Policy(deny_first), request("GET", "/a/b/c")) == 403
-    assert status(Policy(deny_first), request("GET", "/a/c")) == 200
-    assert status(Policy(allow_first), request("GET", "/a/b/c")) == 200
+    assert status(AccessPolicy(deny_first), request("GET", "/a/b/c")) == 403
+    assert status(AccessPolicy(deny_first), request("GET", "/a/c")) == 200
+    assert status(AccessPolicy(allow_first), request("GET", "/a/b/c")) == 200
 
 
 def test_a_legal_reason_is_451_and_any_other_403() -> None:
-    policy = Policy(Bundle(rules=(Rule(action="deny", path="/a", reason="legal"), Rule(action="deny", reason="abuse"))))
+    policy = AccessPolicy(
+        Bundle(rules=(PolicyRule(action="deny", path="/a", reason="legal"), PolicyRule(action="deny", reason="abuse")))
+    )
 
     refused = policy.decide(request("GET", "/a"), ACME)
 
@@ -93,19 +95,19 @@ def test_a_legal_reason_is_451_and_any_other_403() -> None:
 
 def test_rules_look_at_tenant_class_region_tags_and_body() -> None:
     rules = (
-        Rule(action="deny", tenant=("acme",), path="/t"),
-        Rule(action="deny", class_=("anon",), path="/c"),
-        Rule(action="deny", region=("eu",), path="/r"),
-        Rule(action="deny", tags=("beta",), path="/g"),
-        Rule(action="deny", body_over=100, path="/b"),
-        Rule(action="allow"),
+        PolicyRule(action="deny", tenant=("acme",), path="/t"),
+        PolicyRule(action="deny", class_=("anon",), path="/c"),
+        PolicyRule(action="deny", region=("eu",), path="/r"),
+        PolicyRule(action="deny", tags=("beta",), path="/g"),
+        PolicyRule(action="deny", body_over=100, path="/b"),
+        PolicyRule(action="allow"),
     )
-    policy = Policy(Bundle(rules=rules), region="eu")
+    policy = AccessPolicy(Bundle(rules=rules), region="eu")
 
     assert (status(policy, request("GET", "/t"), ACME), status(policy, request("GET", "/t"), ANON)) == (403, 200)
     assert (status(policy, request("GET", "/c"), ACME), status(policy, request("GET", "/c"), ANON)) == (200, 403)
     assert status(policy, request("GET", "/r")) == 403
-    assert status(Policy(Bundle(rules=rules), region="us"), request("GET", "/r")) == 200
+    assert status(AccessPolicy(Bundle(rules=rules), region="us"), request("GET", "/r")) == 200
     tagged = Route(method="GET", path="/g", handler=print)
     assert status(policy, request("GET", "/g", route=tagged), tags=frozenset({"beta"})) == 403
     assert status(policy, request("GET", "/g")) == 200
@@ -113,7 +115,7 @@ def test_rules_look_at_tenant_class_region_tags_and_body() -> None:
 
 
 def test_a_configured_route_is_allowed_after_the_bundle_s_rules_only() -> None:
-    policy = Policy(Bundle(rules=(Rule(action="deny", path="/shop/secret"),)), allowed=[PLAIN])
+    policy = AccessPolicy(Bundle(rules=(PolicyRule(action="deny", path="/shop/secret"),)), allowed=[PLAIN])
 
     assert status(policy, request("GET", "/shop/1")) == 200
     assert status(policy, request("GET", "/shop/secret/2")) == 403
@@ -146,13 +148,13 @@ def test_a_bundle_file_is_toml_or_json_and_a_missing_one_is_named(tmp_path: Path
     toml.write_bytes(b"[[rules]]\naction = 'allow'\nclass = ['internal']")
     json.write_bytes(b'{"rules": [{"action": "allow", "class": ["internal"]}]}')
 
-    assert read_bundle(toml) == read_bundle(json) == Bundle(rules=(Rule(action="allow", class_=("internal",)),))
+    assert read_bundle(toml) == read_bundle(json) == Bundle(rules=(PolicyRule(action="allow", class_=("internal",)),))
     with pytest.raises(BundleRefused, match=r"none\.toml"):
         read_bundle(missing)
 
 
 _RULES = st.builds(
-    Rule,
+    PolicyRule,
     action=st.sampled_from(["allow", "deny"]),
     methods=st.lists(st.sampled_from(["GET", "POST"]), max_size=2).map(tuple),
     path=st.sampled_from(["/", "/a", "/a/b", "/b"]),
@@ -161,7 +163,7 @@ _RULES = st.builds(
 
 
 @given(st.lists(_RULES, max_size=6), st.sampled_from(["GET", "POST"]), st.sampled_from(["/a", "/a/b/c", "/b", "/ab"]))
-def test_decisions_equal_a_plain_reading_of_the_rules(rules: list[Rule], method: str, path: str) -> None:
+def test_decisions_equal_a_plain_reading_of_the_rules(rules: list[PolicyRule], method: str, path: str) -> None:
     asked = request(method, path)
 
     expected = 403
@@ -174,4 +176,4 @@ def test_decisions_equal_a_plain_reading_of_the_rules(rules: list[Rule], method:
         ):
             expected = 200 if rule.action == "allow" else 403
             break
-    assert status(Policy(Bundle(rules=tuple(rules))), asked) == expected
+    assert status(AccessPolicy(Bundle(rules=tuple(rules))), asked) == expected

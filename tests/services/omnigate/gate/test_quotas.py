@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.net.message import Peer
-from penstock.services.omnigate.config import Quotas
-from penstock.services.omnigate.gate.quotas import Allowances, Buckets
+from penstock.services.omnigate.config import QuotaOptions
+from penstock.services.omnigate.gate.quotas import GatewayQuotas, QuotaBuckets
 from tests.net.server.listener_kit import get, settle
 from tests.services.omnigate.gate.kit import gated
 
 
 @given(st.lists(st.floats(0, 0.5), min_size=1, max_size=200), st.integers(1, 50))
 def test_what_a_bucket_lets_through_is_bounded_by_its_rate_over_any_time(gaps: list[float], rate: int) -> None:
-    buckets, now, taken_at = Buckets(rate, 0.0), 0.0, []
+    buckets, now, taken_at = QuotaBuckets(rate, 0.0), 0.0, []
     for gap in gaps:
         now += gap
         buckets.turn(now)
@@ -30,7 +30,7 @@ def test_what_a_bucket_lets_through_is_bounded_by_its_rate_over_any_time(gaps: l
 
 
 def test_the_table_is_bounded_and_the_bucket_in_use_survives_a_few_strangers() -> None:
-    buckets = Buckets(1, 0.0, capacity=100)
+    buckets = QuotaBuckets(1, 0.0, capacity=100)
     assert buckets.take("me", 0.0)
     assert buckets.take("me", 0.0)
     for number in range(49):
@@ -43,7 +43,7 @@ def test_the_table_is_bounded_and_the_bucket_in_use_survives_a_few_strangers() -
 
 
 def test_whoever_is_not_seen_for_two_periods_is_forgotten() -> None:
-    buckets = Buckets(10, 0.0)
+    buckets = QuotaBuckets(10, 0.0)
     buckets.take("me", 0.0)
     buckets.turn(2.0)
     assert len(buckets) == 1
@@ -53,7 +53,7 @@ def test_whoever_is_not_seen_for_two_periods_is_forgotten() -> None:
 
 
 def test_a_token_given_back_can_be_taken_again_and_never_more() -> None:
-    buckets = Buckets(1, 0.0)
+    buckets = QuotaBuckets(1, 0.0)
     for _ in range(10):
         assert buckets.take("me", 0.0)
         buckets.give_back("me")
@@ -64,7 +64,7 @@ def test_a_token_given_back_can_be_taken_again_and_never_more() -> None:
 
 
 def test_a_rate_of_zero_is_off_and_remembers_nobody() -> None:
-    buckets = Buckets(0, 0.0)
+    buckets = QuotaBuckets(0, 0.0)
 
     assert all(buckets.take(number, 0.0) for number in range(1000))
     assert len(buckets) == 0
@@ -81,14 +81,14 @@ def test_a_rate_of_zero_is_off_and_remembers_nobody() -> None:
     ],
 )
 async def test_an_address_is_an_ipv4_or_an_ipv6_network(one: str, other: str, *, same: bool) -> None:
-    allowances = Allowances(Inventory("test", LoopClock()), Quotas(), 0.0)
+    allowances = GatewayQuotas(Inventory("test", LoopClock()), QuotaOptions(), 0.0)
     names = [allowances.address(Peer(host, 1, None, secure=False)) for host in (one, other)]
 
     assert (names[0] == names[1]) is same
 
 
 async def test_peers_of_a_unix_socket_have_only_the_global_quota() -> None:
-    tight = Quotas(default_rps=1, burst_rps=5, per_ip_rps=1, per_cap_rps=1)
+    tight = QuotaOptions(default_rps=1, burst_rps=5, per_ip_rps=1, per_cap_rps=1)
     async with gated(tight) as site:
         client, connection, _ = site.join()
         connection.peer = connection.peer._replace(uid=1000)
@@ -100,11 +100,11 @@ async def test_peers_of_a_unix_socket_have_only_the_global_quota() -> None:
 
 
 async def test_a_reload_changes_the_rates_at_once() -> None:
-    async with gated(Quotas(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0)) as site:
+    async with gated(QuotaOptions(default_rps=1, burst_rps=1, per_ip_rps=0, per_cap_rps=0)) as site:
         client = site.connect()
         client.send(get("/open/now") * 2)
         before = await client.answers(2)
-        site.gate.apply(Quotas(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=0))
+        site.gate.apply(QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=0, per_cap_rps=0))
         client.send(get("/open/now") * 5)
         after = await client.answers(5)
 
@@ -113,7 +113,7 @@ async def test_a_reload_changes_the_rates_at_once() -> None:
 
 
 async def test_no_table_of_the_gate_holds_a_token() -> None:
-    async with gated(Quotas(default_rps=0, burst_rps=1, per_ip_rps=5, per_cap_rps=5)) as site:
+    async with gated(QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=5, per_cap_rps=5)) as site:
         field = site.bearer()
         token = field.rpartition(" ")[2]
         client = await site.ask("/now", field)
@@ -127,7 +127,7 @@ async def test_no_table_of_the_gate_holds_a_token() -> None:
 
 
 async def test_refusals_are_counted_by_kind() -> None:
-    async with gated(Quotas(default_rps=0, burst_rps=1, per_ip_rps=1, per_cap_rps=0)) as site:
+    async with gated(QuotaOptions(default_rps=0, burst_rps=1, per_ip_rps=1, per_cap_rps=0)) as site:
         client = site.connect()
         client.send(get("/open/now") * 5)
         await client.answers(5)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.net.message import Request, StreamResponse
-from penstock.services.omnigate.gate.classes import Rule
-from penstock.services.omnigate.gate.gate import Gate
+from penstock.services.omnigate.gate.classes import AdmissionRule
+from penstock.services.omnigate.gate.gate import AdmissionGate
 from penstock.services.omnigate.gate.ticket import PAYMENT_BYTES
 from penstock.testing.sweep import Run, sweep
 from tests.net.server.listener_kit import (
@@ -82,11 +82,11 @@ class Handlers:
 
         return StreamResponse(200, chunks())
 
-    def routes(self) -> dict[Any, Rule]:
+    def routes(self) -> dict[Any, AdmissionRule]:
         return {
-            route(self.giant, path="/giant", deadline_s=30.0): Rule(op="get"),
-            route(self.poll, path="/poll", deadline_s=30.0): Rule(op="get", long_poll=True),
-            route(self.stream, path="/stream", deadline_s=30.0): Rule(op="get"),
+            route(self.giant, path="/giant", deadline_s=30.0): AdmissionRule(op="get"),
+            route(self.poll, path="/poll", deadline_s=30.0): AdmissionRule(op="get", long_poll=True),
+            route(self.stream, path="/stream", deadline_s=30.0): AdmissionRule(op="get"),
         }
 
 
@@ -107,7 +107,7 @@ def request_of(site: GateSite, kind: str, field: str) -> bytes:
     return get(f"/{kind}", field)
 
 
-def check_bounds(gate: Gate) -> None:
+def check_bounds(gate: AdmissionGate) -> None:
     """Demand what holds at every moment."""
     queue = gate.queue
     assert 0 <= queue.running <= queue.limit

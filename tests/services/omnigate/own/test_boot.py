@@ -11,10 +11,10 @@ from penstock.kernel.errors import DownstreamUnavailable, NotReady, Unauthentica
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.scope import Scope
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.origin import HttpOrigin
 from penstock.services.omnigate.own.boot import BOOT_S, check_all, service_probes
 from penstock.services.omnigate.proxy.config import ProxyRoute
-from penstock.services.omnigate.proxy.routes import Proxies, Surroundings
+from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps
 
 
 def scope() -> Scope:
@@ -56,13 +56,13 @@ async def test_a_service_that_does_not_run_here_is_not_asked() -> None:
 async def test_each_upstream_is_dialled_and_one_that_is_not_there_is_named() -> None:
     dialled: list[str] = []
 
-    async def dial(origin: Origin, _connection: ClientConnection) -> None:
+    async def dial(origin: HttpOrigin, _connection: ClientConnection) -> None:
         dialled.append(origin.host)
         raise DownstreamUnavailable("Nobody listens.")
 
     inventory = Inventory("omnigate", LoopClock())
     route = ProxyRoute(prefix=("shop",), upstreams=("http://a.test", "http://b.test"))
-    proxies = Proxies(inventory, [route], around=Surroundings(dial=dial))
+    proxies = Proxies(inventory, [route], around=ProxyDeps(dial=dial))
 
     with pytest.raises(DownstreamUnavailable, match=r"/shop \(http://a.test\), /shop \(http://b.test\)"):
         await check_all(proxies.probes(), scope())

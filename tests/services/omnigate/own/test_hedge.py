@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.services.omnigate.own.hedge import SAMPLES_MIN, HedgeBudget, Tail
+from penstock.services.omnigate.own.hedge import SAMPLES_MIN, HedgeBudget, LatencyTail
 
 
 def test_nothing_is_late_before_enough_was_seen() -> None:
-    tail = Tail()
+    tail = LatencyTail()
     for _ in range(SAMPLES_MIN - 1):
         tail.observe(1.0)
 
@@ -17,7 +17,7 @@ def test_nothing_is_late_before_enough_was_seen() -> None:
 
 
 def test_the_percentile_follows_what_is_seen() -> None:
-    tail = Tail()
+    tail = LatencyTail()
     for number in range(256):
         tail.observe((number % 100) / 1000)
     assert tail.p95_s is not None
@@ -29,7 +29,7 @@ def test_the_percentile_follows_what_is_seen() -> None:
 
 
 def test_what_is_very_fast_is_never_late_at_once() -> None:
-    tail = Tail()
+    tail = LatencyTail()
     for _ in range(SAMPLES_MIN):
         tail.observe(0.0)
 

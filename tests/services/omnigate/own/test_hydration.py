@@ -15,13 +15,13 @@ from penstock.kernel.deadline import Deadline, use_deadline
 from penstock.kernel.errors import DownstreamUnavailable, Forbidden, Malformed, NotFound, PenstockError, Timeout
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
+from penstock.services.omnigate.own.fair_slots import CALLER
 from penstock.services.omnigate.own.hydration import (
     STALE_AGE_S_MAX,
     STALE_BYTES_MAX,
     Hydrator,
     LastGood,
 )
-from penstock.services.omnigate.own.places import CALLER
 from penstock.services.omnigate.own.views import (
     VIEW_BYTES_MAX,
     PartSpec,

@@ -12,7 +12,7 @@ from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import DownstreamUnavailable
 from penstock.kernel.inventory import Inventory
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
-from penstock.services.omnigate.own.mailbox import LONG_POLL_EXTRA_S, MailboxRoutes
+from penstock.services.omnigate.own.mailbox import LONG_POLL_EXTRA_S, GatewayMailboxRoutes
 from tests.net.server.listener_kit import post, serving
 
 
@@ -41,7 +41,7 @@ def site(ill: Ill) -> Any:
     """Serve the routes in front of it."""
     inventory = Inventory("omnigate", LoopClock())
     downstream = Downstream(inventory, DownstreamOptions(service="svc-mailbox"))
-    return serving(MailboxRoutes(cast("m.Mailbox", ill), downstream).routes())
+    return serving(GatewayMailboxRoutes(cast("m.Mailbox", ill), downstream).routes())
 
 
 async def test_a_poll_that_is_not_answered_ends_two_seconds_after_it_asked_to() -> None:

@@ -16,7 +16,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.own.objects import ObjectRoutes
 from penstock.services.storage.config import StorageOptions
-from penstock.services.storage.engines.ram import RamDisk
+from penstock.services.storage.engines.ram import RamStorageDisk
 from penstock.services.storage.manifest import LEAF_BYTES
 from penstock.wire.ids import address_of
 from tests.net.server.listener_kit import serving
@@ -52,7 +52,7 @@ class Watched:
 class Objects:
     """The gateway's routes in front of a store in memory."""
 
-    def __init__(self, port: int, disk: RamDisk, watched: Watched) -> None:
+    def __init__(self, port: int, disk: RamStorageDisk, watched: Watched) -> None:
         self.http, self.disk, self.watched = Http(port), disk, watched
 
     async def get(self, address: str, **fields: str) -> Answer:
@@ -69,7 +69,7 @@ class Objects:
 @asynccontextmanager
 async def objects(*stored: bytes) -> AsyncIterator[Objects]:
     """Run the routes over a store that holds these."""
-    disk = RamDisk()
+    disk = RamStorageDisk()
     async with running(StorageOptions(), disk=disk) as service:
         for data in stored:
             await service.api.put(s.Put(data))

@@ -13,7 +13,7 @@ from penstock.contracts.passport_bodies import VerifiedOut
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
-from penstock.services.omnigate.own.passport import OPEN_BATCH_MAX, PassportRoutes
+from penstock.services.omnigate.own.passport import OPEN_BATCH_MAX, GatewayPassportRoutes
 from tests.net.server.listener_kit import post, serving
 
 GOOD = "for-the-gateway"
@@ -37,7 +37,7 @@ class Issuer:
 async def ask(path: str, body: object, token: str = "") -> tuple[int, Any]:
     """Ask the routes in front of the issuer."""
     downstream = Downstream(Inventory("omnigate", LoopClock()), DownstreamOptions(service="svc-passport"))
-    async with serving(PassportRoutes(cast("p.Passport", Issuer()), downstream).routes()) as site:
+    async with serving(GatewayPassportRoutes(cast("p.Passport", Issuer()), downstream).routes()) as site:
         client = site.connect()
         client.send(post(path, msgspec.json.encode(body), *([f"Authorization: Bearer {token}"] if token else [])))
         answer = await client.answer()

@@ -17,9 +17,9 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import Limiter
 from penstock.kernel.supervisor import Supervisor
 from penstock.net.server.listener import Listener, ListenerOptions
-from penstock.services.omnigate.config import FairOptions, OmnigateOptions, Quotas
-from penstock.services.omnigate.own.places import FairPlaces
-from penstock.services.omnigate.service import Behind, OmnigateService
+from penstock.services.omnigate.config import FairOptions, OmnigateOptions, QuotaOptions
+from penstock.services.omnigate.own.fair_slots import FairSlots
+from penstock.services.omnigate.service import GatewayBackends, OmnigateService
 from penstock.testing.sweep import Run, sweep
 from tests.capability.kit import Issuer
 from tests.net.server.listener_kit import Site, post, settle
@@ -28,14 +28,14 @@ SERVICE_S = 0.02
 FLOOD = 500
 
 
-async def take(places: FairPlaces, tenant: object) -> None:
+async def take(places: FairSlots, tenant: object) -> None:
     """Take a place, sooner or later."""
     if not places.try_take():
         await places.wait(tenant)
 
 
 async def test_a_place_that_comes_back_goes_to_each_tenant_in_turn() -> None:
-    places, order = FairPlaces(Limiter("x", 1), 100), []
+    places, order = FairSlots(Limiter("x", 1), 100), []
 
     async def work(tenant: str) -> None:
         await take(places, tenant)
@@ -52,7 +52,7 @@ async def test_a_place_that_comes_back_goes_to_each_tenant_in_turn() -> None:
 
 async def test_more_than_may_wait_are_refused_at_once() -> None:
     limiter = Limiter("x", 1)
-    places = FairPlaces(limiter, 1)
+    places = FairSlots(limiter, 1)
     await take(places, "ada")
     waiter = asyncio.get_running_loop().create_task(take(places, "ada"))
     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_more_than_may_wait_are_refused_at_once() -> None:
 def test_a_wait_that_is_cancelled_at_any_step_loses_no_place() -> None:
     async def scenario(run: Run[tuple[int, int]]) -> tuple[int, int]:
         limiter = Limiter("x", 1)
-        places = FairPlaces(limiter, 10)
+        places = FairSlots(limiter, 10)
 
         async def work(tenant: str) -> None:
             await take(places, tenant)
@@ -95,7 +95,7 @@ def test_a_wait_that_is_cancelled_at_any_step_loses_no_place() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["take", "give", "cancel"])), max_size=60))
 async def test_whatever_happens_every_place_is_either_held_or_free(steps: list[tuple[int, str]]) -> None:
     limiter = Limiter("x", 2)
-    places = FairPlaces(limiter, 5)
+    places = FairSlots(limiter, 5)
     tasks: list[asyncio.Task[None]] = []
     held = 0
     for tenant, act in steps:
@@ -130,9 +130,9 @@ class Slow:
 async def test_beside_a_flood_on_the_nodes_own_routes_a_light_tenant_is_served_at_once() -> None:
     inventory, issuer = Inventory("omnigate", LoopClock()), Issuer()
     options = OmnigateOptions(
-        quotas=Quotas(default_rps=0, per_ip_rps=0, per_cap_rps=0), fair=FairOptions(adaptive=False)
+        quotas=QuotaOptions(default_rps=0, per_ip_rps=0, per_cap_rps=0), fair=FairOptions(adaptive=False)
     )
-    behind = Behind(mailbox=cast("m.Mailbox", Slow()))
+    behind = GatewayBackends(mailbox=cast("m.Mailbox", Slow()))
     service = OmnigateService(inventory, options, behind=behind, verifier=issuer.verifier)
     settings = ListenerOptions(host=None, max_conns_per_ip=FLOOD + 1)
     listener = Listener(inventory, settings, service.routes, admission=service.gate.admit)

@@ -11,10 +11,10 @@ from typing import Any
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.origin import HttpOrigin
 from penstock.net.server.listener import Listener, ListenerOptions
 from penstock.services.omnigate.proxy.config import ProxyRoute
-from penstock.services.omnigate.proxy.routes import Proxies, ProxyOptions, Surroundings
+from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps, ProxyOptions
 from penstock.testing.line import CLEAR, Weather
 from penstock.testing.transport import memory_pair
 from tests.net.calls.peers import HalfRng
@@ -169,7 +169,7 @@ async def gateway(
     """Run the proxy in memory: `/api` goes to upstreams that follow these scripts, up0.test and so on."""
     upstreams = {f"up{n}.test": RawUpstream(script) for n, script in enumerate(scripts or (says(ok()),))}
 
-    async def dial(origin: Origin, connection: ClientConnection) -> None:
+    async def dial(origin: HttpOrigin, connection: ClientConnection) -> None:
         upstream = upstreams[origin.host]
         if upstream.dial_s:
             await asyncio.sleep(upstream.dial_s)
@@ -178,7 +178,7 @@ async def gateway(
         memory_pair(connection, UpstreamConnection(upstream), b_to_a=upstream.back)
 
     given = {"prefix": ("api",), "upstreams": tuple(f"http://{host}" for host in upstreams), **route}
-    surroundings = Surroundings(rng=HalfRng(), dial=dial, **(around or {}))
+    surroundings = ProxyDeps(rng=HalfRng(), dial=dial, **(around or {}))
     inventory = Inventory("omnigate", LoopClock())
     inventory.health.gate("test", is_open=True)
     proxies = Proxies(inventory, [ProxyRoute(**given)], ProxyOptions(**(options or {})), surroundings)

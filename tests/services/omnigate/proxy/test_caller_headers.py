@@ -12,16 +12,16 @@ import pytest
 from nacl.signing import VerifyKey
 
 from penstock.capability.making import mint, seal
-from penstock.capability.token import Root, decode
+from penstock.capability.token import TokenRoot, decode
 from penstock.contracts.capability import Grant
-from penstock.services.omnigate.proxy.caller_headers import STATEMENT_S, CallerTeller
+from penstock.services.omnigate.proxy.caller_headers import STATEMENT_S, SignedCallerHeaders
 from penstock.services.omnigate.proxy.config import ProxyRoute
 from penstock.testing.fakes import VirtualClock
 
 ROUTE = ProxyRoute(prefix=("shop",), upstreams=("http://h",))
 GRANT = Grant("ada", "acme", "authed", "tid", ("omnigate",), 10**10, caveats=("op=get",))
 TOKEN = mint(
-    Root(
+    TokenRoot(
         alg="ed25519", kid="test", epoch=0, iss="test", aud=("omnigate",), sub="ada", class_="authed", iat=0, nbf=0,
         exp=10**10, tid=bytes(16), caveats=(), epk=bytes(32), via=(), tenant=None,
     ),
@@ -41,17 +41,17 @@ def request(*, grant: Grant | None = GRANT, token: str = TOKEN) -> Any:
 
 
 def test_nothing_is_told_unless_the_route_says_so() -> None:
-    assert CallerTeller(VirtualClock()).lines(ROUTE, request()) == b""
+    assert SignedCallerHeaders(VirtualClock()).lines(ROUTE, request()) == b""
 
 
 @pytest.mark.parametrize("forward", ["identity", "token"])
 def test_an_anonymous_caller_has_nothing_to_tell(forward: Any) -> None:
-    assert CallerTeller(VirtualClock()).lines(replace(ROUTE, forward=forward), request(grant=None)) == b""
+    assert SignedCallerHeaders(VirtualClock()).lines(replace(ROUTE, forward=forward), request(grant=None)) == b""
 
 
 def test_an_identity_is_signed_by_the_key_the_gateway_shows() -> None:
     clock = VirtualClock()
-    teller = CallerTeller(clock)
+    teller = SignedCallerHeaders(clock)
 
     line = teller.lines(replace(ROUTE, forward="identity"), request()).decode()
 
@@ -66,7 +66,7 @@ def test_an_identity_is_signed_by_the_key_the_gateway_shows() -> None:
 
 def test_a_statement_is_made_anew_before_it_runs_out() -> None:
     clock = VirtualClock()
-    teller, route = CallerTeller(clock), replace(ROUTE, forward="identity")
+    teller, route = SignedCallerHeaders(clock), replace(ROUTE, forward="identity")
 
     first = teller.lines(route, request())
     again = teller.lines(route, request())
@@ -78,7 +78,7 @@ def test_a_statement_is_made_anew_before_it_runs_out() -> None:
 
 
 def test_a_token_is_narrowed_to_this_request_and_sealed() -> None:
-    line = CallerTeller(VirtualClock()).lines(replace(ROUTE, forward="token"), request()).decode()
+    line = SignedCallerHeaders(VirtualClock()).lines(replace(ROUTE, forward="token"), request()).decode()
 
     token = decode(line.strip().removeprefix("Authorization: Bearer "))
     written = {str(caveat) for caveat in token.caveats}
@@ -88,7 +88,7 @@ def test_a_token_is_narrowed_to_this_request_and_sealed() -> None:
 
 
 def test_a_sealed_token_cannot_be_narrowed_and_stays_here() -> None:
-    assert CallerTeller(VirtualClock()).lines(replace(ROUTE, forward="token"), request(token=seal(TOKEN))) == b""
+    assert SignedCallerHeaders(VirtualClock()).lines(replace(ROUTE, forward="token"), request(token=seal(TOKEN))) == b""
 
 
 def _unb64(text: str) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 from penstock.net.server.route import Route
 from penstock.services.omnigate.config import TABLE, WEIGHTS
 from penstock.services.omnigate.gate.rules import own_rules, proxy_rules
-from penstock.services.omnigate.own.mailbox import MailboxRoutes
-from penstock.services.omnigate.own.passport import PassportRoutes
+from penstock.services.omnigate.own.mailbox import GatewayMailboxRoutes
+from penstock.services.omnigate.own.passport import GatewayPassportRoutes
 from penstock.services.omnigate.proxy.config import ProxyRoute, RouteRefused, read_routes
 
 ROW = {
@@ -113,7 +113,7 @@ def test_reads_are_not_writes() -> None:
 
 
 def test_own_routes_take_tokens_for_the_gateway_or_the_service_behind() -> None:
-    routes = [*MailboxRoutes(None, None).routes(), *PassportRoutes(None, None).routes()]  # type: ignore[arg-type]
+    routes = [*GatewayMailboxRoutes(None, None).routes(), *GatewayPassportRoutes(None, None).routes()]  # type: ignore[arg-type]
     rules = {f"{route.method} {route.path}": rule for route, rule in own_rules(routes).items()}
 
     send, recv = rules["POST /v1/mailbox/{topic}"], rules["POST /v1/mailbox/{topic}/recv"]

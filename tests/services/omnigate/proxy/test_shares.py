@@ -14,12 +14,12 @@ from penstock.kernel.clock import LoopClock
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.limiter import ByteBudget
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.origin import Origin
+from penstock.net.calls.origin import HttpOrigin
 from penstock.net.server.pausing import QUIET_S
 from penstock.services.omnigate.gate.rules import proxy_rules
 from penstock.services.omnigate.proxy.config import ProxyRoute
-from penstock.services.omnigate.proxy.routes import Proxies, ProxyOptions, Surroundings
-from penstock.services.omnigate.proxy.shares import Shares
+from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps, ProxyOptions
+from penstock.services.omnigate.proxy.shares import TenantShares
 from penstock.testing.transport import memory_pair
 from tests.net.server.listener_kit import (
     RawClient,
@@ -52,7 +52,7 @@ class Taker:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=80))
 def test_no_tenant_and_not_all_together_have_more_uploads_than_their_share(steps: list[tuple[int, bool]]) -> None:
-    shares, held = Shares(CONNECTIONS), dict.fromkeys(range(6), 0)
+    shares, held = TenantShares(CONNECTIONS), dict.fromkeys(range(6), 0)
     for tenant, begins in steps:
         if begins:
             may = shares.begin_upload(tenant)
@@ -67,7 +67,7 @@ def test_no_tenant_and_not_all_together_have_more_uploads_than_their_share(steps
 
 
 def test_only_streams_that_wait_for_their_client_count_and_the_last_one_is_forgotten() -> None:
-    shares = Shares(4)
+    shares = TenantShares(4)
     takers = [Taker(is_parked=False) for _ in range(3)]
     for taker in takers:
         shares.begin_stream("ada", taker)
@@ -84,7 +84,7 @@ def test_only_streams_that_wait_for_their_client_count_and_the_last_one_is_forgo
 
 
 def test_even_one_connection_is_shared() -> None:
-    shares = Shares(1)
+    shares = TenantShares(1)
 
     assert (shares.uploads_max, shares.uploads_max_each, shares.stalled_max) == (1, 1, 1)
 
@@ -183,12 +183,12 @@ async def test_an_upload_that_is_refused_or_cut_gives_its_share_back() -> None:
 async def proxied(upstream: RawUpstream, **options: Any) -> AsyncIterator[tuple[GateSite, Proxies]]:
     """Run a gate in front of a route to this upstream."""
 
-    async def dial(_origin: Origin, connection: ClientConnection) -> None:
+    async def dial(_origin: HttpOrigin, connection: ClientConnection) -> None:
         memory_pair(connection, UpstreamConnection(upstream))
 
     route = ProxyRoute(prefix=("api",), upstreams=("http://up.test",))
     inventory = Inventory("proxies", LoopClock())
-    proxies = Proxies(inventory, [route], ProxyOptions(**options), Surroundings(dial=dial))
+    proxies = Proxies(inventory, [route], ProxyOptions(**options), ProxyDeps(dial=dial))
     try:
         async with gated(more=proxy_rules(proxies.routes())) as site:
             yield site, proxies

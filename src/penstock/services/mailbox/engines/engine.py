@@ -9,8 +9,8 @@ from typing import Protocol
 
 from penstock.kernel.errors import OverLimit, PenstockError
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.rows import Claim, Dead, Row
-from penstock.services.mailbox.shard import Trace
+from penstock.services.mailbox.rows import DeadRow, IdemClaim, MessageRow
+from penstock.services.mailbox.shard import StoredTrace
 from penstock.services.mailbox.window import Loaded
 
 
@@ -52,7 +52,7 @@ class StoredTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class EngineContents:
     """What an engine holds at start."""
 
     boot: int
@@ -71,7 +71,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TopicPage:
     """Which messages of a topic to show."""
 
     topic: int
@@ -98,7 +98,7 @@ class Engine(Protocol):
     name: str
     durable: bool
 
-    def open(self, delays_max: int) -> Opened:
+    def open(self, delays_max: int) -> EngineContents:
         """Begin a life: raise the boot counter durably and say what is there. Raises Corrupt."""
 
     def close(self) -> None:
@@ -131,16 +131,16 @@ class Engine(Protocol):
     def waiting_since(self, before: int, limit: int) -> list[Loaded]:
         """Read the oldest messages, as far as they were sent before then and are not leased."""
 
-    def rows(self, seqs: Sequence[int]) -> dict[int, Row]:
+    def rows(self, seqs: Sequence[int]) -> dict[int, MessageRow]:
         """Read whole rows; one that is damaged or gone is missing from the answer."""
 
-    def trace(self, seq: int) -> Trace:
+    def trace(self, seq: int) -> StoredTrace:
         """Say what is known of a message."""
 
-    def claim(self, n: int) -> Claim | None:
+    def claim(self, n: int) -> IdemClaim | None:
         """Read a claim on an idem_key."""
 
-    def peek(self, page: Page) -> list[Loaded]:
+    def peek(self, page: TopicPage) -> list[Loaded]:
         """Read messages of one state, oldest first."""
 
     def oldest(self, topic: int) -> int | None:
@@ -149,13 +149,13 @@ class Engine(Protocol):
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's first living messages in a range of seq, leased or not; only an empty answer means no more."""
 
-    def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:
+    def dead(self, page: DeadPage) -> list[tuple[MessageRow, DeadRow]]:
         """Read dead letters, oldest first."""
 
     def dead_count(self, page: DeadPage) -> int:
         """Count dead letters, at most `limit`."""
 
-    def dead_old(self, before: int, limit: int) -> list[Row]:
+    def dead_old(self, before: int, limit: int) -> list[MessageRow]:
         """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""
 
     def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:

@@ -9,9 +9,22 @@ from itertools import chain, islice
 
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.claims import claim_hash
-from penstock.services.mailbox.engines.engine import DeadPage, Opened, Page, StoredTopic
-from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY, Claim, Dead, Row, State
-from penstock.services.mailbox.shard import Trace
+from penstock.services.mailbox.engines.engine import (
+    DeadPage,
+    EngineContents,
+    StoredTopic,
+    TopicPage,
+)
+from penstock.services.mailbox.rows import (
+    KIND_DELAYED,
+    KIND_LEASED,
+    KIND_READY,
+    DeadRow,
+    IdemClaim,
+    MessageRow,
+    MessageState,
+)
+from penstock.services.mailbox.shard import StoredTrace
 from penstock.services.mailbox.window import Loaded
 
 
@@ -27,7 +40,7 @@ class _Line:
     def add(self, seq: int) -> None:
         self.seqs.append(seq)
 
-    def removed(self, rows: dict[int, Row]) -> bool:
+    def removed(self, rows: dict[int, MessageRow]) -> bool:
         """Note a removal; tell whether the line is empty now."""
         self._gone += 1
         if self._gone * 2 > len(self.seqs):
@@ -51,20 +64,20 @@ class MemoryEngine:
         self._boot = 0
         self._seq = 0
         self._topics: dict[int, str] = {}
-        self._rows: dict[int, Row] = {}
-        self._states: dict[int, State] = {}
-        self._dead: dict[int, tuple[Row, Dead]] = {}
+        self._rows: dict[int, MessageRow] = {}
+        self._states: dict[int, MessageState] = {}
+        self._dead: dict[int, tuple[MessageRow, DeadRow]] = {}
         self._acked: dict[int, tuple[int, int]] = {}
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, IdemClaim] = {}
         self._plain: dict[int, _Line] = {}
         self._keyed: dict[int, dict[str, _Line]] = {}
         self._expiring: dict[int, int] = {}
 
-    def open(self, delays_max: int) -> Opened:
+    def open(self, delays_max: int) -> EngineContents:
         """Begin a life."""
         self._boot += 1
         states = [(self._rows[seq], state) for seq, state in self._states.items() if state.kind != KIND_READY]
-        return Opened(
+        return EngineContents(
             boot=self._boot,
             key=self._key,
             seq=self._seq,
@@ -133,18 +146,18 @@ class MemoryEngine:
         for seq in (*batch.dead_gone, *batch.redriven.values()):
             self._dead.pop(seq, None)
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: MessageRow) -> None:
         self._rows[row.seq] = row
         self._line(row).add(row.seq)
         if row.expires is not None:
             self._expiring[row.seq] = row.expires
 
-    def _line(self, row: Row) -> _Line:
+    def _line(self, row: MessageRow) -> _Line:
         if row.key is None:
             return self._plain.setdefault(row.topic, _Line())
         return self._keyed.setdefault(row.topic, {}).setdefault(row.key, _Line())
 
-    def _remove(self, seq: int) -> Row | None:
+    def _remove(self, seq: int) -> MessageRow | None:
         row = self._rows.pop(seq, None)
         if row is not None:
             self._expiring.pop(seq, None)
@@ -212,29 +225,29 @@ class MemoryEngine:
 
     # --- single messages
 
-    def rows(self, seqs: Sequence[int]) -> dict[int, Row]:
+    def rows(self, seqs: Sequence[int]) -> dict[int, MessageRow]:
         """Read whole rows."""
         return {seq: self._rows[seq] for seq in seqs if seq in self._rows}
 
-    def trace(self, seq: int) -> Trace:
+    def trace(self, seq: int) -> StoredTrace:
         """Say what is known of a message."""
         if seq in self._acked:
             gen = self._acked[seq][0]
-            return Trace("purged") if gen < 0 else Trace("acked", gen)
+            return StoredTrace("purged") if gen < 0 else StoredTrace("acked", gen)
         row = self._rows.get(seq) or (self._dead[seq][0] if seq in self._dead else None)
-        return Trace("none") if row is None else Trace("here", 0, row.msg_id)
+        return StoredTrace("none") if row is None else StoredTrace("here", 0, row.msg_id)
 
-    def claim(self, n: int) -> Claim | None:
+    def claim(self, n: int) -> IdemClaim | None:
         """Read a claim on an idem_key."""
         return self._claims.get(n)
 
     # --- looking
 
-    def peek(self, page: Page) -> list[Loaded]:
+    def peek(self, page: TopicPage) -> list[Loaded]:
         """Read messages of one state, oldest first."""
         if page.state == "dlq":
             found = self.dead(DeadPage(page.topic, None, 0, page.limit))
-            return [(row, State(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
+            return [(row, MessageState(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
         seqs = [row.seq for row in self._rows.values() if row.topic == page.topic]
         return [self._loaded(seq) for seq in seqs if self._shown(seq, page.now) == page.state][: page.limit]
 
@@ -255,7 +268,7 @@ class MemoryEngine:
 
     # --- dead letters
 
-    def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:
+    def dead(self, page: DeadPage) -> list[tuple[MessageRow, DeadRow]]:
         """Read dead letters, oldest first."""
         found = (self._dead[seq] for seq in sorted(self._dead) if seq > page.after)
         wanted = [
@@ -267,7 +280,7 @@ class MemoryEngine:
         """Count dead letters, at most `limit`."""
         return len(self.dead(page))
 
-    def dead_old(self, before: int, limit: int) -> list[Row]:
+    def dead_old(self, before: int, limit: int) -> list[MessageRow]:
         """Read dead letters that died before then, those that died of age first, then the oldest."""
         old = sorted((dead.reason != "ttl", dead.at, seq) for seq, (_, dead) in self._dead.items() if dead.at < before)
         return [self._dead[seq][0] for _, _, seq in old[:limit]]

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from penstock.services.mailbox.engines import schema
-from penstock.services.mailbox.engines.engine import Corrupt, Opened, StoredTopic
+from penstock.services.mailbox.engines.engine import Corrupt, EngineContents, StoredTopic
 from penstock.services.mailbox.engines.wal import sync_directory
 from penstock.services.mailbox.rows import topic_sum
 
@@ -60,12 +60,12 @@ def begin_life(db: apsw.Connection) -> tuple[int, bytes]:
     return boot + 1, key
 
 
-def read_counts(db: apsw.Connection) -> Opened:
+def read_counts(db: apsw.Connection) -> EngineContents:
     """Count what is there."""
     numbers = [fetch(db, f"SELECT max(seq) FROM {table}")[0][0] or 0 for table in ("msg", "dead", "acked")]  # noqa: S608
     last_claim = fetch(db, "SELECT max(n) FROM dedup")[0][0]
     topics = list(_topics(db))
-    return Opened(
+    return EngineContents(
         boot=0,
         key=b"",
         seq=max(numbers),

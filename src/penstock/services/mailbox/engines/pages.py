@@ -21,14 +21,14 @@ _OVERFLOW_PAGES_MAX: Final = 1 << 18
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
-class Version(NamedTuple):
+class PageVersion(NamedTuple):
     """One copy of a page; a copy whose log frame does not match its checksum may be damaged anywhere."""
 
     content: bytes
     good: bool
 
 
-class Cell(NamedTuple):
+class PageCell(NamedTuple):
     """One record: its rowid (0 in an index), and its columns; None where they cannot be read."""
 
     rowid: int
@@ -42,7 +42,7 @@ class _Frame:
     good: bool
 
 
-class Pages:
+class DatabasePages:
     """The pages of a database file under those of its log."""
 
     def __init__(self, file: bytes, log: bytes) -> None:
@@ -77,14 +77,14 @@ class Pages:
         if commits:
             self.count = max(self.count, frames[commits[-1]][2])
 
-    def versions(self, page: int) -> list[Version]:
+    def versions(self, page: int) -> list[PageVersion]:
         """Return every copy of a page, the newest first; the one in the file is the last."""
         found = [
-            Version(self._log[f.at : f.at + self.page_bytes], f.good) for f in reversed(self._frames.get(page, []))
+            PageVersion(self._log[f.at : f.at + self.page_bytes], f.good) for f in reversed(self._frames.get(page, []))
         ]
         start = (page - 1) * self.page_bytes
         if 0 <= start < len(self._file):
-            found.append(Version(self._file[start : start + self.page_bytes], good=True))
+            found.append(PageVersion(self._file[start : start + self.page_bytes], good=True))
         return found
 
     def newest(self, page: int) -> bytes:
@@ -107,7 +107,7 @@ class Pages:
 
     # --- records
 
-    def cells(self, page: int, content: bytes) -> Iterator[Cell]:
+    def cells(self, page: int, content: bytes) -> Iterator[PageCell]:
         """Read the records of a leaf page, or of any page of an index."""
         head = _FIRST_PAGE_HEAD if page == 1 else 0
         kind = content[head] if len(content) > head else 0
@@ -119,15 +119,15 @@ class Pages:
             at = int.from_bytes(content[start + 2 * place : start + 2 * place + 2], "big")
             yield self._cell(content, at + 4 if kind == INDEX_INTERIOR else at, keyed=kind != TABLE_LEAF)
 
-    def _cell(self, content: bytes, at: int, *, keyed: bool) -> Cell:
+    def _cell(self, content: bytes, at: int, *, keyed: bool) -> PageCell:
         rowid = 0
         try:
             size, at = _varint(content, at)
             if not keyed:
                 rowid, at = _varint(content, at)
-            return Cell(rowid, _record(self._payload(content, at, size, keyed=keyed)))
+            return PageCell(rowid, _record(self._payload(content, at, size, keyed=keyed)))
         except (IndexError, struct.error, ValueError):
-            return Cell(rowid, None)
+            return PageCell(rowid, None)
 
     def _payload(self, content: bytes, at: int, size: int, *, keyed: bool) -> bytes:
         """Put a record together from its page and its overflow pages."""

@@ -21,11 +21,16 @@ from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt
 from penstock.services.mailbox.engines.inspection import inspect
-from penstock.services.mailbox.engines.pages import TABLE_LEAF, Cell, Pages
+from penstock.services.mailbox.engines.pages import TABLE_LEAF, DatabasePages, PageCell
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
 from penstock.services.mailbox.engines.wal import check_wal, sync_directory
 from penstock.services.mailbox.ids import BOOT_SHIFT
-from penstock.services.mailbox.rows import Claim, read_row, read_state, topic_sum
+from penstock.services.mailbox.rows import (
+    IdemClaim,
+    read_row,
+    read_state,
+    topic_sum,
+)
 
 _FILE: Final = "mailbox.db"
 _COLUMNS: Final = {10: "msg", 14: "dead", 8: "st", 4: "dedup", 3: "acked"}
@@ -34,7 +39,7 @@ _INSERT: Final = {
     for count, table in _COLUMNS.items()
 }
 _TOPIC: Final = "INSERT OR REPLACE INTO topic VALUES (?, ?, ?)"
-_read_claim: Final = msgspec.msgpack.Decoder(Claim).decode
+_read_claim: Final = msgspec.msgpack.Decoder(IdemClaim).decode
 _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
 # What an index or a state speaks of was alive: the rows it names must be somewhere.
 _LOST: Final = """SELECT seq FROM named WHERE seq NOT IN (SELECT seq FROM msg)
@@ -88,7 +93,7 @@ def repair(directory: Path) -> Repaired:
     path, fresh = directory / _FILE, directory / f"{_FILE}.repaired"
     fresh.unlink(missing_ok=True)
     with _bytes(path) as file, _bytes(Path(f"{path}-wal")) as log:
-        pages = Pages(file, log)
+        pages = DatabasePages(file, log)
         report = Repaired(damaged_frames=pages.damaged_frames)
         out = apsw.Connection(str(fresh))
         out.execute("PRAGMA synchronous = FULL").fetchall()
@@ -133,7 +138,7 @@ class _Salvage:
         self.meta: dict[str, Any] = {}
         self.gen = 0
 
-    def take(self, cells: Iterable[Cell]) -> set[int]:
+    def take(self, cells: Iterable[PageCell]) -> set[int]:
         """Keep what holds; returns the rowids of what does not."""
         bad: set[int] = set()
         for cell in cells:
@@ -179,7 +184,7 @@ class _Salvage:
         self._out.execute("INSERT OR IGNORE INTO named VALUES (?)", (seq,))
 
 
-def _salvage(pages: Pages, out: apsw.Connection, report: Repaired) -> None:
+def _salvage(pages: DatabasePages, out: apsw.Connection, report: Repaired) -> None:
     for statement in schema.TABLES:
         out.execute(statement)
     out.execute("CREATE TEMP TABLE named (seq INTEGER PRIMARY KEY)")
@@ -200,7 +205,7 @@ def _numbers(out: apsw.Connection, statement: str) -> list[int]:
     return [int(number) for (number,) in found]
 
 
-def _salvage_page(pages: Pages, page: int, salvage: _Salvage, report: Repaired) -> None:
+def _salvage_page(pages: DatabasePages, page: int, salvage: _Salvage, report: Repaired) -> None:
     """Read a page; where its newest copy is damaged, an older one may still hold the same rows: they never change."""
     versions = pages.versions(page)
     if not versions:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Room(Protocol):
+class ReserveSpace(Protocol):
     """What the engine wants of a reserve."""
 
     def keep(self) -> bool:
@@ -17,7 +17,7 @@ class Room(Protocol):
         """Give it to those who settle."""
 
 
-class Reserve:
+class ReserveFile:
     """A file of a fixed size beside the messages."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:

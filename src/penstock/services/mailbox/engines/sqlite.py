@@ -13,13 +13,18 @@ import msgspec
 
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.engines import schema
-from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, EngineFailed, Opened
+from penstock.services.mailbox.engines.engine import (
+    Corrupt,
+    DiskFull,
+    EngineContents,
+    EngineFailed,
+)
 from penstock.services.mailbox.engines.inspection import inspect
 from penstock.services.mailbox.engines.opening import begin_life, check_lived, fetch, mark_lived, read_counts
-from penstock.services.mailbox.engines.reserve import Reserve, Room
+from penstock.services.mailbox.engines.reserve import ReserveFile, ReserveSpace
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
 from penstock.services.mailbox.engines.wal import check_wal, fill_wal, renew_wal, sync_directory
-from penstock.services.mailbox.rows import Claim, topic_sum
+from penstock.services.mailbox.rows import IdemClaim, topic_sum
 
 # How many rows one statement may hold; other numbers take several.
 _SIZES: Final = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
@@ -43,7 +48,7 @@ class SqliteEngine(SqliteReads):
         fsync: bool = True,
         wal_bytes: int = 32 << 20,
         vfs: str | None = None,
-        reserve: Room | None = None,
+        reserve: ReserveSpace | None = None,
     ) -> None:
         """Keep everything in this directory; `vfs` names another file layer of SQLite and `reserve` its room, for tests."""
         super().__init__(directory / "mailbox.db", vfs)
@@ -52,7 +57,7 @@ class SqliteEngine(SqliteReads):
         self.durable = True
         self._fsync = fsync
         self._wal_bytes_max = wal_bytes
-        self._reserve: Room = reserve or Reserve(directory / "reserve", wal_bytes)
+        self._reserve: ReserveSpace = reserve or ReserveFile(directory / "reserve", wal_bytes)
         # The disk is full: messages are refused, settlements live on what was held back.
         self.full = False
         self._db: apsw.Connection | None = None
@@ -65,7 +70,7 @@ class SqliteEngine(SqliteReads):
 
     # --- life
 
-    def open(self, delays_max: int) -> Opened:
+    def open(self, delays_max: int) -> EngineContents:
         """Check the log before SQLite touches it, open, and read what is there."""
         self.close()
         damage = self._prepare_files()
@@ -83,7 +88,7 @@ class SqliteEngine(SqliteReads):
         except apsw.Error as exc:
             raise EngineFailed(f"The mailbox file cannot be used: {exc}") from exc
 
-    def _open_file(self, delays_max: int) -> Opened:
+    def _open_file(self, delays_max: int) -> EngineContents:
         try:
             return self._begin(self._connect_writer(), delays_max)
         except apsw.FullError:
@@ -155,7 +160,7 @@ class SqliteEngine(SqliteReads):
             if found != [(want,)]:
                 raise EngineFailed(f"SQLite did not take {name} = {text}: {found}")
 
-    def _begin(self, db: apsw.Connection, delays_max: int) -> Opened:
+    def _begin(self, db: apsw.Connection, delays_max: int) -> EngineContents:
         damage = check_lived(db, self._lived, durable=self._fsync)
         boot, key = begin_life(db)
         mark_lived(self._lived)
@@ -319,7 +324,7 @@ def _statements(batch: Batch) -> list[tuple[str, Any]]:
     return out
 
 
-def _claim_columns(claim: Claim) -> tuple[Any, ...]:
+def _claim_columns(claim: IdemClaim) -> tuple[Any, ...]:
     return claim.n, claim.name, claim.at, _pack_claim(claim)
 
 

@@ -12,15 +12,27 @@ import msgspec
 
 from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.engines import schema
-from penstock.services.mailbox.engines.engine import Corrupt, DeadPage, EngineFailed, Page
-from penstock.services.mailbox.rows import Claim, Dead, Row, State, read_row, read_state
-from penstock.services.mailbox.shard import Trace
+from penstock.services.mailbox.engines.engine import (
+    Corrupt,
+    DeadPage,
+    EngineFailed,
+    TopicPage,
+)
+from penstock.services.mailbox.rows import (
+    DeadRow,
+    IdemClaim,
+    MessageRow,
+    MessageState,
+    read_row,
+    read_state,
+)
+from penstock.services.mailbox.shard import StoredTrace
 from penstock.services.mailbox.window import Loaded
 
 _BUSY_MS: Final = 5000
 PEEK_BYTES_MAX: Final = 4 << 20
 _LAST: Final = (1 << 63) - 1
-_read_claim: Final = msgspec.msgpack.Decoder(Claim).decode
+_read_claim: Final = msgspec.msgpack.Decoder(IdemClaim).decode
 _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
 # A window leaves out what is leased or delayed: those come by their deadlines.
 _WAITING: Final = "(s.kind IS NULL OR s.kind NOT IN (1, 2))"
@@ -84,7 +96,7 @@ class SqliteReads:
     def _loaded(self, found: list[tuple[Any, ...]]) -> list[Loaded]:
         return [(self._row(columns[:10]), self._state(columns[10:])) for columns in found]
 
-    def _row(self, columns: tuple[Any, ...]) -> Row:
+    def _row(self, columns: tuple[Any, ...]) -> MessageRow:
         """Read a row; a damaged one keeps its place but has no payload, so it can never be delivered."""
         try:
             return read_row(columns)
@@ -92,12 +104,12 @@ class SqliteReads:
             seq, slot, topic, key, ts, expires, size = columns[:7]
             self.damaged.append(seq)
             text = None if key is None else key.decode(errors="replace")
-            return Row(
+            return MessageRow(
                 seq=seq, slot=slot & 4095, topic=topic, key=text, ts=ts, expires=expires, nonce=0, corr_id="", idem_key=None,
                 attrs={}, payload_hash=bytes(32), payload=b"", left_bytes=size if isinstance(size, int) else 0,
             )  # fmt: skip
 
-    def _state(self, columns: tuple[Any, ...]) -> State | None:
+    def _state(self, columns: tuple[Any, ...]) -> MessageState | None:
         if columns[0] is None:
             return None
         try:
@@ -163,9 +175,9 @@ class SqliteReads:
 
     # --- single messages
 
-    def rows(self, seqs: Sequence[int]) -> dict[int, Row]:
+    def rows(self, seqs: Sequence[int]) -> dict[int, MessageRow]:
         """Read whole rows; one that is damaged or gone is missing from the answer."""
-        rows: dict[int, Row] = {}
+        rows: dict[int, MessageRow] = {}
         for seq in seqs:
             for columns in self._ask(f"SELECT {schema.ROW_COLUMNS} FROM msg WHERE seq = ?", (seq,)):  # noqa: S608
                 try:
@@ -174,16 +186,16 @@ class SqliteReads:
                     self.damaged.append(seq)
         return rows
 
-    def trace(self, seq: int) -> Trace:
+    def trace(self, seq: int) -> StoredTrace:
         """Say what is known of a message."""
         for (gen,) in self._ask("SELECT gen FROM acked WHERE seq = ?", (seq,)):
-            return Trace("purged") if gen < 0 else Trace("acked", gen)
+            return StoredTrace("purged") if gen < 0 else StoredTrace("acked", gen)
         for table in ("msg", "dead"):
             for columns in self._ask(f"SELECT {schema.LIGHT_COLUMNS} FROM {table} WHERE seq = ?", (seq,)):  # noqa: S608
-                return Trace("here", 0, self._row(columns).msg_id)
-        return Trace("none")
+                return StoredTrace("here", 0, self._row(columns).msg_id)
+        return StoredTrace("none")
 
-    def claim(self, n: int) -> Claim | None:
+    def claim(self, n: int) -> IdemClaim | None:
         """Read a claim on an idem_key."""
         for (raw,) in self._ask("SELECT claim FROM dedup WHERE n = ?", (n,)):
             try:
@@ -194,11 +206,11 @@ class SqliteReads:
 
     # --- looking
 
-    def peek(self, page: Page) -> list[Loaded]:
+    def peek(self, page: TopicPage) -> list[Loaded]:
         """Read messages of one state, oldest first."""
         if page.state == "dlq":
             found = self.dead(DeadPage(page.topic, None, 0, page.limit))
-            return [(row, State(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
+            return [(row, MessageState(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
         values = (page.topic, page.limit, page.now)
         seqs = self._ready(values) if page.state == "ready" else self._numbers(_PEEKS[page.state], values)
         where = f"m.seq IN {schema.listed(len(seqs))} ORDER BY m.seq"
@@ -244,7 +256,7 @@ class SqliteReads:
 
     # --- dead letters
 
-    def dead(self, page: DeadPage) -> list[tuple[Row, Dead]]:
+    def dead(self, page: DeadPage) -> list[tuple[MessageRow, DeadRow]]:
         """Read dead letters, oldest first."""
         columns = schema.ROW_COLUMNS if page.payloads else schema.LIGHT_COLUMNS
         statement = (
@@ -253,20 +265,20 @@ class SqliteReads:
         found = self._ask(statement, _dead_values(page), PEEK_BYTES_MAX if page.payloads else 1 << 62)
         return [(self._row(columns[:10]), self._dead(columns)) for columns in found]
 
-    def _dead(self, columns: tuple[Any, ...]) -> Dead:
+    def _dead(self, columns: tuple[Any, ...]) -> DeadRow:
         try:
             history = _read_history(columns[13])
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self.damaged.append(columns[0])
             history = ()
-        return Dead(columns[0], columns[10], columns[11], columns[12], history)
+        return DeadRow(columns[0], columns[10], columns[11], columns[12], history)
 
     def dead_count(self, page: DeadPage) -> int:
         """Count dead letters, at most `limit`."""
         statement = f"SELECT count(*) FROM (SELECT 1 FROM dead WHERE {_dead_where(page)} LIMIT ?4)"  # noqa: S608
         return int(self._ask(statement, _dead_values(page))[0][0])
 
-    def dead_old(self, before: int, limit: int) -> list[Row]:
+    def dead_old(self, before: int, limit: int) -> list[MessageRow]:
         """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""
         found: list[tuple[Any, ...]] = []
         for where in ("reason = 'ttl'", "reason <> 'ttl'"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.services.omnigate.gate.ticket import Ticket
+from penstock.services.omnigate.gate.ticket import GateTicket
 
 if TYPE_CHECKING:
     from penstock.kernel.child import Child
     from penstock.kernel.inventory import Inventory, Row
     from penstock.kernel.metrics import Gauge
     from penstock.services.omnigate.fair.entry import TrafficClass
-    from penstock.services.omnigate.gate.gate import Gate
+    from penstock.services.omnigate.gate.gate import AdmissionGate
 
 SAMPLE_S: Final = 0.25
 
@@ -20,7 +20,7 @@ SAMPLE_S: Final = 0.25
 class Housekeeping:
     """The agent beside the gate."""
 
-    def __init__(self, inventory: Inventory, gate: Gate) -> None:
+    def __init__(self, inventory: Inventory, gate: AdmissionGate) -> None:
         """Declare the queues and what is sampled of them."""
         self._gate = gate
         self._monotonic = inventory.clock.monotonic
@@ -33,9 +33,9 @@ class Housekeeping:
         classes = self._gate.queue.classes
         capacity = sum(each.capacity for each in classes.values())
         declare = partial(inventory.queue, producers="listener", consumers="gate")
-        declare("work", Ticket, capacity=capacity, live=self._all)
+        declare("work", GateTicket, capacity=capacity, live=self._all)
         for name, each in classes.items():
-            declare(f"work.{name}", Ticket, capacity=each.capacity, live=partial(_one, each))
+            declare(f"work.{name}", GateTicket, capacity=each.capacity, live=partial(_one, each))
         dropped = inventory.metrics.watched("queue_dropped_total", "Items refused or dropped.", queue="work")
         dropped.append(lambda: sum(each.dropped for each in classes.values()))
         queue = self._gate.queue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from penstock.capability.standing import Standing
+from penstock.capability.judged_token import JudgedToken
 from penstock.kernel.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -50,6 +50,6 @@ class PassportCacheRefresher:
 
     async def _renew(self, verifier: CapabilityVerifier, digest: bytes) -> None:
         proof = verifier.renew(digest)
-        if proof is not None and not isinstance(proof, Standing):
+        if proof is not None and not isinstance(proof, JudgedToken):
             await proof
         self._renewals.value += 1

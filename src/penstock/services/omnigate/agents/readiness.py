@@ -17,7 +17,7 @@ HEADROOM_LOW: Final = 0.125
 HEADROOM_CLEAR: Final = 0.25
 
 
-class Admitting(Protocol):
+class GateStatus(Protocol):
     """As much of the gate as readiness needs."""
 
     degraded: bool
@@ -42,7 +42,7 @@ class Readiness:
     def __init__(
         self,
         inventory: Inventory,
-        admitting: Admitting,
+        admitting: GateStatus,
         behind: Mapping[str, Callable[[], bool]],
         upstreams: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.kernel.deadline import use_deadline
 from penstock.kernel.errors import NotReady, PenstockError, forget_where
 from penstock.services.omnigate.gate.ticket import tenant_of
-from penstock.services.omnigate.own.places import CALLER
+from penstock.services.omnigate.own.fair_slots import CALLER
 
 if TYPE_CHECKING:
     import asyncio

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Generic, TypeVar, cast
 
 
-class Node:
+class ChainNode:
     """Something that can stand in one chain at a time."""
 
     __slots__ = ("after", "before")
 
     def __init__(self) -> None:
         """Stand in no chain."""
-        self.after: Node | None = None
-        self.before: Node | None = None
+        self.after: ChainNode | None = None
+        self.before: ChainNode | None = None
 
     @property
     def linked(self) -> bool:
@@ -29,10 +29,10 @@ class Node:
         self.before = self.after = None
 
 
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", bound=ChainNode)
 
 
-class Chain(Node, Generic[N]):
+class Chain(ChainNode, Generic[N]):
     """A list of nodes, closed to a ring by itself: no end is special."""
 
     __slots__ = ()

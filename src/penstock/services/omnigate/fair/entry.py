@@ -6,7 +6,7 @@ import enum
 from collections.abc import Hashable, Mapping
 from typing import Final
 
-from penstock.services.omnigate.fair.chain import Chain, Node
+from penstock.services.omnigate.fair.chain import Chain, ChainNode
 from penstock.services.omnigate.fair.rounds import Flow, Rounds
 
 READS_SHARE: Final = 8
@@ -15,7 +15,7 @@ LEAST_PLACES: Final = 16
 """Places every class has, however small its weight."""
 
 
-class State(enum.Enum):
+class EntryState(enum.Enum):
     """Where an entry is."""
 
     NEW = "new"
@@ -35,7 +35,7 @@ class Tenant(Flow):
         """Start without entries."""
         super().__init__(quantum)
         self.key = key
-        self.entries: Chain[Entry] = Chain()
+        self.entries: Chain[QueueEntry] = Chain()
         self.waiting = 0
         self.parked = 0
         # Entries not over yet; at zero it stands in the queue's chain of idle tenants.
@@ -74,7 +74,7 @@ class TrafficClass(Flow):
         return tenant.waiting < self.capacity - self.waiting
 
 
-class Entry(Node):
+class QueueEntry(ChainNode):
     """One request in the fair queue. It belongs to one class and one tenant at a time."""
 
     __slots__ = ("charged", "class_", "cost", "due", "generation", "owner", "state")
@@ -85,7 +85,7 @@ class Entry(Node):
     def __init__(self) -> None:
         """Belong to nobody yet; `FairQueue.arrive` says to whom."""
         super().__init__()
-        self.state = State.NEW
+        self.state = EntryState.NEW
         # What a turn of it is expected to cost, and what its turns were charged so far.
         self.cost = 0
         self.charged = 0

@@ -9,7 +9,7 @@ _WINDOW_S: Final = 0.1
 _KEPT_S: Final = 5.0
 
 
-class Pace:
+class TurnRate:
     """Turns a second, as an average over windows in which somebody waited from beginning to end."""
 
     __slots__ = ("_at", "_backlogged", "_counted", "_known_at", "per_s", "turns")

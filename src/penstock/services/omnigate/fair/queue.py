@@ -13,8 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.services.omnigate.fair.chain import Chain
-from penstock.services.omnigate.fair.entry import Entry, State, Tenant, TrafficClass, shares
-from penstock.services.omnigate.fair.pace import Pace
+from penstock.services.omnigate.fair.entry import (
+    EntryState,
+    QueueEntry,
+    Tenant,
+    TrafficClass,
+    shares,
+)
+from penstock.services.omnigate.fair.pace import TurnRate
 from penstock.services.omnigate.fair.rounds import DEBT_ROUNDS, Rounds
 
 DEBT_KEPT_S: Final = 10.0
@@ -23,7 +29,7 @@ PARKED_SHARE: Final = 4
 """A tenant may park a quarter of what may be parked at all."""
 
 
-class Outcome(enum.Enum):
+class ArrivalOutcome(enum.Enum):
     """What became of an arrival."""
 
     RUNS = "runs"
@@ -71,7 +77,7 @@ class FairQueue:
         self._idle: Chain[Tenant] = Chain()
         self._generation = 0
         self.limit = limit
-        self.pace = Pace()
+        self.pace = TurnRate()
         # Of the classes that share slots: entries waiting (returning ones too) and running. Parked are all that are.
         self.waiting = 0
         self.running = 0
@@ -80,22 +86,22 @@ class FairQueue:
 
     # --- arrival ---------------------------------------------------------------------------------------
 
-    def arrive(self, entry: Entry, class_: TrafficClass, key: Hashable, now: float) -> Outcome:
+    def arrive(self, entry: QueueEntry, class_: TrafficClass, key: Hashable, now: float) -> ArrivalOutcome:
         """Take a new entry with its `cost` and `due`: it runs at once, waits, or is refused and left as it was."""
         tenant = class_.tenants.get(key) or self._tenant(class_, key)
         if tenant.deficit < 0 and now - tenant.seen_at >= DEBT_KEPT_S:
             self._forgive(tenant)
         tenant.seen_at = now
         outcome = self._judge(entry, class_, tenant, now)
-        if outcome is Outcome.RUNS or outcome is Outcome.WAITS:
+        if outcome is ArrivalOutcome.RUNS or outcome is ArrivalOutcome.WAITS:
             if not tenant.live and tenant.after is not None:
                 tenant.unlink()
             tenant.live += 1
             entry.class_, entry.owner, entry.generation = class_, tenant, tenant.generation
-            if outcome is Outcome.RUNS:
+            if outcome is ArrivalOutcome.RUNS:
                 self._pass_by(entry)
             else:
-                entry.state = State.WAITING
+                entry.state = EntryState.WAITING
                 class_.waiting += 1
                 tenant.waiting += 1
                 self._line_up(entry)
@@ -105,14 +111,14 @@ class FairQueue:
                 self._idle.append(tenant)
         return outcome
 
-    def _judge(self, entry: Entry, class_: TrafficClass, tenant: Tenant, now: float) -> Outcome:
+    def _judge(self, entry: QueueEntry, class_: TrafficClass, tenant: Tenant, now: float) -> ArrivalOutcome:
         if self._passes(class_):
-            return Outcome.RUNS
+            return ArrivalOutcome.RUNS
         if not class_.has_place(tenant):
-            return Outcome.FULL
+            return ArrivalOutcome.FULL
         if self.predicted_s(class_, tenant, tenant.waiting) > entry.due - now:
-            return Outcome.HOPELESS
-        return Outcome.WAITS
+            return ArrivalOutcome.HOPELESS
+        return ArrivalOutcome.WAITS
 
     def _passes(self, class_: TrafficClass) -> bool:
         """Tell whether an arrival may run at once: a slot is free and nobody waits for one.
@@ -143,7 +149,7 @@ class FairQueue:
         self.tenants += 1
         return tenant
 
-    def _line_up(self, entry: Entry) -> None:
+    def _line_up(self, entry: QueueEntry) -> None:
         class_, tenant = entry.class_, entry.owner
         if tenant.entries.first is None:
             if not class_.rounds.waiting and not class_.own_slots:
@@ -153,22 +159,22 @@ class FairQueue:
         if not class_.own_slots:
             self.waiting += 1
 
-    def _pass_by(self, entry: Entry) -> None:
+    def _pass_by(self, entry: QueueEntry) -> None:
         """Run an entry that found nobody waiting; what it costs beyond a turn is a debt all the same."""
         entry.owner.pass_by(entry.cost)
         entry.class_.pass_by(entry.cost)
         self._run(entry)
 
-    def _run(self, entry: Entry) -> None:
+    def _run(self, entry: QueueEntry) -> None:
         entry.charged += entry.cost
-        entry.state = State.RUNNING
+        entry.state = EntryState.RUNNING
         entry.class_.running += 1
         if not entry.class_.own_slots:
             self.running += 1
 
     # --- dispatch --------------------------------------------------------------------------------------
 
-    def next(self) -> Entry | None:
+    def next(self) -> QueueEntry | None:
         """Give the next slot to whoever's turn it is; None when no slot is free or nobody waits."""
         if self.running >= self.limit:
             return None
@@ -183,13 +189,13 @@ class FairQueue:
         self.waiting -= 1
         return entry
 
-    def next_of(self, class_: TrafficClass) -> Entry | None:
+    def next_of(self, class_: TrafficClass) -> QueueEntry | None:
         """Give one of a class's own slots to its next tenant."""
         if class_.running >= class_.own_slots or not class_.rounds.waiting:
             return None
         return self._take(class_)
 
-    def _take(self, class_: TrafficClass) -> Entry:
+    def _take(self, class_: TrafficClass) -> QueueEntry:
         tenant = class_.rounds.head()
         assert tenant is not None, "a class waits only while a tenant of it does"
         entry = tenant.entries.first
@@ -202,8 +208,8 @@ class FairQueue:
         self._run(entry)
         return entry
 
-    def _give_place(self, entry: Entry) -> None:
-        if entry.state is State.WAITING:
+    def _give_place(self, entry: QueueEntry) -> None:
+        if entry.state is EntryState.WAITING:
             entry.class_.waiting -= 1
             entry.owner.waiting -= 1
         else:
@@ -211,18 +217,18 @@ class FairQueue:
 
     # --- parking ---------------------------------------------------------------------------------------
 
-    def park(self, entry: Entry) -> bool:
+    def park(self, entry: QueueEntry) -> bool:
         """Take the slot back from a running entry that will wait for something else; False when too many do already."""
         tenant, most = entry.owner, self.measures.max_parked
         if self.parked >= most or tenant.parked >= max(1, most // PARKED_SHARE):
             return False
         self._give_slot(entry)
-        entry.state = State.PARKED
+        entry.state = EntryState.PARKED
         self.parked += 1
         tenant.parked += 1
         return True
 
-    def unpark(self, entry: Entry) -> bool:
+    def unpark(self, entry: QueueEntry) -> bool:
         """Ask for a slot again; True when it was given at once. Its place is the one it was parked in, so there is one."""
         tenant, class_ = entry.owner, entry.class_
         entry.generation = tenant.generation
@@ -230,63 +236,63 @@ class FairQueue:
             self._unpark(entry)
             self._pass_by(entry)
             return True
-        entry.state = State.RETURNING
+        entry.state = EntryState.RETURNING
         self._line_up(entry)
         return False
 
-    def rejoin(self, entry: Entry) -> None:
+    def rejoin(self, entry: QueueEntry) -> None:
         """Put a running entry back into the line, however many its tenant has parked: its turn is over."""
         self._give_slot(entry)
         self.parked += 1
         entry.owner.parked += 1
         entry.generation = entry.owner.generation
-        entry.state = State.RETURNING
+        entry.state = EntryState.RETURNING
         self._line_up(entry)
 
-    def _unpark(self, entry: Entry) -> None:
+    def _unpark(self, entry: QueueEntry) -> None:
         self.parked -= 1
         entry.owner.parked -= 1
 
     # --- the end ---------------------------------------------------------------------------------------
 
-    def pay(self, entry: Entry, cost: int, now: float) -> None:
+    def pay(self, entry: QueueEntry, cost: int, now: float) -> None:
         """Charge what an entry that goes on has cost so far; a stream is a debt while it lasts, not only at its end."""
-        if entry.state is State.RUNNING or entry.state is State.PARKED:
+        if entry.state is EntryState.RUNNING or entry.state is EntryState.PARKED:
             # It is heard of now: what it owes is not forgotten while it goes on.
             entry.owner.seen_at = now
             entry.generation = entry.owner.generation
             self._settle(entry, cost)
 
-    def end(self, entry: Entry, cost: int = 0) -> None:
+    def end(self, entry: QueueEntry, cost: int = 0) -> None:
         """Give back whatever the entry holds, and charge what it cost beyond the estimate if it ever ran.
 
         It may be called in any state, and does nothing the second time.
         """
-        if entry.state is State.OVER or entry.state is State.NEW:
+        if entry.state is EntryState.OVER or entry.state is EntryState.NEW:
             return
-        if entry.state is State.RUNNING:
+        if entry.state is EntryState.RUNNING:
             self._give_slot(entry)
             self._settle(entry, cost)
-        elif entry.state is State.PARKED:
+        elif entry.state is EntryState.PARKED:
             self._unpark(entry)
             self._settle(entry, cost)
         else:
-            ran = entry.state is State.RETURNING
+            ran = entry.state is EntryState.RETURNING
             self._depart(entry)
             if ran:
                 self._settle(entry, cost)
-        entry.state = State.OVER
+        entry.state = EntryState.OVER
         tenant = entry.owner
         tenant.live -= 1
         if not tenant.live:
             self._idle.append(tenant)
 
-    def _give_slot(self, entry: Entry) -> None:
+    def _give_slot(self, entry: QueueEntry) -> None:
         entry.class_.running -= 1
         if not entry.class_.own_slots:
             self.running -= 1
 
-    def _settle(self, entry: Entry, cost: int) -> None:
+    def _settle(self, entry: QueueEntry, cost: int) -> None:
         class_, tenant = entry.class_, entry.owner
         extra = min(cost - entry.charged, DEBT_ROUNDS * self.measures.quantum_bytes)
         if extra <= 0:
@@ -297,7 +303,7 @@ class FairQueue:
         if tenant.generation == entry.generation:
             tenant.charge(extra)
 
-    def _depart(self, entry: Entry) -> None:
+    def _depart(self, entry: QueueEntry) -> None:
         """Leave the queue from wherever one stands in it."""
         class_, tenant = entry.class_, entry.owner
         entry.unlink()
@@ -317,7 +323,7 @@ class FairQueue:
         while (tenant := self._idle.first) is not None and now - tenant.seen_at >= DEBT_KEPT_S:
             self._forget(tenant)
 
-    def hopeless(self, now: float) -> Iterator[Entry]:
+    def hopeless(self, now: float) -> Iterator[QueueEntry]:
         """Name the waiting entries whose turn will not come before their deadline, as it looks now."""
         for class_ in self.classes.values() if self.pace.per_s else ():
             if class_.own_slots:
@@ -325,7 +331,7 @@ class FairQueue:
             for tenant in class_.rounds.flows():
                 for ahead, entry in enumerate(tenant.entries.nodes()):
                     late = self.predicted_s(class_, tenant, ahead) > entry.due - now
-                    if late and entry.state is State.WAITING:
+                    if late and entry.state is EntryState.WAITING:
                         yield entry
 
     def _forgive(self, tenant: Tenant) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Final, Generic, TypeVar
 
-from penstock.services.omnigate.fair.chain import Chain, Node
+from penstock.services.omnigate.fair.chain import Chain, ChainNode
 
 DEBT_ROUNDS: Final = 64
 """The largest debt in quanta, and so the number of rounds somebody may have to wait."""
 _BUCKETS: Final = DEBT_ROUNDS + 1
 
 
-class Flow(Node):
+class Flow(ChainNode):
     """One party to a round: what it gets a turn, and what it has left or owes."""
 
     __slots__ = ("deficit", "due_quanta", "due_round", "quantum")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
-from penstock.capability.standing import Standing
+from penstock.capability.judged_token import JudgedToken
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden, Unauthenticated
 from penstock.net.bearer import token_in
@@ -14,7 +14,7 @@ from penstock.wire.http1.head import CHUNKED
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.net.message import Request
-    from penstock.services.omnigate.gate.classes import Lane
+    from penstock.services.omnigate.gate.classes import RouteProfile
     from penstock.wire.http1.head import StartLine
 
 # As many as heads are remembered: a flood of forged tokens turns them over and costs no more than before.
@@ -24,7 +24,7 @@ _CONTEXTS_KEPT: Final = 1024
 _OF_AUDIENCE: Final = frozenset({"caveat:aud", "caveat:svc"})
 
 
-class Asking:
+class CapabilityCheck:
     """Asks the one verifier."""
 
     __slots__ = ("_contexts", "_named", "_region", "_verifier")
@@ -51,15 +51,15 @@ class Asking:
             self._named[field] = named
         return named
 
-    def peek(self, digest: bytes) -> Standing | None:
+    def peek(self, digest: bytes) -> JudgedToken | None:
         """Return a token's standing if no crypto is needed for that; raise when it is known to be bad."""
         return self._verifier.peek(digest)
 
-    def open(self, token: str) -> Standing | Awaitable[Standing]:
+    def open(self, token: str) -> JudgedToken | Awaitable[JudgedToken]:
         """Check a token that is not known; an awaitable when that leaves the loop."""
         return self._verifier.open(token)
 
-    def allow(self, standing: Standing, request: Request, lane: Lane) -> None:
+    def allow(self, standing: JudgedToken, request: Request, lane: RouteProfile) -> None:
         """Judge the request on every caveat and charge its budgets, or raise."""
         rule, cost_bytes = lane.rule, _cost_bytes(request)
         for audience in rule.audiences:
@@ -75,14 +75,14 @@ class Asking:
             else:
                 return
 
-    def _keep_context(self, request: Request, lane: Lane, audience: str) -> RequestContext:
+    def _keep_context(self, request: Request, lane: RouteProfile, audience: str) -> RequestContext:
         if len(self._contexts) >= _CONTEXTS_KEPT:
             self._contexts.clear()
         context = self._context(request, lane, audience)
         self._contexts[request.head.start, request.peer.host, audience] = context
         return context
 
-    def _context(self, request: Request, lane: Lane, audience: str) -> RequestContext:
+    def _context(self, request: Request, lane: RouteProfile, audience: str) -> RequestContext:
         rule = lane.rule
         return RequestContext(
             aud=audience,

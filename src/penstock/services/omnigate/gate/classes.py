@@ -24,7 +24,7 @@ GATEWAY: Final = "omnigate"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Rule:
+class AdmissionRule:
     """What the gate does with the requests of a route."""
 
     # The class of verified callers here; empty: the one their token's root has.
@@ -50,16 +50,16 @@ class Rule:
     downstream: bool = True
 
 
-STRICT: Final = Rule()
+STRICT: Final = AdmissionRule()
 """What holds for a route nobody made a rule for: a capability for the gateway."""
 
 
-class Lane:
+class RouteProfile:
     """A rule with what was learned of its requests."""
 
     __slots__ = ("cost", "latency", "rule")
 
-    def __init__(self, rule: Rule, cost: RouteCost, latency: RouteLatency) -> None:
+    def __init__(self, rule: AdmissionRule, cost: RouteCost, latency: RouteLatency) -> None:
         """Share the experience with the routes of the same key."""
         self.rule = rule
         self.cost = cost
@@ -71,7 +71,7 @@ class Lane:
         return request.params[rule.topic_param] if rule.topic_param else rule.topic
 
 
-class Lanes:
+class RouteProfiles:
     """The lanes of all routes."""
 
     def __init__(self) -> None:
@@ -79,11 +79,11 @@ class Lanes:
         self._costs: dict[str, RouteCost] = {}
         self._latencies: dict[str, RouteLatency] = {}
 
-    def make(self, path: str, rule: Rule) -> Lane:
+    def make(self, path: str, rule: AdmissionRule) -> RouteProfile:
         """Make the lane of one route."""
         key = rule.cost_key or path
         cost = self._costs.setdefault(key, RouteCost())
-        return Lane(rule, cost, self._latencies.setdefault(key, RouteLatency()))
+        return RouteProfile(rule, cost, self._latencies.setdefault(key, RouteLatency()))
 
 
 def with_verify(weights: Mapping[str, int]) -> dict[str, int]:

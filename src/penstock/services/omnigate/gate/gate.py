@@ -12,35 +12,35 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from penstock.capability.standing import Standing
+from penstock.capability.judged_token import JudgedToken
 from penstock.kernel.errors import Backpressure, Busy, PenstockError, Unauthenticated, forget_where
 from penstock.kernel.scope import Scope
 from penstock.net.server.admission import HELD, Outcome, Refusal
-from penstock.services.omnigate.fair.entry import State
+from penstock.services.omnigate.fair.entry import EntryState
 from penstock.services.omnigate.fair.limits import WINDOW_S, AdaptiveLimit, FixedLimit
+from penstock.services.omnigate.fair.queue import ArrivalOutcome as Arrival
 from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue
-from penstock.services.omnigate.fair.queue import Outcome as Arrival
-from penstock.services.omnigate.gate.check import Asking
+from penstock.services.omnigate.gate.check import CapabilityCheck
 from penstock.services.omnigate.gate.classes import (
     ANON,
     AUTHED,
     STRICT,
     UNPROVEN,
     VERIFY,
-    Lane,
-    Lanes,
-    Rule,
+    AdmissionRule,
+    RouteProfile,
+    RouteProfiles,
     with_verify,
 )
-from penstock.services.omnigate.gate.quotas import Allowances
-from penstock.services.omnigate.gate.ticket import Ticket
+from penstock.services.omnigate.gate.quotas import GatewayQuotas
+from penstock.services.omnigate.gate.ticket import GateTicket
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.kernel.inventory import Inventory
     from penstock.net.message import Request
     from penstock.net.server.route import Route
-    from penstock.services.omnigate.config import FairOptions, Quotas
+    from penstock.services.omnigate.config import FairOptions, QuotaOptions
     from penstock.services.omnigate.fair.entry import TrafficClass
 
 DISPATCHES_A_TURN: Final = 32
@@ -48,7 +48,7 @@ VERIFICATIONS_A_TURN: Final = 2
 """Signatures are checked on the loop: so few a turn that a flood of tokens leaves it to others."""
 _SHEDDING_S: Final = 1.0
 
-PolicyCheck = Callable[["Request", Ticket], Refusal | None]
+PolicyCheck = Callable[["Request", GateTicket], Refusal | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,17 +56,17 @@ class GateOptions:
     """What can be tuned."""
 
     fair: FairOptions
-    quotas: Quotas
+    quotas: QuotaOptions
     region: str = ""
 
 
-class Gate:
+class AdmissionGate:
     """Decides who comes in, and when."""
 
     def __init__(
         self,
         inventory: Inventory,
-        rules: Mapping[Route, Rule],
+        rules: Mapping[Route, AdmissionRule],
         options: GateOptions,
         *,
         verifier: CapabilityVerifier | None,
@@ -76,7 +76,7 @@ class Gate:
         fair = options.fair
         self.monotonic = inventory.clock.monotonic
         now = self.monotonic()
-        self.quotas = Allowances(inventory, options.quotas, now)
+        self.quotas = GatewayQuotas(inventory, options.quotas, now)
         self._most = fair.max_inflight
         self.limit = self._make_limit(now, adaptive=fair.adaptive)
         measures = FairMeasures(
@@ -89,9 +89,9 @@ class Gate:
         self.queue = FairQueue(measures, self.limit.value)
         self.degraded = False
         """Set by readiness: writes are shed first."""
-        self._asking = None if verifier is None else Asking(verifier, options.region)
+        self._asking = None if verifier is None else CapabilityCheck(verifier, options.region)
         self._policy = policy
-        self._made = Lanes()
+        self._made = RouteProfiles()
         self._lanes = {route: self._made.make(route.path, rule) for route, rule in rules.items()}
         self._verify = self.queue.classes[VERIFY]
         # Twice as many: whoever is proven lets the next one in before its own task is over.
@@ -132,7 +132,7 @@ class Gate:
             return self._admit_unproven(request, lane, ANON)
         return self._charge_address(request) or self._missing
 
-    def _lane(self, route: Route) -> Lane:
+    def _lane(self, route: Route) -> RouteProfile:
         lane = self._lanes[route] = self._made.make(route.path, STRICT)
         return lane
 
@@ -143,23 +143,23 @@ class Gate:
         address = self.quotas.address(request.peer)
         return None if self.quotas.per_ip.take(address, request.received_at) else self.quotas.ip_used
 
-    def _charge_capability(self, request: Request, standing: Standing, now: float) -> bool:
+    def _charge_capability(self, request: Request, standing: JudgedToken, now: float) -> bool:
         """Take from the quota of a capability, by its root: a narrower copy has no quota of its own.
 
         Who comes by a Unix socket has none.
         """
         return request.peer.uid is not None or self.quotas.per_cap.take(standing.grant.tid, now)
 
-    def _admit_unproven(self, request: Request, lane: Lane, class_name: str, token: str = "") -> Outcome:
+    def _admit_unproven(self, request: Request, lane: RouteProfile, class_name: str, token: str = "") -> Outcome:
         """Admit by address: who has no token, and who has one that is still to be verified."""
         refusal = self._charge_address(request)
         if refusal is not None:
             return refusal
-        ticket = Ticket(self, request, lane)
+        ticket = GateTicket(self, request, lane)
         ticket.token = token
         return self._enter(ticket, request, class_name, self.quotas.address(request.peer))
 
-    def _admit_holder(self, request: Request, lane: Lane, asking: Asking) -> Outcome:
+    def _admit_holder(self, request: Request, lane: RouteProfile, asking: CapabilityCheck) -> Outcome:
         """Admit a request with a token: a known one by its tenant's class, an unknown one waits to be verified."""
         try:
             token, digest = asking.name(request)
@@ -170,11 +170,11 @@ class Gate:
             return self._admit_unproven(request, lane, VERIFY, token)
         if not self._charge_capability(request, standing, request.received_at):
             return self.quotas.cap_used
-        ticket = Ticket(self, request, lane)
+        ticket = GateTicket(self, request, lane)
         return self._enter(ticket, request, _identify(ticket, standing), standing.grant.tenant, standing)
 
     def _enter(
-        self, ticket: Ticket, request: Request, class_name: str, key: Hashable, standing: Standing | None = None
+        self, ticket: GateTicket, request: Request, class_name: str, key: Hashable, standing: JudgedToken | None = None
     ) -> Outcome:
         """Take a slot and go on, or a place and wait."""
         class_ = self.queue.classes[class_name]
@@ -200,7 +200,7 @@ class Gate:
 
     # --- capability and policy -------------------------------------------------------------------------
 
-    def _authorise(self, ticket: Ticket, request: Request, standing: Standing | None) -> Refusal | None:
+    def _authorise(self, ticket: GateTicket, request: Request, standing: JudgedToken | None) -> Refusal | None:
         """Ask capability, then policy, of a request that has its slot; a no gives the slot back at once."""
         refusal: Refusal | None = None
         try:
@@ -231,14 +231,14 @@ class Gate:
         queue.limit = self.limit.value
         while left and (entry := queue.next()) is not None:
             left -= 1
-            self._go_on(cast("Ticket", entry))
+            self._go_on(cast("GateTicket", entry))
         while left_to_verify and (entry := queue.next_of(self._verify)) is not None:
             left_to_verify -= 1
-            self._prove(cast("Ticket", entry))
+            self._prove(cast("GateTicket", entry))
         if not (left and left_to_verify):
             self.wake()
 
-    def _go_on(self, ticket: Ticket) -> None:
+    def _go_on(self, ticket: GateTicket) -> None:
         """Let a ticket that waited use its slot; one that was never judged is judged now, on what holds now."""
         ticket.started = self.monotonic()
         request, outcome = ticket.request, None
@@ -247,7 +247,7 @@ class Gate:
         if outcome is not HELD:
             _tell(ticket, outcome)
 
-    def _judge_late(self, ticket: Ticket, request: Request) -> Outcome:
+    def _judge_late(self, ticket: GateTicket, request: Request) -> Outcome:
         """Judge a request after its wait; a token that was forgotten meanwhile is verified once more."""
         if ticket.grant is None or self._asking is None:
             return self._authorise_told(ticket, request, None)
@@ -262,7 +262,7 @@ class Gate:
         ticket.token = token
         return self._wait_again(ticket, request, VERIFY, self.quotas.address(request.peer))
 
-    def _authorise_told(self, ticket: Ticket, request: Request, standing: Standing | None) -> Refusal | None:
+    def _authorise_told(self, ticket: GateTicket, request: Request, standing: JudgedToken | None) -> Refusal | None:
         """Judge for somebody who waits to be told."""
         waiter = ticket.waiter
         refusal = self._authorise(ticket, request, standing)
@@ -271,20 +271,20 @@ class Gate:
 
     # --- tokens that are not known ---------------------------------------------------------------------
 
-    def _prove(self, ticket: Ticket) -> None:
+    def _prove(self, ticket: GateTicket) -> None:
         """Check signatures for a ticket of the verify class; those that leave the loop are waited for in a task."""
         assert self._asking is not None, "without a verifier nothing is to be verified"
         began = ticket.started = self.monotonic()
         try:
             proof = self._asking.open(ticket.token)
-            if isinstance(proof, Standing):
+            if isinstance(proof, JudgedToken):
                 self._proven(ticket, began)
             else:
                 self._scope.start(self._await_proof(ticket, proof, began))
         except PenstockError as error:
             self._disproved(ticket, error, began)
 
-    async def _await_proof(self, ticket: Ticket, proof: Awaitable[Standing], began: float) -> None:
+    async def _await_proof(self, ticket: GateTicket, proof: Awaitable[JudgedToken], began: float) -> None:
         try:
             await proof
         except PenstockError as error:
@@ -292,7 +292,7 @@ class Gate:
             return
         self._proven(ticket, began)
 
-    def _proven(self, ticket: Ticket, began: float) -> None:
+    def _proven(self, ticket: GateTicket, began: float) -> None:
         """Let a verified request come in again, now by its tenant's class; its address is not charged for it."""
         request = ticket.request
         if request is None or self._asking is None:
@@ -316,18 +316,18 @@ class Gate:
         if outcome is not HELD:
             _tell(ticket, outcome)
 
-    def _disproved(self, ticket: Ticket, error: PenstockError, began: float) -> None:
+    def _disproved(self, ticket: GateTicket, error: PenstockError, began: float) -> None:
         """Refuse; the address stays charged, and so does its share of the verify class."""
         ticket.worked(self.monotonic() - began)
         _tell(ticket, Refusal(forget_where(error)))
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _leave(self, ticket: GateTicket) -> None:
         """Leave a class for another one: settled here, new there."""
         self.queue.end(ticket, ticket.settle())
         ticket.renew()
 
     def _wait_again(
-        self, ticket: Ticket, request: Request, class_name: str, key: Hashable, standing: Standing | None = None
+        self, ticket: GateTicket, request: Request, class_name: str, key: Hashable, standing: JudgedToken | None = None
     ) -> Outcome:
         waiter = ticket.waiter
         outcome = self._enter(ticket, request, class_name, key, standing)
@@ -336,7 +336,7 @@ class Gate:
 
     # --- housekeeping ----------------------------------------------------------------------------------
 
-    def sample(self, ticket: Ticket, now: float) -> None:
+    def sample(self, ticket: GateTicket, now: float) -> None:
         """Take an answered request into the latency averages, and move the limit when it is time to."""
         if ticket.steers:
             self.limit.sample(ticket.lane.latency, now - ticket.started, ticket.started)
@@ -354,12 +354,12 @@ class Gate:
         self.queue.tick(now)
         self.quotas.turn(now)
         for entry in list(self.queue.hopeless(now)):
-            if entry.state is State.WAITING:
+            if entry.state is EntryState.WAITING:
                 entry.class_.dropped += 1
-                _tell(cast("Ticket", entry), self._hopeless)
+                _tell(cast("GateTicket", entry), self._hopeless)
         self.wake()
 
-    def apply(self, quotas: Quotas, *, adaptive: bool | None = None) -> None:
+    def apply(self, quotas: QuotaOptions, *, adaptive: bool | None = None) -> None:
         """Follow the settings."""
         self.quotas.apply(quotas)
         if adaptive is not None and adaptive is not isinstance(self.limit, AdaptiveLimit):
@@ -393,14 +393,14 @@ class Gate:
         await self._scope.close()
 
 
-def _identify(ticket: Ticket, standing: Standing) -> str:
+def _identify(ticket: GateTicket, standing: JudgedToken) -> str:
     """Write down who a ticket belongs to; return the class that gives it."""
     grant = ticket.grant = standing.grant
     ticket.tenant = grant.tenant
     return ticket.lane.rule.class_name or grant.class_
 
 
-def _tell(ticket: Ticket, refusal: Refusal | None) -> None:
+def _tell(ticket: GateTicket, refusal: Refusal | None) -> None:
     """Tell whoever waits for a ticket; a refusal ends it."""
     waiter, ticket.waiter = ticket.waiter, None
     if refusal is not None:

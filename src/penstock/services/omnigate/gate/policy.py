@@ -39,7 +39,7 @@ class BundleRefused(Malformed):
     """A policy bundle that cannot be used; the text says where and why."""
 
 
-class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"class_": "class"}):
+class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"class_": "class"}):
     """One rule. What it does not name, it does not look at; a list matches any of its words."""
 
     action: Literal["allow", "deny"]
@@ -64,18 +64,18 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"cla
 class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rules in order, and what happens when none matches."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     default_action: Literal["allow", "deny"] = "deny"
 
 
 DEFAULT: Final = Bundle(
     rules=(
-        Rule(action="allow", methods=("GET", "HEAD", "PUT"), path="/v1/o"),
-        Rule(action="allow", methods=("POST",), path="/v1/mailbox"),
-        Rule(action="allow", methods=("GET", "POST"), path="/v1/passport"),
-        Rule(action="allow", methods=("GET",), path="/v1/dht"),
-        Rule(action="allow", methods=("GET",), path="/v1/view"),
-        Rule(action="allow", methods=("GET",), path="/v1/gateway"),
+        PolicyRule(action="allow", methods=("GET", "HEAD", "PUT"), path="/v1/o"),
+        PolicyRule(action="allow", methods=("POST",), path="/v1/mailbox"),
+        PolicyRule(action="allow", methods=("GET", "POST"), path="/v1/passport"),
+        PolicyRule(action="allow", methods=("GET",), path="/v1/dht"),
+        PolicyRule(action="allow", methods=("GET",), path="/v1/view"),
+        PolicyRule(action="allow", methods=("GET",), path="/v1/gateway"),
     )
 )
 """What ships: the node's own routes, and nothing else."""
@@ -108,7 +108,7 @@ def parse_bundle(data: bytes, *, json: bool = False) -> Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class ProvenCaller:
     """Who asks, as far as it is proven: what rules about people look at."""
 
     class_name: str
@@ -120,14 +120,14 @@ class _Ready:
 
     __slots__ = ("body_over", "classes", "prefix", "refusal", "tenants")
 
-    def __init__(self, rule: Rule, prefix: tuple[str, ...], refusal: Refusal | None) -> None:
+    def __init__(self, rule: PolicyRule, prefix: tuple[str, ...], refusal: Refusal | None) -> None:
         self.prefix = prefix
         self.tenants = frozenset(rule.tenant)
         self.classes = frozenset(rule.class_)
         self.body_over = rule.body_over
         self.refusal = refusal
 
-    def matches(self, request: Request, sender: Sender) -> bool:
+    def matches(self, request: Request, sender: ProvenCaller) -> bool:
         if self.prefix and request.segments[: len(self.prefix)] != self.prefix:
             return False
         if self.classes and sender.class_name not in self.classes:
@@ -137,7 +137,7 @@ class _Ready:
         return self.body_over is None or _over(request, self.body_over)
 
 
-class Policy:
+class AccessPolicy:
     """Decides by a bundle; routes that an operator configured carry their own allow, tried last."""
 
     def __init__(self, bundle: Bundle, *, region: str = "", allowed: Iterable[Route] = ()) -> None:
@@ -149,7 +149,7 @@ class Policy:
         self._default = None if bundle.default_action == "allow" else _refusal("default")
         self._kept: dict[tuple[Route, str], tuple[_Ready, ...]] = {}
 
-    def decide(self, request: Request, sender: Sender, tags: frozenset[str] = frozenset()) -> Refusal | None:
+    def decide(self, request: Request, sender: ProvenCaller, tags: frozenset[str] = frozenset()) -> Refusal | None:
         """Return None to allow, or what to answer instead. `tags` are the route's: the same at every call."""
         rules = self._kept.get((request.route, request.method))
         if rules is None:
@@ -171,7 +171,7 @@ class Policy:
         self._kept[route, method] = kept
         return kept
 
-    def _concerns(self, rule: Rule, method: str, tags: frozenset[str]) -> bool:
+    def _concerns(self, rule: PolicyRule, method: str, tags: frozenset[str]) -> bool:
         if rule.methods and method not in rule.methods:
             return False
         if rule.region and self._region not in rule.region:

@@ -13,7 +13,7 @@ from penstock.net.server.caps import address_block
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory, Row
     from penstock.net.message import Peer
-    from penstock.services.omnigate.config import Quotas
+    from penstock.services.omnigate.config import QuotaOptions
 
 BUCKETS_MAX: Final = 16_384
 """How many addresses, and how many capabilities, are remembered at once."""
@@ -22,7 +22,7 @@ DEPTH_S: Final = 2.0
 _BLOCKS_KEPT: Final = 4096
 
 
-class Buckets:
+class QuotaBuckets:
     """A bucket for each key, in two tables: whoever was not seen for a whole period is full again and forgotten.
 
     When a table runs over, the period ends early; a flood of strangers can make old buckets full again, never empty.
@@ -87,14 +87,14 @@ class Buckets:
         self._last, self._now, self._began = self._now, {}, now
 
 
-class Allowances:
+class GatewayQuotas:
     """The three quotas of a gateway."""
 
-    def __init__(self, inventory: Inventory, quotas: Quotas, now: float) -> None:
+    def __init__(self, inventory: Inventory, quotas: QuotaOptions, now: float) -> None:
         """Start full."""
         self.all = TokenBucket("global", rate=quotas.default_rps, depth=quotas.burst_rps, now=now)
-        self.per_ip = Buckets(0, now)
-        self.per_cap = Buckets(0, now)
+        self.per_ip = QuotaBuckets(0, now)
+        self.per_cap = QuotaBuckets(0, now)
         self.all_used = _refusal("global")
         self.ip_used = _refusal("per_ip")
         self.cap_used = _refusal("per_cap")
@@ -102,7 +102,7 @@ class Allowances:
         self.apply(quotas)
         self._declare(inventory)
 
-    def apply(self, quotas: Quotas) -> None:
+    def apply(self, quotas: QuotaOptions) -> None:
         """Follow the settings."""
         self.all.rate, self.all.depth = float(quotas.default_rps), float(quotas.burst_rps)
         self.per_ip.set_rate(float(quotas.per_ip_rps))
@@ -145,7 +145,7 @@ class Allowances:
         return {"capacity": self.all.depth, "rate": self.all.rate, "refused": self.all.refused}
 
 
-def _live(table: Buckets) -> Callable[[], Row]:
+def _live(table: QuotaBuckets) -> Callable[[], Row]:
     return lambda: {"in_use": len(table), "rate": table.rate, "refused": table.refused}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.services.omnigate.gate.classes import GATEWAY, Rule
+from penstock.services.omnigate.gate.classes import GATEWAY, AdmissionRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,14 +27,14 @@ _BEHIND: Final = {
 _WRITES: Final = frozenset({"send", "put", "issue"})
 
 
-def own_rules(routes: Iterable[Route]) -> dict[Route, Rule]:
+def own_rules(routes: Iterable[Route]) -> dict[Route, AdmissionRule]:
     """Make the rules of the gateway's own routes."""
     return {route: _own_rule(route) for route in routes}
 
 
-def _own_rule(route: Route) -> Rule:
+def _own_rule(route: Route) -> AdmissionRule:
     behind = _BEHIND.get(route.path.split("/")[2])
-    return Rule(
+    return AdmissionRule(
         open=route.open,
         audiences=(GATEWAY,) if behind is None else (GATEWAY, behind),
         op=route.op or None,
@@ -45,14 +45,14 @@ def _own_rule(route: Route) -> Rule:
     )
 
 
-def proxy_rules(routes: Mapping[Route, ProxyRoute]) -> dict[Route, Rule]:
+def proxy_rules(routes: Mapping[Route, ProxyRoute]) -> dict[Route, AdmissionRule]:
     """Make the rules of the configured routes: with nothing required they are open to anyone."""
     return {route: _proxy_rule(route, said) for route, said in routes.items()}
 
 
-def _proxy_rule(route: Route, said: ProxyRoute) -> Rule:
+def _proxy_rule(route: Route, said: ProxyRoute) -> AdmissionRule:
     asked = dict(said.require)
-    return Rule(
+    return AdmissionRule(
         class_name=said.class_name,
         open=not said.require,
         op=asked.get("op"),

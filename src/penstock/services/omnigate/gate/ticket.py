@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import Busy
 from penstock.services.omnigate.fair.costs import LEAST_COST, spent
-from penstock.services.omnigate.fair.entry import Entry, State
+from penstock.services.omnigate.fair.entry import EntryState, QueueEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from penstock.contracts.capability import Grant
     from penstock.net.message import Request
     from penstock.net.server.admission import Refusal
-    from penstock.services.omnigate.gate.classes import Lane
-    from penstock.services.omnigate.gate.gate import Gate
+    from penstock.services.omnigate.gate.classes import RouteProfile
+    from penstock.services.omnigate.gate.gate import AdmissionGate
 
 
 PAYMENT_BYTES: Final = 1 << 20
 """What a stream may pass on a turn: then it is charged, and waits if others do."""
 
 
-class Ticket(Entry):
+class GateTicket(QueueEntry):
     """One request at the gate. The listener ends it, once, whatever the end; handlers may park it meanwhile."""
 
     __slots__ = (
@@ -31,11 +31,11 @@ class Ticket(Entry):
         "waiter",
     )  # fmt: skip
 
-    def __init__(self, gate: Gate, request: Request, lane: Lane) -> None:
+    def __init__(self, gate: AdmissionGate, request: Request, lane: RouteProfile) -> None:
         """Hold nothing yet."""
         # Written out, not by super(): one is made for every request.
         self.after = self.before = None
-        self.state = State.NEW
+        self.state = EntryState.NEW
         self.charged = self.generation = 0
         self.due = request.received_at + request.timeout_s
         self._gate = gate
@@ -68,7 +68,7 @@ class Ticket(Entry):
     @property
     def is_parked(self) -> bool:
         """Tell whether it waits without a slot."""
-        return self.state is State.PARKED or self.state is State.RETURNING
+        return self.state is EntryState.PARKED or self.state is EntryState.RETURNING
 
     @property
     def bytes_seen(self) -> int:
@@ -105,7 +105,7 @@ class Ticket(Entry):
         whoever still waits.
         """
         over, self._turn_over = self._turn_over, False
-        if over and self.state is State.RUNNING and self._gate.queue.waiting:
+        if over and self.state is EntryState.RUNNING and self._gate.queue.waiting:
             self._stand_back()
         elif self.step_back():
             return None
@@ -120,7 +120,7 @@ class Ticket(Entry):
 
     def step_back(self) -> bool:
         """Take a slot again; False when `waiter` will be told."""
-        if self.state is not State.PARKED:
+        if self.state is not EntryState.PARKED:
             return True
         # The turn it had was charged already; this one only has to be short.
         self.cost = LEAST_COST
@@ -139,7 +139,7 @@ class Ticket(Entry):
         gate.wake()
 
     def _set_aside(self) -> bool:
-        if self.state is not State.RUNNING or not self._gate.queue.park(self):
+        if self.state is not EntryState.RUNNING or not self._gate.queue.park(self):
             return False
         self._served_s += self._gate.monotonic() - self.started
         self._gate.wake()
@@ -155,10 +155,10 @@ class Ticket(Entry):
     def ended(self, seen_bytes: int, *, answered: bool) -> None:
         """Settle and give back what is held; the second time does nothing."""
         state = self.state
-        if state is State.OVER:
+        if state is EntryState.OVER:
             return
         gate = self._gate
-        if answered and state is State.RUNNING:
+        if answered and state is EntryState.RUNNING:
             gate.sample(self, gate.monotonic())
         self._bytes_seen += seen_bytes
         cost = self.settle()
@@ -173,7 +173,7 @@ class Ticket(Entry):
 
     def settle(self) -> int:
         """Return what it cost until now."""
-        if self.state is State.RUNNING:
+        if self.state is EntryState.RUNNING:
             now = self._gate.monotonic()
             self._served_s += now - self.started
             self.started = now
@@ -181,7 +181,7 @@ class Ticket(Entry):
 
     def renew(self) -> None:
         """Start over in another class, owing nothing; what it cost so far was settled where it was."""
-        self.state = State.NEW
+        self.state = EntryState.NEW
         self.charged = 0
         self._served_s = self._worked_s = 0.0
         self.started = self._gate.monotonic()
@@ -195,4 +195,4 @@ class Ticket(Entry):
 def tenant_of(request: Request) -> Hashable:
     """Name for whom a request is worked on: its tenant at the gate, else its address."""
     ticket = request.ticket
-    return ticket.owner.key if isinstance(ticket, Ticket) else request.peer.host
+    return ticket.owner.key if isinstance(ticket, GateTicket) else request.peer.host

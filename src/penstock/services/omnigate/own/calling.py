@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Downstream(Protocol):
+class DownstreamCalls(Protocol):
     """One service behind the gateway: its limiter, breaker, deadline and latency around each call."""
 
     async def call(self, op: str, work: Callable[[], Awaitable[T]], *, idempotent: bool) -> T:

@@ -26,8 +26,8 @@ from penstock.kernel.breaker import Breaker, BreakerPolicy, BreakerState
 from penstock.kernel.deadline import Deadline, current_deadline, timeout, use_deadline
 from penstock.kernel.errors import BackoffRetry, DownstreamUnavailable, Internal, NotReady, PenstockError, Timeout
 from penstock.kernel.scope import Scope
-from penstock.services.omnigate.own.hedge import HedgeBudget, Tail
-from penstock.services.omnigate.own.places import CALLER, FairPlaces
+from penstock.services.omnigate.own.fair_slots import CALLER, FairSlots
+from penstock.services.omnigate.own.hedge import HedgeBudget, LatencyTail
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
@@ -77,7 +77,7 @@ class Downstream:
         service, metrics = options.service, inventory.metrics
         self.options = options
         self.places = inventory.limiter(f"downstream.{service}", options.calls_max)
-        self.line = FairPlaces(self.places, options.waiters_max)
+        self.line = FairSlots(self.places, options.waiters_max)
         policy = "calls that wait for a place, by turns of their tenants; full: Busy"
         inventory.limit(
             f"downstream.{service}.line", options.waiters_max, policy, lambda: {"in_use": self.line.waiting}
@@ -90,10 +90,10 @@ class Downstream:
         self._budget = RetryBudget()
         patience_s = min(options.patience_s, options.timeout_s)
         self._blame_after_s = max(patience_s - RESERVE_S, patience_s / 2) - _SLACK_S
-        self._tail = Tail()
+        self._tail = LatencyTail()
         self._hedges = HedgeBudget()
         self._scope = Scope("hedge", options.calls_max * 2, metrics)
-        self._counts = Counts(inventory, service)
+        self._counts = DownstreamCounts(inventory, service)
 
     @property
     def healthy(self) -> bool:
@@ -246,7 +246,7 @@ async def _first_good(racers: set[asyncio.Task[T]]) -> asyncio.Task[T]:
             return (good or list(done))[0]
 
 
-class Counts:
+class DownstreamCounts:
     """What is counted about one downstream."""
 
     def __init__(self, inventory: Inventory, service: str) -> None:

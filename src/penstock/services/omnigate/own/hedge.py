@@ -15,7 +15,7 @@ SHARE: Final = 0.05
 SAVED_MAX: Final = 8.0
 
 
-class Tail:
+class LatencyTail:
     """The 95th percentile of the last calls of one downstream."""
 
     __slots__ = ("_left", "_samples", "p95_s")

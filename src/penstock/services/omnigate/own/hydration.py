@@ -25,12 +25,12 @@ from penstock.kernel.errors import (
     Unauthenticated,
     forget_where,
 )
-from penstock.services.omnigate.own.places import CALLER
+from penstock.services.omnigate.own.fair_slots import CALLER
 from penstock.services.omnigate.own.views import (
     VIEW_BYTES_MAX,
     PartOut,
+    PartWarning,
     ViewOut,
-    Warned,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ Source = Callable[[str, "Call", float], Awaitable[bytes]]
 _TOLD_AS_IT_IS: Final = (Unauthenticated, Expired, Forbidden, RateLimited)
 
 
-class Flight:
+class SharedCall:
     """One call that several views may be waiting for; it ends when the last of them leaves."""
 
     __slots__ = ("task", "waiting")
@@ -97,7 +97,7 @@ class Hydrator:
         self._sources = sources
         self._scope = scope
         self._monotonic = clock.monotonic
-        self._flights: dict[tuple[str, ...], Flight] = {}
+        self._flights: dict[tuple[str, ...], SharedCall] = {}
         self.last_good = LastGood(clock)
         # How many fetches were saved because an identical one was on its way.
         self.shared = 0
@@ -114,7 +114,7 @@ class Hydrator:
         finally:
             for task in running:
                 task.cancel()
-        warnings = tuple(Warned(name, out.reason) for name, out in found.items() if out.reason)
+        warnings = tuple(PartWarning(name, out.reason) for name, out in found.items() if out.reason)
         ordered = {part.name: found[part.name] for part in view.parts}
         answer = msgspec.json.encode(ViewOut(view.name, ordered, warnings))
         if len(answer) > VIEW_BYTES_MAX:
@@ -182,7 +182,7 @@ class Hydrator:
                 self._flights.pop(key, None)
                 flight.task.cancel()
 
-    def _take_off(self, key: tuple[str, ...], part: PartSpec, target: str, call: Call) -> Flight:
+    def _take_off(self, key: tuple[str, ...], part: PartSpec, target: str, call: Call) -> SharedCall:
         fetch = self._sources[part.source]
 
         async def fly() -> bytes:
@@ -195,7 +195,7 @@ class Hydrator:
         # Under a fresh context: the first caller's deadline is not the others'. Its turn in a downstream's line is.
         context = Context()
         context.run(CALLER.set, CALLER.get())
-        flight = Flight(context.run(_start, self._scope(), fly()))
+        flight = SharedCall(context.run(_start, self._scope(), fly()))
         if len(self._flights) < FLIGHTS_MAX:
             self._flights[key] = flight
         return flight

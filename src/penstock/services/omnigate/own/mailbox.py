@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from penstock.net.message import Request
-    from penstock.services.omnigate.own.calling import Downstream
+    from penstock.services.omnigate.own.calling import DownstreamCalls
 
 LONG_POLL_EXTRA_S: Final = 2.0
 WAIT_MS_MAX: Final = 20_000
@@ -52,13 +52,13 @@ class RecvBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     max_bytes: m.Positive | None = None
 
 
-class Leased(msgspec.Struct, frozen=True):
+class LeasedOut(msgspec.Struct, frozen=True):
     """The leased messages, possibly none."""
 
     messages: tuple[m.Envelope, ...]
 
 
-_NONE: Final = Leased(())
+_NONE: Final = LeasedOut(())
 _SETTLEMENTS: Final[tuple[tuple[str, str, str, type, type, Callable[[Any, None], Any]], ...]] = (
     ("ack", "ack", "Settle for good.", bodies.AckIn, m.Acked, bodies.as_ack),
     ("nack", "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),
@@ -66,10 +66,10 @@ _SETTLEMENTS: Final[tuple[tuple[str, str, str, type, type, Callable[[Any, None],
 )
 
 
-class MailboxRoutes:
+class GatewayMailboxRoutes:
     """`/v1/mailbox/{topic}` and what is below it."""
 
-    def __init__(self, mailbox: m.Mailbox | None, downstream: Downstream) -> None:
+    def __init__(self, mailbox: m.Mailbox | None, downstream: DownstreamCalls) -> None:
         """Stand in front of the mailbox's contract; without a mailbox every route says so."""
         self._mailbox = mailbox
         self._downstream = downstream
@@ -92,7 +92,7 @@ class MailboxRoutes:
                 path=f"{base}/recv",
                 handler=self._recv,
                 body=RecvBody,
-                answer=Leased,
+                answer=LeasedOut,
                 op="recv",
                 summary="Lease messages; waits up to `wait_ms` for the first.",
                 errors=_ERRORS,
@@ -132,7 +132,7 @@ class MailboxRoutes:
         # With an idem_key a repeat is one message, so the discipline may try again.
         return await self._downstream.call("send", lambda: mailbox.send(send, call), idempotent=idem_key is not None)
 
-    async def _recv(self, request: Request, asked: RecvBody) -> Leased | Response:
+    async def _recv(self, request: Request, asked: RecvBody) -> LeasedOut | Response:
         """Lease at once if something is there; otherwise wait without holding a place of the gateway's."""
         mailbox, call = present(self._mailbox, "svc-mailbox"), call_of(request)
         # Judged by the mailbox's own rules: a topic of the path is a topic like any other.
@@ -150,7 +150,7 @@ class MailboxRoutes:
 
         return await self._wait(request, poll)
 
-    async def _wait(self, request: Request, poll: Callable[[], Awaitable[m.Received]]) -> Leased | Response:
+    async def _wait(self, request: Request, poll: Callable[[], Awaitable[m.Received]]) -> LeasedOut | Response:
         ticket = request.ticket
         if ticket is None:
             return _leased(await poll())
@@ -174,7 +174,7 @@ class MailboxRoutes:
         return settle
 
 
-def _leased(got: m.Received) -> Leased | Response:
+def _leased(got: m.Received) -> LeasedOut | Response:
     if got.inflight_full:
-        return Response(200, msgspec.json.encode(Leased(got.messages)), headers=_FULL)
-    return Leased(got.messages)
+        return Response(200, msgspec.json.encode(LeasedOut(got.messages)), headers=_FULL)
+    return LeasedOut(got.messages)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.contracts.call import Call
     from penstock.net.message import Request
-    from penstock.services.omnigate.own.calling import Downstream
+    from penstock.services.omnigate.own.calling import DownstreamCalls
 
 OCTETS: Final = b"application/octet-stream"
 _ERRORS: Final = (
@@ -46,7 +46,7 @@ _RANGES: Final = (b"Accept-Ranges", b"bytes")
 _PLAIN: Final = (b"X-Content-Type-Options", b"nosniff")
 
 
-class Put(msgspec.Struct, frozen=True):
+class PutOut(msgspec.Struct, frozen=True):
     """Where the bytes are."""
 
     address: str
@@ -56,7 +56,7 @@ class Put(msgspec.Struct, frozen=True):
 class ObjectRoutes:
     """`/v1/o`."""
 
-    def __init__(self, storage: s.Storage | None, downstream: Downstream, *, chunk_s: float) -> None:
+    def __init__(self, storage: s.Storage | None, downstream: DownstreamCalls, *, chunk_s: float) -> None:
         """Stand in front of the contract; `chunk_s` bounds the wait for each further piece of a streamed object."""
         self._storage = storage
         self._downstream = downstream
@@ -77,7 +77,7 @@ class ObjectRoutes:
                 method="PUT",
                 path="/v1/o",
                 handler=self._put,
-                answer=Put,
+                answer=PutOut,
                 op="put",
                 summary="Store the body under its digest; larger objects go to svc-storage.",
                 errors=(*_ERRORS, "conflict", "over_limit"),
@@ -90,7 +90,7 @@ class ObjectRoutes:
         # The same bytes twice are one object: safe to try again.
         stored = await self._downstream.call("put", lambda: storage.put(put, call), idempotent=True)
         headers = [(b"ETag", tag_of(stored.address)), (b"Location", b"/v1/o/" + stored.address.encode("ascii"))]
-        body = msgspec.json.encode(Put(stored.address, stored.size))
+        body = msgspec.json.encode(PutOut(stored.address, stored.size))
         return Response(200 if stored.existed else 201, body, headers=headers)
 
     async def _get(self, request: Request) -> Response | StreamResponse:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.contracts.call import Call
     from penstock.net.message import Request
-    from penstock.services.omnigate.own.calling import Downstream
+    from penstock.services.omnigate.own.calling import DownstreamCalls
 
 # Above this many a batch needs a good capability: each item may cost a signature.
 OPEN_BATCH_MAX: Final = 16
@@ -33,10 +33,10 @@ _ROWS: Final[tuple[tuple[str, type | None, type, str, bool, bool, str], ...]] = 
 )
 
 
-class PassportRoutes:
+class GatewayPassportRoutes:
     """`/v1/passport/*` and the public keys."""
 
-    def __init__(self, passport: p.Passport | None, downstream: Downstream) -> None:
+    def __init__(self, passport: p.Passport | None, downstream: DownstreamCalls) -> None:
         """Stand in front of the contract; without a passport every route says so."""
         self._passport = passport
         self._downstream = downstream

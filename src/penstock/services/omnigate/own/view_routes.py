@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.contracts.call import Call
     from penstock.net.calls.client import HttpClient
     from penstock.net.message import Request
-    from penstock.services.omnigate.own.calling import Downstream
+    from penstock.services.omnigate.own.calling import DownstreamCalls
     from penstock.services.omnigate.own.hydration import Hydrator, Source
     from penstock.services.omnigate.own.views import ViewSpec
 
@@ -86,7 +86,7 @@ class ViewRoutes:
         return Response(200, body)
 
 
-class Sources:
+class ViewSources:
     """Where a view's parts come from; each call is under its downstream's discipline."""
 
     def __init__(self, http: HttpClient, storage: s.Storage | None, mailbox: m.Mailbox | None) -> None:
@@ -95,7 +95,7 @@ class Sources:
         self._storage = storage
         self._mailbox = mailbox
 
-    def table(self, storage: Downstream, mailbox: Downstream) -> dict[str, Source]:
+    def table(self, storage: DownstreamCalls, mailbox: DownstreamCalls) -> dict[str, Source]:
         """Name the sources as a configuration does."""
 
         async def obj(target: str, call: Call, _timeout_s: float) -> bytes:

@@ -154,7 +154,7 @@ class PartOut(msgspec.Struct, frozen=True, omit_defaults=True):
     value: msgspec.Raw | UnsetType = UNSET
 
 
-class Warned(msgspec.Struct, frozen=True):
+class PartWarning(msgspec.Struct, frozen=True):
     """An optional part that did not come as it should have."""
 
     part: str
@@ -166,4 +166,4 @@ class ViewOut(msgspec.Struct, frozen=True):
 
     view: str
     parts: dict[str, PartOut]
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[PartWarning, ...] = ()

@@ -16,15 +16,15 @@ from penstock.kernel.errors import Busy, Canceled, DownstreamUnavailable, Pensto
 from penstock.net.calls.connection import ClientConnection
 from penstock.net.calls.retry import RetryPlan
 from penstock.net.promise import Promise
-from penstock.services.omnigate.gate.ticket import Ticket
+from penstock.services.omnigate.gate.ticket import GateTicket
 from penstock.services.omnigate.proxy.relay import RelayStream, relay_stream, relay_whole
 from penstock.wire.http1.head import CHUNKED
 
 if TYPE_CHECKING:
-    from penstock.net.calls.downstream import Trial
+    from penstock.net.calls.downstream import BreakerReport
     from penstock.net.message import Request
     from penstock.services.omnigate.proxy.routes import Proxy
-    from penstock.services.omnigate.proxy.shares import Shares
+    from penstock.services.omnigate.proxy.shares import TenantShares
     from penstock.services.omnigate.proxy.upstream import Upstream
     from penstock.wire.http1.answer import AnswerHead
 
@@ -62,7 +62,7 @@ class ProxyCall(Promise):
         self._fields = fields
         self._due = request.received_at + request.timeout_s
         # The tries under way: one, or two while a hedge runs.
-        self._alive: list[Attempt] = []
+        self._alive: list[ProxyAttempt] = []
         self._plan: RetryPlan | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -121,7 +121,7 @@ class ProxyCall(Promise):
 
     def _try(self, now: float, shunned: Upstream | None, *, hedge: bool = False) -> None:
         upstream, trial = self.proxy.upstreams.choose(now, other_than=shunned)
-        attempt = Attempt(self, upstream, trial, hedge=hedge)
+        attempt = ProxyAttempt(self, upstream, trial, hedge=hedge)
         self._alive.append(attempt)
         attempt.begin()
 
@@ -158,14 +158,14 @@ class ProxyCall(Promise):
 
     # --- what becomes of a try
 
-    def answered(self, attempt: Attempt, head: AnswerHead, body: bytes) -> None:
+    def answered(self, attempt: ProxyAttempt, head: AnswerHead, body: bytes) -> None:
         """Take a whole answer."""
         if head.status in self.proxy.retry_statuses and self._try_again(attempt, head):
             return
         self._settle(attempt)
         self.resolve(relay_whole(head, body, self.proxy.date))
 
-    def begun(self, attempt: Attempt, head: AnswerHead, connection: ClientConnection) -> None:
+    def begun(self, attempt: ProxyAttempt, head: AnswerHead, connection: ClientConnection) -> None:
         """Take an answer whose body is on its way; from here on the client's pace and the read timeout rule."""
         if head.status in self.proxy.retry_statuses and self._try_again(attempt, head):
             attempt.drop(Canceled())
@@ -175,10 +175,10 @@ class ProxyCall(Promise):
             attempt.drop(Canceled())
             return
         taker = self.request.ticket
-        stream = RelayStream(attempt, connection, self.key, taker if isinstance(taker, Ticket) else None)
+        stream = RelayStream(attempt, connection, self.key, taker if isinstance(taker, GateTicket) else None)
         self.resolve(relay_stream(head, stream, self.proxy.date))
 
-    def lost(self, attempt: Attempt, error: PenstockError) -> None:
+    def lost(self, attempt: ProxyAttempt, error: PenstockError) -> None:
         """Take the failure of a try; it is the answer unless another runs or will."""
         self._alive.remove(attempt)
         if self.done or self._alive:
@@ -191,7 +191,7 @@ class ProxyCall(Promise):
                 self._plan.end(0)
             self.resolve(error)
 
-    def _try_again(self, attempt: Attempt, head: AnswerHead) -> bool:
+    def _try_again(self, attempt: ProxyAttempt, head: AnswerHead) -> bool:
         """Tell whether this status is let go for another try: a hedge that runs, or one after a pause."""
         if len(self._alive) > 1:
             self._alive.remove(attempt)
@@ -211,7 +211,7 @@ class ProxyCall(Promise):
             plan.begin()
         return plan
 
-    def _repeat(self, attempt: Attempt, delay_s: float | None) -> bool:
+    def _repeat(self, attempt: ProxyAttempt, delay_s: float | None) -> bool:
         if delay_s is None:
             return False
         self._plan_of().end(0)
@@ -228,7 +228,7 @@ class ProxyCall(Promise):
 
     # --- the end
 
-    def _settle(self, winner: Attempt) -> None:
+    def _settle(self, winner: ProxyAttempt) -> None:
         """Let everything else go: the answer is here."""
         self._stop_timer()
         if self._plan is not None:
@@ -267,12 +267,12 @@ class ProxyCall(Promise):
 _BODILESS: Final = frozenset(("GET", "HEAD", "OPTIONS", "DELETE"))
 
 
-class Attempt:
+class ProxyAttempt:
     """One try of a call at one upstream: it owns the connection until the answer is here or streamed to its end."""
 
     __slots__ = ("_call", "_connection", "_in_line", "_task", "_trial", "hedge", "status", "upstream")
 
-    def __init__(self, call: ProxyCall, upstream: Upstream, trial: Trial, *, hedge: bool) -> None:
+    def __init__(self, call: ProxyCall, upstream: Upstream, trial: BreakerReport, *, hedge: bool) -> None:
         """Owe the breaker one outcome."""
         self.upstream = upstream
         self.hedge = hedge
@@ -286,7 +286,7 @@ class Attempt:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> TenantShares:
         """Return what of the route's connections is held by slow clients."""
         return self._call.proxy.shares
 

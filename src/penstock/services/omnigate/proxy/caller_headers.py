@@ -20,7 +20,7 @@ import msgspec
 from blake3 import blake3
 
 from penstock.capability import ed25519
-from penstock.capability.cache import Bounded
+from penstock.capability.cache import BoundedDict
 from penstock.capability.caveats import parse_all
 from penstock.capability.making import attenuate, seal
 from penstock.kernel.errors import PenstockError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.contracts.capability import Grant
     from penstock.kernel.clock import Clock
     from penstock.net.message import Request
-    from penstock.services.omnigate.gate.ticket import Ticket
+    from penstock.services.omnigate.gate.ticket import GateTicket
     from penstock.services.omnigate.proxy.config import ProxyRoute
 
 # A statement is made anew after half its life, so that what is handed out is always good for a while.
@@ -39,7 +39,7 @@ STATEMENT_S: Final = 60
 _KEPT_MAX: Final = 4096
 
 
-class Statement(msgspec.Struct, frozen=True, rename={"class_": "class"}):
+class CallerStatement(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     """What an identity says."""
 
     iss: str
@@ -69,7 +69,7 @@ class KeyList(msgspec.Struct, frozen=True):
     keys: tuple[PublicKey, ...]
 
 
-class CallerTeller:
+class SignedCallerHeaders:
     """Makes the lines. Its key lives as long as the process and signs statements only."""
 
     def __init__(self, clock: Clock) -> None:
@@ -79,7 +79,7 @@ class CallerTeller:
         self._wall = clock.wall
         self.key = PublicKey(kid="omnigate-" + blake3(public).hexdigest()[:16], x=_b64(public))
         self._head = _b64(msgspec.json.encode({"alg": "EdDSA", "kid": self.key.kid, "typ": "JWT"}))
-        self._said: Bounded[tuple[str, str], tuple[float, bytes]] = Bounded(_KEPT_MAX)
+        self._said: BoundedDict[tuple[str, str], tuple[float, bytes]] = BoundedDict(_KEPT_MAX)
 
     def routes(self) -> list[Route]:
         """Offer the public key."""
@@ -96,7 +96,7 @@ class CallerTeller:
 
     def lines(self, route: ProxyRoute, request: Request) -> bytes:
         """Return whole field lines, or nothing."""
-        ticket = cast("Ticket | None", request.ticket)
+        ticket = cast("GateTicket | None", request.ticket)
         if route.forward == "none" or ticket is None or ticket.grant is None:
             return b""
         if route.forward == "identity":
@@ -109,7 +109,7 @@ class CallerTeller:
         said = self._said.get(key)
         if said is not None and now < said[0]:
             return said[1]
-        statement = Statement(
+        statement = CallerStatement(
             iss="omnigate",
             aud=route.name,
             sub=grant.sub,

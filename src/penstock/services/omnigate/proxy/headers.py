@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import Malformed
 from penstock.wire.http1.answer import AnswerHead, Framing
-from penstock.wire.http1.head import Head
+from penstock.wire.http1.head import HttpHead
 
 if TYPE_CHECKING:
     from penstock.net.message import Peer
@@ -48,7 +48,7 @@ _REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTT
 _NO_LENGTH: Final = frozenset((204, 304))
 
 
-def request_fields(head: Head, via: bytes) -> bytes:
+def request_fields(head: HttpHead, via: bytes) -> bytes:
     """Return the field lines an upstream gets, as far as the head alone decides: equal heads of others give the same.
 
     Host, framing, corr_id, deadline and who asked are added for each request.
@@ -127,13 +127,13 @@ def relay_start(head: AnswerHead, *, to_head: bool) -> bytes:
     return b"".join(lines)
 
 
-def named_via(head: Head, via: bytes) -> bool:
+def named_via(head: HttpHead, via: bytes) -> bool:
     """Tell whether a request has been here before: a route that leads back to us would go round until its deadline."""
     passed = head.headers.get(b"via")
     return passed is not None and via in passed
 
 
-def target_path(head: Head, strip: int) -> bytes:
+def target_path(head: HttpHead, strip: int) -> bytes:
     """Return path and query as they were received, without the first `strip` segments.
 
     To some upstreams `..;x` is `..` with a parameter: that would be another path than the one that was judged.

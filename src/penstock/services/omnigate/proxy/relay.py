@@ -7,21 +7,21 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import Canceled, PenstockError
-from penstock.net.message import Relayed, StreamResponse
+from penstock.net.message import RelayedResponse, StreamResponse
 from penstock.net.server.wheel import NEVER
 from penstock.services.omnigate.proxy.headers import relay_start
 from penstock.wire.http1.answer import Framing
 
 if TYPE_CHECKING:
     from penstock.net.calls.connection import ClientConnection
-    from penstock.services.omnigate.proxy.call import Attempt
-    from penstock.services.omnigate.proxy.shares import Stalling
+    from penstock.services.omnigate.proxy.call import ProxyAttempt
+    from penstock.services.omnigate.proxy.shares import StreamTaker
     from penstock.wire.http1.answer import AnswerHead
 
 _CORR: Final = b"X-Corr-ID: "
 
 
-class DateLine:
+class DateHeader:
     """The Date an answer gets whose upstream sent none; made once a second."""
 
     __slots__ = ("_line", "_until", "_wall")
@@ -41,7 +41,7 @@ class DateLine:
         return self._line
 
 
-def relay_whole(head: AnswerHead, body: bytes, date: DateLine) -> Relayed:
+def relay_whole(head: AnswerHead, body: bytes, date: DateHeader) -> RelayedResponse:
     """Pass an answer on whose body is all here: its length is known now, however it was framed."""
     start = head.note
     if type(start) is not bytes:
@@ -52,11 +52,11 @@ def relay_whole(head: AnswerHead, body: bytes, date: DateLine) -> Relayed:
             # Equal heads mean the same: the next one is not looked at again.
             head.note = start
     if b"date" in head.headers:
-        return Relayed(head.status, start + _CORR, body)
-    return Relayed(head.status, start + date.line() + _CORR, body)
+        return RelayedResponse(head.status, start + _CORR, body)
+    return RelayedResponse(head.status, start + date.line() + _CORR, body)
 
 
-def relay_stream(head: AnswerHead, chunks: RelayStream, date: DateLine) -> StreamResponse:
+def relay_stream(head: AnswerHead, chunks: RelayStream, date: DateHeader) -> StreamResponse:
     """Pass an answer on whose body is still coming."""
     known = head.framing is Framing.LENGTH
     answer = StreamResponse(head.status, chunks, length=head.length if known else None)
@@ -77,7 +77,9 @@ class RelayStream(AsyncIterator[bytes]):
 
     __slots__ = ("_attempt", "_connection", "_key", "_taker")
 
-    def __init__(self, attempt: Attempt, connection: ClientConnection, key: Hashable, taker: Stalling | None) -> None:
+    def __init__(
+        self, attempt: ProxyAttempt, connection: ClientConnection, key: Hashable, taker: StreamTaker | None
+    ) -> None:
         """Hold the connection until the body is over, or nobody wants it; who takes it is counted meanwhile."""
         self._attempt = attempt
         self._connection: ClientConnection | None = connection

@@ -20,8 +20,8 @@ from penstock.net.calls.pool import ClientShared, Dial
 from penstock.net.calls.retry import RetryPolicy
 from penstock.net.server.route import Route
 from penstock.services.omnigate.gate.ticket import tenant_of
-from penstock.services.omnigate.own.downstream import RESERVE_S, Counts
-from penstock.services.omnigate.own.hedge import HedgeBudget, Tail
+from penstock.services.omnigate.own.downstream import RESERVE_S, DownstreamCounts
+from penstock.services.omnigate.own.hedge import HedgeBudget, LatencyTail
 from penstock.services.omnigate.proxy.call import ProxyCall
 from penstock.services.omnigate.proxy.headers import (
     forwarded,
@@ -29,8 +29,8 @@ from penstock.services.omnigate.proxy.headers import (
     request_fields,
     target_path,
 )
-from penstock.services.omnigate.proxy.relay import DateLine
-from penstock.services.omnigate.proxy.shares import Shares
+from penstock.services.omnigate.proxy.relay import DateHeader
+from penstock.services.omnigate.proxy.shares import TenantShares
 from penstock.services.omnigate.proxy.upstream import Upstream, Upstreams
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from penstock.kernel.limiter import ByteShare
     from penstock.net.message import Request
     from penstock.services.omnigate.proxy.config import ProxyRoute
-    from penstock.wire.http1.head import Head
+    from penstock.wire.http1.head import HttpHead
 
 _HEADS_KEPT: Final = 1024
 _CLOSE_S: Final = 1.0
 
 
-class Teller(Protocol):
+class CallerHeaders(Protocol):
     """What an upstream is told about the caller, as `forward` says."""
 
     def lines(self, route: ProxyRoute, request: Request) -> bytes:
@@ -71,12 +71,12 @@ class ProxyOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class ProxyDeps:
     """What the proxy is told by its neighbours, all of it optional."""
 
     # True while the gateway refuses or queues: no hedges then.
     shedding: Callable[[], bool] = lambda: False
-    teller: Teller | None = None
+    teller: CallerHeaders | None = None
     # What bodies that are received first are taken from.
     budget: ByteShare | None = None
     rng: Rng = field(default_factory=random.SystemRandom)
@@ -89,11 +89,11 @@ class Proxy:
     def __init__(self, route: ProxyRoute, shared: Proxies) -> None:
         """Make the upstreams' pools and breakers; dial nothing."""
         metrics, client = shared.inventory.metrics, shared.client_of(route)
-        self.counts = Counts(shared.inventory, route.name)
+        self.counts = DownstreamCounts(shared.inventory, route.name)
         self.route = route
         lanes = [Upstream(url, client, self.counts.latency) for url in route.upstreams]
         self.upstreams = Upstreams(route.name, lanes)
-        self.shares = Shares(shared.options.calls_max * len(lanes))
+        self.shares = TenantShares(shared.options.calls_max * len(lanes))
         self.scope = shared.scope
         self.monotonic = shared.inventory.clock.monotonic
         self.date = shared.date
@@ -105,11 +105,11 @@ class Proxy:
         # What a request has that names no deadline; an upstream that takes longer is late.
         self.patience_s = _less_reserve(min(shared.options.default_deadline_s, route.timeout_s))
         self._strip = len(route.prefix) if route.strip_prefix else 0
-        self._tail = Tail()
+        self._tail = LatencyTail()
         self._hedges = HedgeBudget()
         # What became of a head; clients send the same one over and over. It is shared between them: nothing of a
         # single client may be in here.
-        self._known: dict[Head, tuple[bytes, bytes]] = {}
+        self._known: dict[HttpHead, tuple[bytes, bytes]] = {}
 
     def handle(self, request: Request) -> object:
         """Ask an upstream; the answer is a promise unless it failed at once."""
@@ -130,7 +130,7 @@ class Proxy:
         call.start(now)
         return call.result if call.done else call
 
-    def _prepare(self, head: Head) -> tuple[bytes, bytes]:
+    def _prepare(self, head: HttpHead) -> tuple[bytes, bytes]:
         via = self._shared.via
         if named_via(head, via):
             raise DownstreamUnavailable("The route leads back to this gateway.", status=502)
@@ -191,14 +191,14 @@ class Proxies(Resource):
         inventory: Inventory,
         routes: Iterable[ProxyRoute],
         options: ProxyOptions | None = None,
-        around: Surroundings | None = None,
+        around: ProxyDeps | None = None,
     ) -> None:
         """Declare limits and timeouts; nothing is dialled before the first request."""
         self.inventory = inventory
         self.options = options or ProxyOptions()
-        self.around = around or Surroundings()
+        self.around = around or ProxyDeps()
         self.scope = Scope("proxy", self.options.tasks_max, inventory.metrics)
-        self.date = DateLine(inventory.clock.wall)
+        self.date = DateHeader(inventory.clock.wall)
         self._clients: list[ClientShared] = []
         # Tells a request that comes round again from one that came through another gateway.
         self.via = b"1.1 penstock-" + os.urandom(4).hex().encode("ascii")
@@ -264,7 +264,7 @@ class Proxies(Resource):
         inventory, options = self.inventory, self.options
         inventory.limit("proxy.connections", options.calls_max, "an upstream; none left: wait in line")
         inventory.limit("proxy.waiters", options.waiters_max, "an upstream; full: Busy")
-        each = Shares(options.calls_max)
+        each = TenantShares(options.calls_max)
         inventory.limit("proxy.uploads", each.uploads_max, "an upstream, on their way in; more are received first")
         inventory.limit("proxy.uploads_each", each.uploads_max_each, "a tenant's; more are received first")
         inventory.limit("proxy.stalled", each.stalled_max, "a tenant's streams that wait for it to read; full: Busy")

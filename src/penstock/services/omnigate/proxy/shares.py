@@ -15,7 +15,7 @@ _UPLOADS_ALL: Final = 2
 _STALLED_EACH: Final = 2
 
 
-class Stalling(Protocol):
+class StreamTaker(Protocol):
     """Whoever takes a streamed answer."""
 
     @property
@@ -23,7 +23,7 @@ class Stalling(Protocol):
         """Tell whether it keeps its connection waiting."""
 
 
-class Shares:
+class TenantShares:
     """The uploads and streams of one route by tenant; a tenant without any is not remembered."""
 
     __slots__ = ("_streams", "_uploads", "stalled_max", "uploading", "uploads_max", "uploads_max_each")
@@ -35,7 +35,7 @@ class Shares:
         self.stalled_max = max(1, connections_max // _STALLED_EACH)
         self.uploading = 0
         self._uploads: dict[Hashable, int] = {}
-        self._streams: dict[Hashable, set[Stalling]] = {}
+        self._streams: dict[Hashable, set[StreamTaker]] = {}
 
     def begin_upload(self, key: Hashable) -> bool:
         """Tell whether an upload may have a connection while it arrives; whoever hears yes says when it is over."""
@@ -53,11 +53,11 @@ class Shares:
         if not self._uploads[key]:
             del self._uploads[key]
 
-    def begin_stream(self, key: Hashable, taker: Stalling) -> None:
+    def begin_stream(self, key: Hashable, taker: StreamTaker) -> None:
         """Count an answer that is streamed to its client."""
         self._streams.setdefault(key, set()).add(taker)
 
-    def end_stream(self, key: Hashable, taker: Stalling) -> None:
+    def end_stream(self, key: Hashable, taker: StreamTaker) -> None:
         """Take it out again."""
         takers = self._streams[key]
         takers.discard(taker)

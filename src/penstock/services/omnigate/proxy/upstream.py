@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.breaker import BreakerState
 from penstock.kernel.errors import DownstreamUnavailable
-from penstock.net.calls.downstream import Downstream as Lane
-from penstock.net.calls.downstream import Trial
+from penstock.net.calls.downstream import BreakerReport, OriginState
 from penstock.net.calls.origin import parse_url
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Upstream:
         # What goes before the path that was asked for; the base of `http://host` is empty.
         self.base = path.rstrip("/").encode("ascii")
         self.host_line = b" HTTP/1.1\r\nHost: %b\r\n" % origin.authority
-        self.lane = Lane(origin, shared, latency)
+        self.lane = OriginState(origin, shared, latency)
         self.pool = self.lane.pool
 
     async def reach(self) -> None:
@@ -52,7 +51,7 @@ class Upstreams:
         self._service = service
         self._turn = 0
 
-    def choose(self, now: float, *, other_than: Upstream | None = None) -> tuple[Upstream, Trial]:
+    def choose(self, now: float, *, other_than: Upstream | None = None) -> tuple[Upstream, BreakerReport]:
         """Take the next one that may be asked, rather another than the one that just failed."""
         chosen = self._next(now, other_than) or (self._next(now, None) if other_than is not None else None)
         if chosen is None:
@@ -61,10 +60,10 @@ class Upstreams:
             raise DownstreamUnavailable(detail, retry_after=max(1, math.ceil(wait_s)))
         return chosen
 
-    def _next(self, now: float, shunned: Upstream | None) -> tuple[Upstream, Trial] | None:
+    def _next(self, now: float, shunned: Upstream | None) -> tuple[Upstream, BreakerReport] | None:
         for _ in self.all:
             upstream = self.all[self._turn % len(self.all)]
             self._turn += 1
             if upstream is not shunned and upstream.lane.breaker.allow(now):
-                return upstream, Trial(upstream.lane.breaker, upstream.lane.latency, now)
+                return upstream, BreakerReport(upstream.lane.breaker, upstream.lane.latency, now)
         return None

@@ -22,7 +22,7 @@ class NotPlain(OSError):
     """What has this name is no plain file: a link, a pipe, a directory. Nobody here made it."""
 
 
-class Stamp(NamedTuple):
+class FileStamp(NamedTuple):
     """What changes when a file does: equal stamps mean that nobody wrote to it in between."""
 
     size: int
@@ -31,7 +31,7 @@ class Stamp(NamedTuple):
     changed_ns: int
 
 
-class Disk(Protocol):
+class StorageDisk(Protocol):
     """A tree of files; paths are relative and written with `/`. A name that is not there is FileNotFoundError."""
 
     def write(self, path: str, offset: int, data: bytes | memoryview, *, new: bool = False, sync: bool = False) -> None:
@@ -42,7 +42,7 @@ class Disk(Protocol):
         """Read so many bytes, fewer at the end of the file."""
         ...
 
-    def stamp(self, path: str) -> Stamp:
+    def stamp(self, path: str) -> FileStamp:
         """Look at a file without reading it; `NotPlain` when it is none."""
         ...
 
@@ -67,7 +67,7 @@ class Disk(Protocol):
         ...
 
 
-class RealDisk:
+class RealStorageDisk:
     """The files under one directory."""
 
     def __init__(self, root: Path) -> None:
@@ -90,12 +90,12 @@ class RealDisk:
         with _opened(self._root / path, os.O_RDONLY) as descriptor:
             return os.pread(descriptor, size, offset)
 
-    def stamp(self, path: str) -> Stamp:
+    def stamp(self, path: str) -> FileStamp:
         """Look at a file without reading it."""
         found = (self._root / path).lstat()
         if not stat.S_ISREG(found.st_mode):
             raise NotPlain(errno.EINVAL, "not a plain file")
-        return Stamp(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+        return FileStamp(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name in one step, replacing what has it."""

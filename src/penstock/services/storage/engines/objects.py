@@ -14,9 +14,9 @@ from blake3 import blake3
 
 from penstock.kernel.errors import NotFound
 from penstock.services.storage import manifest
-from penstock.services.storage.draft import Draft
-from penstock.services.storage.engines.disk import Disk, NotPlain, Stamp
+from penstock.services.storage.engines.disk import FileStamp, NotPlain, StorageDisk
 from penstock.services.storage.manifest import LEAF_BYTES, Manifest, damaged
+from penstock.services.storage.temporary_object import TemporaryObject
 from penstock.wire.ids import format_address
 
 TEMPORARY: Final = "tmp"
@@ -27,7 +27,7 @@ _SLICE_BYTES: Final = 256 << 10
 _NAME_CHARS: Final = 64
 
 
-class Opened(NamedTuple):
+class ObjectsAtStart(NamedTuple):
     """What was there at the start."""
 
     objects: int
@@ -35,11 +35,11 @@ class Opened(NamedTuple):
     swept: int
 
 
-class Found(NamedTuple):
+class FoundObject(NamedTuple):
     """An object, its manifest believed; `data` is there for one of a single leaf, and is believed too."""
 
     manifest: Manifest
-    stamp: Stamp
+    stamp: FileStamp
     data: bytes | None = None
 
     @property
@@ -53,23 +53,23 @@ class Found(NamedTuple):
         return self.manifest.size
 
 
-class Objects:
+class ObjectFiles:
     """Objects in 256 directories by the first byte of their digest. Calls for different objects may run at once."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: StorageDisk) -> None:
         """Keep everything on this disk."""
         self._disk = disk
         self._names = count(1)
 
     # --- life
 
-    def open(self) -> Opened:
+    def open(self) -> ObjectsAtStart:
         """Sweep what a crash left, and count what is there."""
         self._disk.make_dir(TEMPORARY)
         self._outlive_a_crash()
         swept = self._sweep()
         counted = [self._count(shard) for shard in SHARDS]
-        return Opened(sum(objects for objects, _ in counted), sum(size for _, size in counted), swept)
+        return ObjectsAtStart(sum(objects for objects, _ in counted), sum(size for _, size in counted), swept)
 
     def _count(self, shard: str) -> tuple[int, int]:
         """Count the objects of a directory and their bytes; one that no object was stored in is not there."""
@@ -102,11 +102,11 @@ class Objects:
 
     # --- writing
 
-    def draft(self) -> Draft:
+    def draft(self) -> TemporaryObject:
         """Name a draft; its file is made by the first append."""
-        return Draft(f"{TEMPORARY}/{next(self._names):x}")
+        return TemporaryObject(f"{TEMPORARY}/{next(self._names):x}")
 
-    def append(self, draft: Draft, leaves: bytes) -> None:
+    def append(self, draft: TemporaryObject, leaves: bytes) -> None:
         """Add whole leaves."""
         self._disk.write(draft.name, draft.size, leaves, new=not draft.size)
         draft.add(leaves)
@@ -114,7 +114,7 @@ class Objects:
             # Given up while its file was being made: whoever gave it up may have looked before it was there.
             self.drop(draft)
 
-    def drop(self, draft: Draft) -> None:
+    def drop(self, draft: TemporaryObject) -> None:
         """Remove a draft; harmless when it is gone."""
         with suppress(FileNotFoundError):
             self._disk.unlink(draft.name)
@@ -132,7 +132,7 @@ class Objects:
             raise
         return True
 
-    def publish(self, draft: Draft, tail: bytes, made: Manifest, *, replace: bool = False) -> bool:
+    def publish(self, draft: TemporaryObject, tail: bytes, made: Manifest, *, replace: bool = False) -> bool:
         """Make a draft an object; False, and nothing done, when one is there and not to be replaced."""
         if not replace and self._exists(made.address):
             return False
@@ -140,7 +140,7 @@ class Objects:
         self._show(draft, made.address)
         return True
 
-    def _show(self, draft: Draft, address: str) -> None:
+    def _show(self, draft: TemporaryObject, address: str) -> None:
         """Give a synced draft its place; it is an object only when that is durable too."""
         path = _path(address)
         try:
@@ -172,7 +172,7 @@ class Objects:
 
     # --- reading
 
-    def find(self, address: str) -> Found:
+    def find(self, address: str) -> FoundObject:
         """Find an object and believe its manifest; one of a single leaf is read and believed whole."""
         path = _path(address)
         try:
@@ -183,19 +183,19 @@ class Objects:
             if size <= LEAF_BYTES:
                 return self._small(address, stamp)
             written = self._disk.read(path, size, stamp.size - size)
-            return Found(manifest.decode(address, size, written), stamp)
+            return FoundObject(manifest.decode(address, size, written), stamp)
         except FileNotFoundError:
             raise NotFound("There is no object at this address.") from None
         except NotPlain:
             raise damaged("payload") from None
 
-    def _small(self, address: str, stamp: Stamp) -> Found:
+    def _small(self, address: str, stamp: FileStamp) -> FoundObject:
         data = self._disk.read(_path(address), 0, LEAF_BYTES)
-        found = Found(Manifest(address, len(data)), stamp, data)
+        found = FoundObject(Manifest(address, len(data)), stamp, data)
         found.manifest.check(0, data)
         return found
 
-    def verify(self, found: Found) -> None:
+    def verify(self, found: FoundObject) -> None:
         """Read a large object whole and hold it against its address."""
         whole, at = blake3(), 0
         while at < found.size:
@@ -207,7 +207,7 @@ class Objects:
         if format_address(whole.digest()) != found.address:
             raise damaged("payload")
 
-    def read(self, found: Found, first: int, leaves: int) -> bytes:
+    def read(self, found: FoundObject, first: int, leaves: int) -> bytes:
         """Read some leaves of a large object, each held against the manifest."""
         start = first * LEAF_BYTES
         size = min(leaves * LEAF_BYTES, found.size - start)

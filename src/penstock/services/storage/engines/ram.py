@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from penstock.services.storage.engines.disk import Stamp
+from penstock.services.storage.engines.disk import FileStamp
 
 
-class RamDisk:
+class RamStorageDisk:
     """A dict of files. Each call changes one of them in one step, so threads need no lock."""
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class RamDisk:
         with memoryview(self._find(path)) as view:
             return bytes(view[offset : offset + size])
 
-    def stamp(self, path: str) -> Stamp:
+    def stamp(self, path: str) -> FileStamp:
         """Look at a file without reading it."""
         content = self._find(path)
-        return Stamp(len(content), id(content), self._stamps[path], 0)
+        return FileStamp(len(content), id(content), self._stamps[path], 0)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name in one step, replacing what has it."""

@@ -15,10 +15,10 @@ from penstock.net.server.admission import Refusal
 from penstock.net.server.body import (
     DISCARD_BYTES_MAX,
     BodyStream,
-    Collected,
-    Discarded,
-    Inflating,
-    Unread,
+    CollectedBody,
+    DiscardedBody,
+    InflatingBody,
+    UnreadBody,
     gone,
 )
 from penstock.net.server.exchange import Exchange
@@ -39,7 +39,7 @@ _TCP_CLOSE: Final = 7
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 
 
-class Holding(Requests):
+class AdmissionHold(Requests):
     """A connection's request that waits for a slot; there is at most one, the last."""
 
     __slots__ = ()
@@ -48,7 +48,7 @@ class Holding(Requests):
         """Wait: before the body was read, or, when the slot was given back meanwhile, after."""
         exchange = Exchange(self, request, endpoint)
         self._queue(exchange)
-        self._intake = Unread(exchange)
+        self._intake = UnreadBody(exchange)
         # A drain waits for it: it was taken in.
         self._core.inflight += 1
         assert request.ticket is not None, "who holds a request has put a ticket on it"
@@ -87,7 +87,7 @@ class Holding(Requests):
             self.serve(request, endpoint)
             return
         self._open_body(request, endpoint)
-        if isinstance(self._intake, Collected):
+        if isinstance(self._intake, CollectedBody):
             # The client was kept waiting; the time for its body starts now.
             self._intake.begin(self._core.monotonic())
 
@@ -96,7 +96,7 @@ class Holding(Requests):
         intake, self._intake = self._intake, None
         if isinstance(intake, BodyStream):
             intake.end(gone())
-        elif isinstance(intake, Collected | Inflating):
+        elif isinstance(intake, CollectedBody | InflatingBody):
             self._core.release(intake.request)
 
     def _unread_enough(self) -> bool:
@@ -118,17 +118,17 @@ class Holding(Requests):
     def _has_all_it_reads(self) -> bool:
         """Tell whether a client that closed its side has sent everything its requests need."""
         intake, reader = self._intake, self._reader
-        if not isinstance(intake, Unread):
+        if not isinstance(intake, UnreadBody):
             return intake is None
         length = intake.exchange.request.head.length
         return reader.body_done or (length != CHUNKED and length <= reader.pending_bytes)
 
     def _leaves_body(self, request: Request) -> bool:
         """Discard what a request that waited in vain leaves unread, if that is cheap."""
-        if not isinstance(self._intake, Unread) or self._intake.exchange.request is not request:
+        if not isinstance(self._intake, UnreadBody) or self._intake.exchange.request is not request:
             return super()._leaves_body(request)
         done = self._reader.body_done
-        self._intake = None if done else Discarded()
+        self._intake = None if done else DiscardedBody()
         self._read_due = NEVER
         # What was received behind it waited too.
         self._schedule()

@@ -7,9 +7,14 @@ from typing import Final, NamedTuple
 from penstock.capability.caveats import Caveat
 from penstock.capability.families import COUNTED
 from penstock.capability.floors import Floors
-from penstock.capability.judging import SKEW_S, Check, make_ready
-from penstock.capability.metering import Counted
-from penstock.capability.token import ED25519, ID_BYTES, Root, Token
+from penstock.capability.judging import SKEW_S, AttributeCheck, make_ready
+from penstock.capability.metering import CountedCaveat
+from penstock.capability.token import (
+    ED25519,
+    ID_BYTES,
+    Token,
+    TokenRoot,
+)
 from penstock.capability.trust import KeyRecord, Ring
 from penstock.contracts.capability import Grant
 from penstock.contracts.passport import Claims
@@ -18,7 +23,7 @@ from penstock.kernel.errors import Expired, Unauthenticated
 CLASSICAL_ATTENUATION: Final = "classical_attenuation"
 
 
-class Policy(NamedTuple):
+class VerifierPolicy(NamedTuple):
     """What a verifier believes and demands at one moment."""
 
     keys: Ring
@@ -28,7 +33,7 @@ class Policy(NamedTuple):
     amnesia: bool
 
 
-class Standing:
+class JudgedToken:
     """A token judged on keys, floors and time, with its caveats ready to run. Not proven by itself."""
 
     __slots__ = (
@@ -36,7 +41,7 @@ class Standing:
         "token", "until", "version",
     )  # fmt: skip
 
-    def __init__(self, token: Token, record: KeyRecord, policy: Policy) -> None:
+    def __init__(self, token: Token, record: KeyRecord, policy: VerifierPolicy) -> None:
         """Make everything ready that a request will ask for."""
         root = token.root
         caveats = token.caveats
@@ -50,7 +55,7 @@ class Standing:
         self.nbf = max([root.nbf, root.iat, *(caveat.number for caveat in caveats if caveat.name == "nbf")])
         # The root's own audience comes first; `judge_given` knows that.
         allows = frozenset(root.aud).__contains__ if "*" not in root.aud else _anybody
-        self.checks = (Check("aud", "aud", allows), *make_ready(caveats))
+        self.checks = (AttributeCheck("aud", "aud", allows), *make_ready(caveats))
         # A caveat that no request can satisfy here; told only once the signatures hold, so that a forgery is a 401.
         self.refused = _refused_caveat(token, policy)
         self.granted = granted_ops(root)
@@ -114,15 +119,15 @@ def _anybody(_audience: str) -> bool:
     return True
 
 
-def granted_ops(root: Root) -> frozenset[str]:
+def granted_ops(root: TokenRoot) -> frozenset[str]:
     """Return the ops the issuer wrote into the root; what a holder adds can only take away."""
     ops = [frozenset(caveat.words) for caveat in root.caveats if caveat.name == "op"]
     return frozenset().union(*ops) if ops else frozenset()
 
 
-def _counted(token: Token, rids: tuple[bytes, ...]) -> tuple[Counted, ...]:
+def _counted(token: Token, rids: tuple[bytes, ...]) -> tuple[CountedCaveat, ...]:
     """List what is counted, block by block; of two counts of a kind in one block the narrower is the one."""
-    counted: list[Counted] = []
+    counted: list[CountedCaveat] = []
     exp = token.root.exp
     for rid, caveats in zip(rids, (token.root.caveats, *(block.caveats for block in token.blocks)), strict=True):
         # A block's account lives as long as the block may, not as long as the child that happens to use it first.
@@ -131,11 +136,11 @@ def _counted(token: Token, rids: tuple[bytes, ...]) -> tuple[Counted, ...]:
         for caveat in caveats:
             if caveat.name in COUNTED:
                 limits[caveat.name] = min(caveat.number, limits.get(caveat.name, caveat.number))
-        counted += (Counted(rid, name, limit, exp) for name, limit in limits.items())
+        counted += (CountedCaveat(rid, name, limit, exp) for name, limit in limits.items())
     return tuple(counted)
 
 
-def stands(token: Token, policy: Policy, now: float) -> Standing:
+def stands(token: Token, policy: VerifierPolicy, now: float) -> JudgedToken:
     """Judge a decoded token on keys, time and revocation, cheapest first; signatures are somebody else's business."""
     root = token.root
     record = policy.keys.get(root.kid)
@@ -145,7 +150,7 @@ def stands(token: Token, policy: Policy, now: float) -> Standing:
         raise Unauthenticated("The key of the capability is not known.", reason=reason)
     if record.alg != root.alg:
         raise Unauthenticated("The capability names another algorithm than its key.", reason="bad_signature")
-    standing = Standing(token, record, policy)
+    standing = JudgedToken(token, record, policy)
     if policy.floors.hits(root, standing.rids):
         raise Unauthenticated("The capability was revoked.", reason="revoked")
     if now >= standing.exp:
@@ -155,7 +160,7 @@ def stands(token: Token, policy: Policy, now: float) -> Standing:
     return standing
 
 
-def _refused_caveat(token: Token, policy: Policy) -> str | None:
+def _refused_caveat(token: Token, policy: VerifierPolicy) -> str | None:
     """Judge what only the root and the verifier decide: these caveats restrict, and are never read to choose."""
     root = token.root
     for caveat in token.caveats:

@@ -16,7 +16,7 @@ from penstock.sdk import Client, SdkOptions
 
 if TYPE_CHECKING:
     from penstock.cli.console import Console
-    from penstock.sdk.discovery import Whereabouts
+    from penstock.sdk.discovery import Discovery
 
 _STEP_S: Final = 60.0
 _TIDY_S: Final = 15.0
@@ -25,15 +25,15 @@ _DID_CHARS: Final = 62
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TourStep:
     """One thing the tour shows, on a node that has these services."""
 
     title: str
-    act: Callable[[Stage, Client], Awaitable[None]]
+    act: Callable[[TourContext, Client], Awaitable[None]]
     needs: tuple[str, ...]
 
 
-class Show:
+class TourOutput:
     """What the visitor sees, and the count of what was not as it should be."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -78,14 +78,14 @@ class Show:
         sys.stdout.flush()
 
 
-class Stage:
+class TourContext:
     """What the steps share."""
 
-    def __init__(self, place: Whereabouts, *, as_json: bool) -> None:
+    def __init__(self, place: Discovery, *, as_json: bool) -> None:
         """Set up beside whatever else the node is used for: every name here is the tour's own."""
         self.name = f"tour-{secrets.token_hex(4)}"
         self.subject = f"penstock-{self.name}"
-        self.show = Show(as_json=as_json)
+        self.show = TourOutput(as_json=as_json)
         self._place = place
         self._topics: set[str] = set()
         self._issued = False
@@ -128,7 +128,7 @@ class Stage:
 
     # --- around them
 
-    async def walk(self, number: int, step: Step, client: Client) -> None:
+    async def walk(self, number: int, step: TourStep, client: Client) -> None:
         """Do one step; an error nobody expected is a surprise, and the tour goes on."""
         self.show.begin(number, step.title)
         try:

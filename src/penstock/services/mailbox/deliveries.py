@@ -9,17 +9,17 @@ from penstock.contracts import mailbox as m
 from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.jobs import RecvJob
 from penstock.services.mailbox.ledger import Now
-from penstock.services.mailbox.rows import Row
+from penstock.services.mailbox.rows import MessageRow
 from penstock.services.mailbox.topics import Message
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import Mailroom
+    from penstock.services.mailbox.state import MailboxState
 
 
 class Deliveries:
     """Puts payloads to leased messages; a lease whose answer cannot leave is undone."""
 
-    def __init__(self, room: Mailroom, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def __init__(self, room: MailboxState, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Read missing payloads in a task made by `spawn`."""
         self._room = room
         self._spawn = spawn
@@ -36,14 +36,14 @@ class Deliveries:
         else:
             self._fetch(job, rows)
 
-    def _fetch(self, job: RecvJob, rows: list[Row | None]) -> None:
+    def _fetch(self, job: RecvJob, rows: list[MessageRow | None]) -> None:
         try:
             self._spawn(self._deliver_later(job, rows))
         except PenstockError as error:
             job.fail(error)
             self._room.give_back(job.got)
 
-    async def _deliver_later(self, job: RecvJob, rows: list[Row | None]) -> None:
+    async def _deliver_later(self, job: RecvJob, rows: list[MessageRow | None]) -> None:
         room = self._room
         missing = [message.seq for (message, _), row in zip(job.got, rows, strict=True) if row is None]
         try:
@@ -73,7 +73,7 @@ class Deliveries:
         except PenstockError as error:
             job.fail(error)
 
-    def _answer(self, job: RecvJob, rows: list[Row], now: Now) -> None:
+    def _answer(self, job: RecvJob, rows: list[MessageRow], now: Now) -> None:
         if job.promise.done:
             self._room.give_back(job.got)
             return
@@ -87,7 +87,7 @@ def _seq(leased: tuple[Message, int]) -> int:
     return leased[0].seq
 
 
-def _envelope(message: Message, row: Row, now: Now, shards: int) -> m.Envelope:
+def _envelope(message: Message, row: MessageRow, now: Now, shards: int) -> m.Envelope:
     """Write down a lease; by position, in the order of the contract, because this is done for every message."""
     topic, address = message.lane.topic, row.address
     chain = row.chain(topic.name, topic.chain_start, address)

@@ -22,7 +22,7 @@ CALLER: Final[ContextVar[Hashable]] = ContextVar("omnigate_caller", default="")
 _Line = deque["asyncio.Future[None]"]
 
 
-class FairPlaces:
+class FairSlots:
     """Counted places with one line a tenant; nobody is passed over, and nobody's second goes before another's first."""
 
     __slots__ = ("_lines", "_places", "_waiters_max", "waiting")

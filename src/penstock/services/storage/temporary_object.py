@@ -8,7 +8,7 @@ from penstock.services.storage.manifest import LEAF_BYTES, Manifest
 from penstock.wire.ids import format_address
 
 
-class Draft:
+class TemporaryObject:
     """The whole leaves of an object that has no address yet, under a temporary name."""
 
     __slots__ = ("_leaves", "_whole", "dropped", "name", "size")

@@ -9,17 +9,17 @@ from penstock.kernel.child import Child
 from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.services.storage.incoming import Incoming
-    from penstock.services.storage.store import Store
+    from penstock.services.storage.incoming import IncomingObject
+    from penstock.services.storage.store import ObjectStore
 
 OPEN_S: Final = 600.0
 _DROP_S: Final = 30.0
 
 
-class Keeper:
+class StoreOwner:
     """Starts before everything that needs the store, and ends after it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         """Keep this store."""
         self._store = store
         metrics = store.inventory.metrics
@@ -37,7 +37,7 @@ class Keeper:
         # The committers ended before: nothing is under way any more.
         await store.write("close", _DROP_S, store.objects.close)
 
-    async def _sweep(self, incoming: Incoming) -> None:
+    async def _sweep(self, incoming: IncomingObject) -> None:
         store = self._store
         assert incoming.draft is not None
         try:

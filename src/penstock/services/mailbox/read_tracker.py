@@ -10,7 +10,7 @@ from penstock.services.mailbox.ledger import Over
 from penstock.services.mailbox.topics import READY, WRITTEN
 
 
-class Readers:
+class ReadTracker:
     """Counts the reads that are under way, and remembers what they may have seen as it is no more."""
 
     __slots__ = ("_gone", "_now", "_over", "_reading")
