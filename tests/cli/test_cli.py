@@ -69,4 +69,4 @@ def test_parsing_a_data_command_imports_nothing_heavy(command: str) -> None:
     code = f"import sys; from penstock.cli import parser_of\nparser_of({{{command!r}}}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    assert {"asyncio", "msgspec", "uvloop", "rich", "penstock.client", "penstock.node.build"}.isdisjoint(loaded)
+    assert {"asyncio", "msgspec", "uvloop", "rich", "penstock.sdk", "penstock.node.build"}.isdisjoint(loaded)

@@ -257,7 +257,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    "module", ["argparse", "penstock.cli", "penstock.cli.commands.topics", "penstock.client", "asyncio"]
+    "module", ["argparse", "penstock.cli", "penstock.cli.commands.topics", "penstock.sdk", "asyncio"]
 )
 def test_ctrl_c_while_the_command_is_still_being_read_is_quiet(tmp_path: Path, module: str) -> None:
     script = INTERRUPT.format(module=module)

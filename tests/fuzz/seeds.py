@@ -20,7 +20,7 @@ from penstock.contracts.passport import KeySet, Revocation, Revocations
 from penstock.kernel.errors import Busy
 from penstock.services.passport import audit
 from penstock.wire import cbor
-from penstock.wire.oap.frame import frame, problem
+from penstock.wire.oap import frame, problem
 from tests.capability.kit import Issuer, narrowed
 from tests.fuzz.mutating import CORPUS
 from tests.fuzz.targets import GENUINE, SIGNED_POLICY

@@ -25,7 +25,7 @@ from penstock.services.passport import audit, policy
 from penstock.wire import cbor
 from penstock.wire.inflate import Inflater
 from penstock.wire.oap import frame as oap
-from penstock.wire.oap.frame import hello, problem
+from penstock.wire.oap import hello, problem
 from penstock.wire.target import parse_target
 from tests.capability.kit import SEND, Issuer
 from tests.wire.http1.answer_reading import read as read_answer
