@@ -1,4 +1,4 @@
-"""The command as a shell starts it: everything is read inside `main`, so that Ctrl-C meanwhile ends it without a stack."""
+"""The command as a shell starts it. Modules are imported inside `main`, so that an early Ctrl-C prints no traceback."""
 
 from __future__ import annotations
 

@@ -92,7 +92,8 @@ parts = [{{ name = "slow", target = "{upstream.url}/stall", timeout = "10s" }}]
 [[omnigate.views]]
 name = "patient"
 parts = [
-  {{ name = "slow", target = "{upstream.url}/stall", timeout = "200ms", required = false, fallback = "default", default = "[]" }},
+  {{ name = "slow", target = "{upstream.url}/stall", timeout = "200ms", required = false,
+     fallback = "default", default = "[]" }},
   {{ name = "feed", target = "{upstream.url}/feed" }},
 ]
 """,

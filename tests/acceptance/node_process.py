@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-# Both end a test that hangs, and say nothing of how fast a node is: a busy machine may take many times as long as a quiet one.
+# Both end a test that hangs; they do not say how fast a node is: a busy machine may take many times as long.
 START_S = 60.0
 STOP_S = 60.0
-# Nobody here asks how soon a key is opened: a machine that stands still for a moment must not keep a node from starting.
+# How soon a key is opened is not tested here: a machine that freezes for a moment must not keep a node from starting.
 PATIENCE = {"PENSTOCK_PASSPORT__KMS__TIMEOUT": "30s"}
 
 
@@ -37,12 +37,12 @@ class Answer:
         return json.loads(self.body)
 
 
-# Ports given out here are held by a socket of another kind until the process ends, so that no test beside this one gets them.
+# A socket of another kind holds each port given out here until the process ends, so that no other test gets it.
 _HELD: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Find a port nobody uses now; from below those the system hands out by itself, so that nobody has it a moment later."""
+    """Find a free port below those that the system hands out by itself, so that nobody takes it a moment later."""
     while True:
         port = random.randrange(20_000, 32_768)
         with ExitStack() as undo:
@@ -129,7 +129,7 @@ class NodeProcess:
         return self.ask("echo", "POST", "/v1/echo", fields)
 
     def begin_echo(self, text: str, delay_ms: int) -> http.client.HTTPConnection:
-        """Have svc-echo work on a job, and return its connection once it is seen to; one that ended unseen is asked again."""
+        """Have svc-echo work on a job, and return its connection when the job is seen to run; repeated until one is."""
         connection = self.connect("echo")
         while True:
             connection.request("POST", "/v1/echo", json.dumps({"text": text, "delay_ms": delay_ms}))

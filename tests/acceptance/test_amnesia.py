@@ -1,4 +1,4 @@
-"""A node that remembers nothing: seen from the kernel, it opens no file for writing and makes, moves and removes none."""
+"""A node in amnesia mode: by what the system sees, it opens no file for writing, and makes, moves and removes none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from penstock.client import sync
 from tests.acceptance.node_process import NodeProcess
 
 # What changes a file system, but for opening; each is refused whatever it answers.
-CHANGES = "mkdir mkdirat mknod mknodat rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat rmdir truncate creat"
+CHANGES = (
+    "mkdir mkdirat mknod mknodat rename renameat renameat2 link linkat symlink symlinkat "
+    "unlink unlinkat rmdir truncate creat"
+)
 OPENED = re.compile(r'\b(?:open|openat|openat2)\([^"]*"([^"]*)".*\bO_(?:WRONLY|RDWR|CREAT|TRUNC|APPEND|TMPFILE)\b')
 CHANGED = re.compile(rf'\b(?:{CHANGES.replace(" ", "|")})\([^"]*"([^"]*)"')
 

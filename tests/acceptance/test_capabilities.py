@@ -1,4 +1,4 @@
-"""Capabilities across the node: what passport issues the mailbox honours, and what it takes back the mailbox refuses."""
+"""Capabilities across the node: the mailbox honours what passport issued, and refuses what passport revoked."""
 
 from __future__ import annotations
 
@@ -100,7 +100,11 @@ def bent(node: NodeProcess) -> dict[str, tuple[str, int, str]]:
         "re-signed": (encode(own), 401, "bad_signature"),
         "widened root": (encode(replace(read, data=wider)), 401, "bad_signature"),
         "block cut off": (encode(replace(narrowed, blocks=())), 401, "bad_signature"),
-        "another's block": (encode(replace(decode(issue(node)["token"]), blocks=narrowed.blocks, proof=narrowed.proof)), 401, "bad_signature"),
+        "another's block": (
+            encode(replace(decode(issue(node)["token"]), blocks=narrowed.blocks, proof=narrowed.proof)),
+            401,
+            "bad_signature",
+        ),
         "widened by a block": (attenuate(child, parse_all(["op=*", "topic=orders/us"])), 403, "caveat:topic"),
         "another class": (attenuate(good, parse_all(["scope=internal"])), 403, "caveat:scope"),
         "another tenant": (attenuate(good, parse_all(["tenant=victim"])), 403, "caveat:tenant"),

@@ -1,4 +1,4 @@
-"""One flipped bit in the mailbox's log: the node runs, the mailbox says why it is not ready, and a repair brings it back."""
+"""One flipped bit in the mailbox's log: the node runs, the mailbox says why it is not ready, and a repair mends it."""
 
 from __future__ import annotations
 

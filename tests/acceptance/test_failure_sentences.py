@@ -100,11 +100,13 @@ def mounted(here: Path, options: str) -> Iterator[None]:
 
 # What a program is told beside the exit code.
 CODES = {
-    "wrong_flag": "malformed", "wrong_value": "malformed", "torn_config": "malformed", "busy_port": "conflict", "used_data_dir": "conflict",
+    "wrong_flag": "malformed", "wrong_value": "malformed", "torn_config": "malformed", "busy_port": "conflict",
+    "used_data_dir": "conflict",
     "file_in_the_way": "conflict", "late_start": "timeout",
 }  # fmt: skip
 SCENES: list[tuple[Scene, int]] = [
-    (wrong_flag, 2), (wrong_value, 2), (torn_config, 2), (binary_config, 2), (missing_config, 2), (busy_port, 3), (foreign_address, 3),
+    (wrong_flag, 2), (wrong_value, 2), (torn_config, 2), (binary_config, 2), (missing_config, 2), (busy_port, 3),
+    (foreign_address, 3),
     (used_data_dir, 1), (used_by_a_service, 1), (file_in_the_way, 1), (unwritable_data_dir, 1), (late_start, 4),
 ]  # fmt: skip
 

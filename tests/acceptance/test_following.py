@@ -1,4 +1,4 @@
-"""Services apart from their issuer: a mailbox that follows svc-passport believes it, hears of a revocation, and notices its loss."""
+"""A mailbox apart from its issuer: it follows svc-passport's keys, hears of a revocation, and notices a lost issuer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.acceptance.node_process import Answer, NodeProcess, free_port, pensto
 
 SEND = {"topic": "orders/eu", "payload_b64": "aGVsbG8="}
 RECV = {"topic": "orders/eu", "wait_ms": 0}
-# Ends a wait for something that never comes. How soon it must come is shown on virtual time: here the machine may be busy.
+# Ends a wait for something that never comes. How soon it must come is tested on virtual time, not here.
 WITHIN_S = 60.0
 
 

@@ -109,7 +109,10 @@ def test_a_revoked_token_is_refused(node: NodeProcess) -> None:
 
 
 def test_idle_long_polls_leave_the_gateways_capacity_untouched(node: NodeProcess) -> None:
-    head = f"POST /v1/mailbox/gw%2Fidle/recv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {node.ready['token']}\r\n"
+    head = (
+        "POST /v1/mailbox/gw%2Fidle/recv HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Bearer {node.ready['token']}\r\n"
+    )
     body = b'{"wait_ms":20000}'
     request = head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
     parked = lambda: node.metric('fq_parked{service="omnigate"}')  # noqa: E731

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, in front of services in theirs: `penstock serve` four times on one data directory."""
+"""A gateway and its services, each in its own process: `penstock serve` four times on one data directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.acceptance.node_process import Answer, NodeProcess, free_port, pensto
 SERVICES = ("passport", "mailbox", "storage")
 # Nothing here is about how much is allowed or how long it may take.
 NO_QUOTAS = (
-    "--set", "omnigate.quotas.default_rps=0", "--set", "omnigate.quotas.per_ip_rps=0", "--set", "omnigate.quotas.per_cap_rps=0",
+    "--set", "omnigate.quotas.default_rps=0", "--set", "omnigate.quotas.per_ip_rps=0", "--set",
+    "omnigate.quotas.per_cap_rps=0",
     "--set", "omnigate.default_deadline=60s", "--set", "omnigate.downstream.request_timeout=60s",
 )  # fmt: skip
 # A machine that stands still just before a deadline leaves the gateway no time to ask.
@@ -169,7 +170,10 @@ def test_more_polls_wait_than_a_connection_has_places_and_hold_up_nobody(site: S
     async def poll() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.gateway.port("omnigate"))
         body = b'{"wait_ms":20000}'
-        head = f"POST /v1/mailbox/quiet/recv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {site.operator}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            "POST /v1/mailbox/quiet/recv HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: Bearer {site.operator}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         answer = b""
         while b"payload_b64" not in answer:  # a wait that ended before its message came is begun anew
             writer.write(head.encode() + body)

@@ -1,4 +1,4 @@
-"""The operator's page on a real node, without a browser: who gets in, what a session is good for, and how a stream ends."""
+"""The operator's page on a real node, without a browser: who gets in, what a session allows, how a stream ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services that run by themselves are found by the command line and the SDK as a node's are, and gone when they are gone."""
+"""The command line and the SDK find services that run by themselves, and no longer when they have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content store in a whole node: tokens that passport made, a kill between put and get, a node that keeps nothing."""
+"""The content store in a whole node: passport's tokens, a kill between put and get, a node in amnesia mode."""
 
 from __future__ import annotations
 

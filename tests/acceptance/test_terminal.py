@@ -63,7 +63,7 @@ TRIES = 4
 
 
 def drained() -> tuple[bool, list[int], int, int]:
-    """Drain while a job is at work; returns whether it was counted, both statuses of the link, the job's and the exit code."""
+    """Drain while a job runs; returns: was a countdown seen, both statuses of the link, the job's, the exit code."""
     terminal = Terminal("--set", "node.echo=true", "--set", "echo.drain_deadline=5s")
     try:
         link = terminal.read_until(r"works once, for 5 minutes\): (http://127\.0\.0\.1:\d+)/#once=([\w-]{40,})")

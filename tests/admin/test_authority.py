@@ -27,7 +27,8 @@ def asked(path: str = "/inventory", *, open_route: bool = False, authorization: 
 
 def judge(request: Asked, *, open_metrics: bool = False, anyone: bool = False) -> str | None:
     """Return the reason of the refusal, None when admitted."""
-    refusal = OperatorOnly(lambda: TOKEN, open_metrics=lambda: open_metrics, anyone=anyone)(request)  # type: ignore[arg-type]
+    admission = OperatorOnly(lambda: TOKEN, open_metrics=lambda: open_metrics, anyone=anyone)
+    refusal = admission(request)  # type: ignore[arg-type]
     return None if refusal is None else str(refusal.error.facts["reason"])
 
 

@@ -42,7 +42,8 @@ def test_text_from_a_description_is_never_markup() -> None:
     }
     shape = {"description": EVIL, "properties": {EVIL: {"type": EVIL, "description": EVIL}}}
     description = {
-        "openapi": "3.1.0", "info": {"version": EVIL}, "paths": {EVIL: {"get": operation}}, "components": {"schemas": {EVIL: shape}}
+        "openapi": "3.1.0", "info": {"version": EVIL}, "paths": {EVIL: {"get": operation}},
+        "components": {"schemas": {EVIL: shape}}
     }  # fmt: skip
     pages = index_page({EVIL: description}) + service_page(EVIL, {EVIL: description})
 

@@ -14,8 +14,10 @@ from typing import Any, Self
 ANSWER_S = 90.0
 WAIT_S = 60.0
 _OPTIONS = (
-    "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--mute-audio",
+    "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
+    "--disable-extensions",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--mute-audio",
 )  # fmt: skip
 # The browser talks on its descriptors 3 and 4.
 _WITH_PIPES = 'in=$1 out=$2; shift 2; exec "$@" 3<&$in 4>&$out'

@@ -217,7 +217,8 @@ new MutationObserver(() => {
     const first = document.querySelector('#channels .row:not(.head)');
     if (first.innerText.includes('4 / 4') && first.querySelector('.meter').dataset.level === 'bad')
         full = first.innerText;
-}).observe(document.getElementById('channels'), {childList: true, characterData: true, attributes: true, subtree: true});
+}).observe(
+  document.getElementById('channels'), {childList: true, characterData: true, attributes: true, subtree: true});
 """
 
 
@@ -272,7 +273,8 @@ def test_the_sign_in_form_fits_a_phone_and_tells_a_wrong_token(browser: Chromium
 def test_light_and_dark_follow_the_reader_and_both_have_contrast(browser: Chromium, node: NodeProcess) -> None:
     tab = signed_in(browser, node)
     luminance = """((colour) => { const [r, g, b] = colour.match(/\\d+/g).map((v) => { const c = v / 255;
-      return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; })"""
+      return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b; })"""
     seen = {}
     for dark in (False, True):
         tab.look(width=1200, dark=dark)

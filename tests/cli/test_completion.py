@@ -137,7 +137,7 @@ def test_fish_says_what_each_word_does_as_the_help_does(fish) -> None:
 
 
 class Zsh:
-    """An interactive zsh on a terminal of its own; a tab lists the choices, and the line is then run, which does nothing."""
+    """An interactive zsh on its own terminal: a tab lists the choices, and the line is then run, which does nothing."""
 
     SETUP = (
         "PS1='' PS2='' LISTMAX=1000; unsetopt prompt_cr prompt_sp list_beep; penstock() {{ : }}\n"

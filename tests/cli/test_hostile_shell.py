@@ -1,4 +1,4 @@
-"""The command line where the shell is unkind: closed streams, full disks, bytes that are no text, files that are none."""
+"""The command line in a hostile shell: closed streams, full disks, bytes that are no text, paths that are no files."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def test_what_is_no_plain_file_is_written_into_and_stays_what_it_was(shell, tmp_
     """As root, to rename a file over /dev/null would take it from the whole machine."""
     os.mkfifo(tmp_path / "pipe")
     done = shell(
-        f"A=$(echo some bytes | $P put -); cat {tmp_path}/pipe & $P get $A -o {tmp_path}/pipe; code=$?; wait; exit $code"
+        f"A=$(echo some bytes | $P put -); cat {tmp_path}/pipe & "
+        f"$P get $A -o {tmp_path}/pipe; code=$?; wait; exit $code"
     )
 
     assert (done.returncode, done.stdout) == (0, "some bytes\n")

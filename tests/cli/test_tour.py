@@ -19,7 +19,7 @@ from penstock.sdk.discovery import Discovery
 from tests.acceptance.node_process import NodeProcess
 
 TIMEOUT_S = 300
-# What the tour shows takes its time: a machine that stands still meanwhile spoils a lease or a drain, but not every time.
+# The tour shows things on the real clock: a machine that freezes meanwhile can spoil a lease or a drain.
 TRIES = 4
 
 

@@ -111,7 +111,8 @@ def test_a_word_that_is_neither_true_nor_false_is_refused_not_guessed(word):
     [
         (Kind.INT, True), (Kind.INT, 1.0), (Kind.INT, "1"), (Kind.INT, 10**30), (Kind.FLOAT, float("nan")),
         (Kind.FLOAT, float("inf")), (Kind.FLOAT, True), (Kind.FLOAT, 10**400), (Kind.BOOL, 1), (Kind.STR, 1),
-        (Kind.STR, "a\x00b"), (Kind.DURATION, 5), (Kind.SIZE, True), (Kind.SIZE, -1), (Kind.PATH, ""), (Kind.ADDRESS, 80),
+        (Kind.STR, "a\x00b"), (Kind.DURATION, 5), (Kind.SIZE, True), (Kind.SIZE, -1), (Kind.PATH, ""),
+        (Kind.ADDRESS, 80),
     ],
 )  # fmt: skip
 def test_a_toml_value_of_the_wrong_type_is_refused(kind, raw):

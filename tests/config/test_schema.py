@@ -45,7 +45,8 @@ def test_a_reference_to_a_key_that_is_not_there_is_a_bug(table):
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("gate.cons", "gate.conns"), ("spare_adr", "gate.spare_addr"), ("gate.hook.secrt", "gate.hook.secret"), ("htp", "http"),
+    [("gate.cons", "gate.conns"), ("spare_adr", "gate.spare_addr"), ("gate.hook.secrt", "gate.hook.secret"),
+    ("htp", "http"),
      ("gate.zzzzzzzzzz", None)],
 )  # fmt: skip
 def test_a_wrong_name_finds_the_nearest_right_one(wrong, right):

@@ -35,7 +35,8 @@ def faulty_keys(*sets):
         ("http.max_conns", 1024), ("http.max_conns_per_ip", 256), ("http.read_timeout", 5.0),
         ("http.write_timeout", 5.0), ("http.idle_timeout", 60.0), ("http.limits.max_body_bytes", 1 << 20),
         ("http.limits.decompress_ratio_cap", 10), ("admin.bind_addr", HostPort("127.0.0.1", 5300)),
-        ("admin.open_metrics", True), ("echo.drain_deadline", 3.0), ("echo.metrics_addr", None), ("echo.channels.work", 512),
+        ("admin.open_metrics", True), ("echo.drain_deadline", 3.0), ("echo.metrics_addr", None),
+        ("echo.channels.work", 512),
     ],
 )  # fmt: skip
 def test_defaults_are_those_promised(key, value):

@@ -1,4 +1,4 @@
-"""A bare Debian in a folder: python3 without venv and ensurepip, an apt-get whose package lists are empty, and no uv."""
+"""A bare Debian in a folder: python3 without venv and ensurepip, an apt-get with empty package lists, and no uv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be documented: each function gives the names of one kind, from the live objects or from the source itself."""
+"""What must be documented: each function gives the names of one kind, from the live objects or from the source."""
 
 from __future__ import annotations
 

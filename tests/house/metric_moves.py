@@ -1,4 +1,4 @@
-"""Which metrics are declared, and which of them some line moves: read from the source, so that none is only talked of."""
+"""Which metrics are declared, and which of them some line of the source changes."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _imports(module: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-# The users' own doors, and ways between services that are ready before the first service takes them; such a row then goes.
+# Modules for users, and ways between services that are ready before the first service uses them; such a row then goes.
 OFFERED = frozenset({"penstock.client.sync", "penstock.net.oap.server"})
 
 

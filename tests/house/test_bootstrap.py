@@ -1,4 +1,4 @@
-"""`scripts/environment` makes its environment on a Debian that has python3 and nothing else, or says what is missing."""
+"""`scripts/environment` makes its environment on a Debian with python3 and nothing else, or says what is missing."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ FORBIDDEN = [
     ("Pure modules do no I/O and read no clock", "services/one/core.py", "random"),
 ]
 PACKAGES = [
-    "admin", "cli", "client", "config", "contracts", "kernel", "lint", "net", "rpc", "sdk", "services", "services/one", "services/two",
+    "admin", "cli", "client", "config", "contracts", "kernel", "lint", "net", "rpc", "sdk", "services",
+    "services/one", "services/two",
     "testing", "wire",
 ]  # fmt: skip
 

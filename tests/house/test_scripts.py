@@ -126,7 +126,8 @@ def packages(tmp_path):
         if mirror:
             (tmp_path / "mirror").touch()
         done = subprocess.run(
-            [ROOT / "scripts/system-packages"], env={"PATH": str(tools)}, capture_output=True, text=True, timeout=120, check=True
+            [ROOT / "scripts/system-packages"], env={"PATH": str(tools)}, capture_output=True, text=True, timeout=120,
+            check=True,
         )  # fmt: skip
         return done.stderr.splitlines(), calls.read_text().splitlines()
 

@@ -45,7 +45,8 @@ class Tree:
 
 
 def _files() -> Iterator[Path]:
-    yield from (path for path in ROOT.iterdir() if path.is_file())
+    # In a second worktree, `.git` is a file that names a path of this machine.
+    yield from (path for path in ROOT.iterdir() if path.is_file() and path.name != ".git")
     for top in _TOP:
         yield from (path for path in (ROOT / top).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 

@@ -9,9 +9,12 @@ from penstock.kernel.errors import BY_CODE, Busy, Lagging, Malformed, OverLimit,
 
 # The closed set of problem codes with their status; codes of one class each.
 STATUS = {
-    "busy": 429, "timeout": 504, "canceled": 503, "not_ready": 503, "backpressure": 503, "integrity": 422, "over_limit": 413,
-    "malformed": 400, "bad_origin": 400, "unauthenticated": 401, "expired": 401, "forbidden": 403, "policy_blocked": 403,
-    "not_found": 404, "conflict": 409, "unsupported": 415, "rate_limited": 429, "downstream_unavailable": 503, "internal": 500,
+    "busy": 429, "timeout": 504, "canceled": 503, "not_ready": 503, "backpressure": 503, "integrity": 422,
+    "over_limit": 413,
+    "malformed": 400, "bad_origin": 400, "unauthenticated": 401, "expired": 401, "forbidden": 403,
+    "policy_blocked": 403,
+    "not_found": 404, "conflict": 409, "unsupported": 415, "rate_limited": 429, "downstream_unavailable": 503,
+    "internal": 500,
 }  # fmt: skip
 
 

@@ -52,7 +52,8 @@ async def test_rows_are_live() -> None:
 
     rows = inventory.rows()
     assert rows["channels"][0] == {
-        "name": "work", "kind": "mpsc", "item": "bytes", "capacity": 2, "policy": "try_send, full: Busy", "full": "refuse",
+        "name": "work", "kind": "mpsc", "item": "bytes", "capacity": 2, "policy": "try_send, full: Busy",
+        "full": "refuse",
         "producers": "listener", "consumers": "worker", "depth": 2, "dropped": 1, "closed": False,
     }  # fmt: skip
     assert [(row["name"], row["in_use"]) for row in rows["limits"]] == [("inflight", 3), ("rps", 2.0)]

@@ -16,8 +16,10 @@ from penstock.kernel.log import REDACTED, JsonFormatter, Log, TextFormatter, red
 from penstock.kernel.log_writer import BYTES_MAX, LINES_MAX, WRITER, LogWriter, declare_log
 
 SECRET = [
-    "token", "access_token", "Authorization", "payload", "payload_b64", "secret", "webhook_secret", "signature", "x-signature",
-    "password", "cookie", "set-cookie", "private_key", "key", "keys", "api_key", "apikey", "X-Api-Key", "idem_key", "body",
+    "token", "access_token", "Authorization", "payload", "payload_b64", "secret", "webhook_secret", "signature",
+    "x-signature",
+    "password", "cookie", "set-cookie", "private_key", "key", "keys", "api_key", "apikey", "X-Api-Key", "idem_key",
+    "body",
     "address", "seed", "receipt", "cap", "capability",
 ]  # fmt: skip
 OPEN = ["corr_id", "service", "event", "shard", "monkey", "keyword", "queue", "capacity", "addressed_to_nobody_else"]

@@ -27,11 +27,12 @@ log = Log("svc-test")
 def ran(script: str, **given: object) -> subprocess.CompletedProcess[str]:
     """Run a script that logs, to its end."""
     command = [sys.executable, "-c", _BEGIN + script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False, **given)  # type: ignore[call-overload,no-any-return]
+    options = {"capture_output": True, "text": True, "timeout": WAIT_S, **given}
+    return subprocess.run(command, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def events(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Give the events in order. The interpreter writes a traceback in pieces, and a line may stand between two of them."""
+    """Give the events in order. The interpreter writes a traceback in pieces, and a line may come in between."""
     return [json.loads(line)["event"] for line in re.findall(r'{"ts": .*}\n', done.stderr)]
 
 

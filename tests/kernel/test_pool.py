@@ -39,7 +39,7 @@ async def _until(condition) -> None:
 
 
 async def _late(pool: Pool, op: str, seconds: float, call: Gated) -> str:
-    """Call, and let time go on only when a thread has begun: the loop, and with it the timer, stands still until then."""
+    """Call, and let time go on only when a thread has begun: until then the loop and its timers stand still."""
     caller = asyncio.create_task(pool.run(op, seconds, call))
     await asyncio.sleep(0)
     assert call.running.acquire(timeout=25)

@@ -123,7 +123,7 @@ async def _watching_again(watch: LoopWatch) -> None:
 
 
 def _hog(is_seen: Callable[[], bool]) -> None:
-    """Hold the loop for longer than allowed, and on until somebody has seen it: threads have their turn when they may."""
+    """Hold the loop for longer than allowed, and until the watching thread has seen it, however late it runs."""
     began = time.monotonic()
     while time.monotonic() < began + 0.09 or not (is_seen() or time.monotonic() > began + 20):
         continue

@@ -62,7 +62,8 @@ async def test_a_refusal_by_a_large_scope_looks_at_none_of_its_tasks() -> None:
             return super().done()
 
     scope = Scope("part", 1024, Metrics("svc-test"))
-    asyncio.get_running_loop().set_task_factory(lambda loop, work, **kind: Watched(work, loop=loop, **kind))  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(lambda loop, work, **kind: Watched(work, loop=loop, **kind))  # type: ignore[arg-type]
     for _ in range(scope.limit):
         scope.start(asyncio.sleep(1))
     asyncio.get_running_loop().set_task_factory(None)

@@ -1,4 +1,4 @@
-"""The TLA+ models hold, and TLC tells them from their planted twins. Without Java or TLC they are skipped, and say so."""
+"""The TLA+ models hold, and TLC finds the fault in each planted twin. Without Java or TLC the tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Dockerfile and the systemd unit say what works: what they copy exists, what they run runs, and neither is root."""
+"""The Dockerfile and the systemd unit work: what they copy exists, what they run runs, and neither runs as root."""
 
 from __future__ import annotations
 
@@ -118,8 +118,10 @@ def test_what_the_image_runs_starts_is_healthy_and_ends_with_0(tmp_path: Path) -
 
 def test_the_unit_is_confined() -> None:
     wanted = {
-        "DynamicUser": "yes", "StateDirectory": "penstock", "ProtectSystem": "strict", "ProtectHome": "yes", "NoNewPrivileges": "yes",
-        "CapabilityBoundingSet": "", "PrivateTmp": "yes", "PrivateDevices": "yes", "MemoryDenyWriteExecute": "yes", "KillSignal": "SIGTERM",
+        "DynamicUser": "yes", "StateDirectory": "penstock", "ProtectSystem": "strict", "ProtectHome": "yes",
+        "NoNewPrivileges": "yes",
+        "CapabilityBoundingSet": "", "PrivateTmp": "yes", "PrivateDevices": "yes", "MemoryDenyWriteExecute": "yes",
+        "KillSignal": "SIGTERM",
     }  # fmt: skip
 
     assert {key: settings()[key][-1] for key in wanted} == wanted
@@ -154,8 +156,11 @@ def test_systemd_finds_no_fault_and_little_exposure(tmp_path: Path) -> None:
 
 
 def test_the_node_lives_with_memory_that_is_never_writable_and_executable() -> None:
-    """`MemoryDenyWriteExecute` as the kernel's own switch; where there is none, the unit's line has no effect either."""
-    code = f"import ctypes, os, sys; print(ctypes.CDLL(None).prctl({_SET_MDWE}, 1, 0, 0, 0), flush=True); os.execv(sys.argv[1], sys.argv[1:])"
+    """`MemoryDenyWriteExecute` by the system's own switch; without it the unit's line has no effect either."""
+    code = (
+        f"import ctypes, os, sys; print(ctypes.CDLL(None).prctl({_SET_MDWE}, 1, 0, 0, 0), flush=True); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
     program = str(Path(sys.executable).with_name("penstock"))
     command = [sys.executable, "-c", code, program, "up", "--amnesia", "--ephemeral-ports", "--json"]
     node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

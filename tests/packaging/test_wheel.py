@@ -24,7 +24,8 @@ TIME_S = 120
 
 
 def run(*command: str | Path, **more: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=TIME_S, check=False, **more)  # type: ignore[call-overload]
+    options = {"capture_output": True, "text": True, "timeout": TIME_S, **more}
+    done = subprocess.run([*map(str, command)], check=False, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done  # type: ignore[no-any-return]
 

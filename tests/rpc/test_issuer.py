@@ -1,4 +1,4 @@
-"""A verifier apart from its issuer reads the same keys and floors over HTTP, a Unix socket, frames or the published file."""
+"""A verifier apart from its issuer reads the same keys and floors over HTTP, a Unix socket, frames or a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service in another process: found by its address, called under the caller's deadline, and never held up by who waits."""
+"""A service in another process: found by its address, called under the caller's deadline; long polls hold up nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contracts' own suites through the SDK and the real listeners: JSON and HTTP change nothing of what is promised."""
+"""The contracts' own suites through the SDK and the real listeners: the same promises hold over JSON and HTTP."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ async def test_an_outage_longer_than_the_lease_loses_it_before_another_has_it() 
 
 
 async def test_a_silent_node_loses_the_lease_at_its_end_and_not_later() -> None:
-    """A renewal that hangs is waited for as long as the lease lasts: after that another consumer may have the message."""
+    """A renewal that hangs is waited for until the lease ends: after that another consumer may have the message."""
     async with world() as w:
         await w.send(2)
         loop = asyncio.get_running_loop()

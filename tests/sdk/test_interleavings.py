@@ -1,4 +1,4 @@
-"""The SDK when something happens before any step of a run: a stop, a closed client, a node that goes, a failing handler."""
+"""The SDK when a stop, a closed client, a lost node or a failing handler comes before any step of a run."""
 
 from __future__ import annotations
 

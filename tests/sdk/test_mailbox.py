@@ -1,4 +1,4 @@
-"""What users call: an idem_key is made for every send, values are checked before they leave, and bytes when they come."""
+"""What users call: every send has an idem_key, values are checked before they leave, and bytes when they arrive."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_a_message_is_sent_with_the_hash_of_its_bytes() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [{"key": ""}, {"delay_ms": -1}, {"ttl_ms": 0}, {"key": "k", "delay_ms": 1}, {"attrs": {"a": 1}}, {"idem_key": "x" * 257}],
+    [{"key": ""}, {"delay_ms": -1}, {"ttl_ms": 0}, {"key": "k", "delay_ms": 1}, {"attrs": {"a": 1}},
+    {"idem_key": "x" * 257}],
 )  # fmt: skip
 def test_a_wrong_value_never_leaves(said: dict[str, object]) -> None:
     with pytest.raises(Malformed):

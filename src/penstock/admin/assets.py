@@ -39,7 +39,7 @@ class Assets:
     """The shell and what it refers to."""
 
     def __init__(self) -> None:
-        """Read the files and name them by content, so that a browser may keep them for ever and never has an old one."""
+        """Read the files and name them by content, so that a browser may cache them for ever."""
         folder = files("penstock.admin") / "static"
         self._names: dict[str, str] = {}
         self._answers: dict[str, Response] = {}

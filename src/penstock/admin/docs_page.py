@@ -18,7 +18,8 @@ _END: Final = "</main>\n</body>\n</html>\n"
 def index_page(described: dict[str, dict[str, Any]]) -> str:
     """List the services of the node."""
     rows = [
-        f'<li><a href="/docs/{escape(name)}">{escape(name)}</a> <span class="dim">{len(_operations(each))} operations</span></li>'
+        f'<li><a href="/docs/{escape(name)}">{escape(name)}</a> '
+        f'<span class="dim">{len(_operations(each))} operations</span></li>'
         for name, each in sorted(described.items())
     ]
     body = '<h1>API</h1>\n<p><a href="/">Back to the node</a></p>\n<ul class="plain">\n' + "\n".join(rows) + "\n</ul>\n"
@@ -30,7 +31,8 @@ def service_page(service: str, described: dict[str, dict[str, Any]]) -> str:
     description = described[service]
     info = description["info"]
     head = (
-        f'<h1>{escape(service)}</h1>\n<p class="dim">version {escape(info["version"])}, OpenAPI {escape(description["openapi"])}. '
+        f'<h1>{escape(service)}</h1>\n<p class="dim">version {escape(info["version"])}, '
+        f"OpenAPI {escape(description['openapi'])}. "
         '<a href="/docs">All services</a>, <a href="/">the node</a></p>\n'
     )
     operations = "".join(_operation(method, path, each) for method, path, each in _operations(description))

@@ -36,7 +36,8 @@ class Drawing:
     def _draw(self, panel: Panel) -> msgspec.Raw:
         try:
             drawn = encode_json(panel.draw())
-        except Exception as error:  # noqa: BLE001  # lint: allow PK015 one bad panel must not take the page, where its failure is read
+        # One panel that fails must not take the whole page with it: its failure is shown in its place.
+        except Exception as error:  # noqa: BLE001  # lint: allow PK015 the failure is shown in the panel's place
             return msgspec.Raw(encode_json(self._failed(panel, error)))
         if self._failing.pop(panel.id, None) is not None:
             _log.info("panel.recovered", panel=panel.id)

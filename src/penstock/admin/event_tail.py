@@ -1,4 +1,4 @@
-"""The Event Tail: the last things that happened on the node, kept whether or not anybody looks, because who looks comes late."""
+"""The event tail: the node's last events. They are kept while nobody looks, because people look after a fault."""
 
 from __future__ import annotations
 

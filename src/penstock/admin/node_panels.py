@@ -1,4 +1,4 @@
-"""What the operator's page says of the node itself: the verdict, then services, channels, tasks and events, worst first."""
+"""The panels about the node itself: the verdict, then services, channels, tasks and events, the worst first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # From the worst to the best; the page shows them in this order.
 STATES: Final = ("fatal", "not ready", "aborting", "draining", "stopped", "degraded", "ready")
 _CHILD_STATES: Final = (
-    ChildState.FATAL, ChildState.QUARANTINED, ChildState.BACKOFF, ChildState.PROBATION, ChildState.STARTING, ChildState.RUNNING,
+    ChildState.FATAL, ChildState.QUARANTINED, ChildState.BACKOFF, ChildState.PROBATION, ChildState.STARTING,
+    ChildState.RUNNING,
     ChildState.FINISHED,
 )  # fmt: skip
 # A channel this full is worth a look; this full it is about to refuse.

@@ -1,4 +1,4 @@
-"""A panel of the operator's page as data: what it is called, where its figures come from, how they are drawn, what can be done."""
+"""A panel of the operator's page as data: its name, the source of its rows, how they are drawn, and its actions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ActionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RowAction:
-    """A button in a row. `act` gets the value of the row's first column; `question` is asked before, unless it is empty."""
+    """A button in a row. `act` gets the value of the row's first column; the page first asks `question`, if any."""
 
     id: str
     label: str

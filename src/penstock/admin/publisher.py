@@ -1,4 +1,4 @@
-"""The Page Publisher: one snapshot a second for everybody who looks, made by one child; nobody looks, nothing is made."""
+"""The page publisher: one child makes one snapshot a second for all viewers, and none while there are no viewers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ class Publisher:
 
 
 class Viewer:
-    """The frames of one stream, always the newest there is. A class and not a generator: one never begun is closed too."""
+    """The frames of one stream: each is the newest there is.
+
+    This is a class and not a generator, because a generator that was never started does not run its `finally`.
+    """
 
     def __init__(self, publisher: Publisher, allowed: Callable[[], bool], *, seen: int, until: float) -> None:
         """Hold a place until closed."""

@@ -16,7 +16,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class StoppableBlock:
-    """A block that ends quietly when it is told to: a wait at once, what must be finished afterwards, unless told twice."""
+    """A block that Ctrl-C ends quietly: its wait ends at once, its clean-up runs, and a second Ctrl-C ends that too."""
 
     def __init__(self) -> None:
         """Nothing is listened to before the block is entered."""

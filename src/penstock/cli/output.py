@@ -1,4 +1,4 @@
-"""What a node says on standard output. Like the log it leaves the loop: a terminal stopped by Ctrl-S must not stop a drain."""
+"""What a node prints on standard output. A thread writes it, so that a terminal held by Ctrl-S stops no drain."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int = 1) -> int:
-    """Say a failure: a sentence for people, and with --json an object whose `code` programs know; returns the exit code."""
+    """Report a failure in a sentence, with --json also as an object with a `code`; returns the exit code."""
     if getattr(args, "json", False):
         sys.stdout.write(json.dumps({"error": {"code": code, "detail": sentence}}) + "\n")
         sys.stdout.flush()
@@ -64,7 +64,7 @@ def _connect(door: dict[str, Any]) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _ask(connection: http.client.HTTPConnection, token: str, method: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON came back
+def _ask(connection: http.client.HTTPConnection, token: str, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON
     try:
         connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()

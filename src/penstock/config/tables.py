@@ -164,7 +164,8 @@ def oap_key() -> Key:
         Kind.ADDRESS,
         None,
         apply=Apply.RESTART,
-        help="Answer other services here by OAP/1 over TCP. Alone, a service also does so on `run/<service>.sock` in the data directory.",
+        help="Answer other services here by OAP/1 over TCP. Alone, a service also does so on `run/<service>.sock` "
+        "in the data directory.",
     )
 
 

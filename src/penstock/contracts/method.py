@@ -65,7 +65,7 @@ class Methods:
             raise NotFound(f"There is no method {code} in protocol {self.app_proto_id}.", reason="unknown_method")
         return found
 
-    def decode_request(self, method: Method, data: bytes | memoryview | msgspec.Raw) -> Any:  # noqa: ANN401 - typed by the row
+    def decode_request(self, method: Method, data: bytes | memoryview | msgspec.Raw) -> Any:  # noqa: ANN401
         """Read a request's value and check it; a value that does not fit is the caller's fault."""
         try:
             value = self._requests[method.code].decode(data)

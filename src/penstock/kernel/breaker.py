@@ -62,7 +62,6 @@ class Breaker:
     )
 
     def __init__(self, name: str, policy: BreakerPolicy | None = None) -> None:
-        """Start closed."""
         self.name = name
         self.state = BreakerState.CLOSED
         self.opened = 0  # how often it opened

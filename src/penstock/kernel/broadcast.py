@@ -21,7 +21,6 @@ class Broadcast(Generic[T]):
     __slots__ = ("_closed", "_parked", "_receivers", "_ring", "capacity", "lagged", "name", "published")
 
     def __init__(self, name: str, *, capacity: int = CAPACITY) -> None:
-        """Make the ring."""
         if capacity < 1:
             message = f"broadcast {name}: capacity must be at least 1, not {capacity}"
             raise ValueError(message)
@@ -85,7 +84,7 @@ class Receiver(Generic[T]):
         self.skipped = 0  # messages this receiver lost in its life
 
     async def recv(self) -> T:
-        """Return the next message; raise `Lagging` once, telling how many were lost, then go on with the oldest kept."""
+        """Return the next message. If some were lost, first raise `Lagging` with their number, once."""
         source = self._source
         while self.cursor == source.published:
             if source._closed:

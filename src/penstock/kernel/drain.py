@@ -37,7 +37,6 @@ class Drainer:
     """One drain of one supervisor, under one deadline; whoever asks again joins it."""
 
     def __init__(self, supervisor: Supervisor, deadline_s: float, *, keep_intake: bool = False) -> None:
-        """Start the clock."""
         self._supervisor = supervisor
         self._keep_intake = keep_intake
         self._clock = supervisor.inventory.clock

@@ -38,7 +38,6 @@ class Gate:
     __slots__ = ("_health", "degraded", "name", "open", "why")
 
     def __init__(self, name: str, health: Health, *, is_open: bool) -> None:
-        """Belong to one Health."""
         self.name = name
         self.open = is_open
         self.degraded = False

@@ -81,7 +81,10 @@ class Inventory:
             "producers": producers,
             "consumers": consumers,
         }
-        live: Callable[[], Row] = lambda: {"depth": channel.depth, "dropped": channel.dropped, "closed": channel.closed}  # noqa: E731
+
+        def live() -> Row:
+            return {"depth": channel.depth, "dropped": channel.dropped, "closed": channel.closed}
+
         self._declare("channels", label, facts, live)
         # Sharded and plain channels of one service share the family: the empty label is left out.
         labels = {"queue": name, "shard": "" if shard is None else str(shard)}
@@ -172,7 +175,10 @@ class Inventory:
         clock = self.clock
         bucket = TokenBucket(name, rate=rate, depth=depth, now=clock.monotonic())
         facts: Row = {"kind": "bucket", "capacity": depth, "policy": f"{rate:g}/s, empty: RateLimited"}
-        live: Callable[[], Row] = lambda: {"in_use": depth - bucket.level(clock.monotonic()), "refused": bucket.refused}  # noqa: E731
+
+        def live() -> Row:
+            return {"in_use": depth - bucket.level(clock.monotonic()), "refused": bucket.refused}
+
         self._declare("limits", name, facts, live)
         self._count_quota(name, lambda: bucket.refused)
         return bucket

@@ -36,7 +36,6 @@ class Shutdown:
     __slots__ = ("_phase",)
 
     def __init__(self, name: str) -> None:
-        """Start in Running."""
         self._phase: Watch[Phase] = Watch(f"shutdown:{name}", Phase.RUNNING)
 
     @property
@@ -60,7 +59,7 @@ class Shutdown:
             await self._phase.wait()
 
     def on_drain(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Have `call` run when asked to drain or close, for loops that wait for something else too; returns its undo."""
+        """Run `call` when a drain or close is asked for; returns its undo. For loops with more to wait for."""
         return self._phase.on_change(call)
 
     async def stopped(self) -> None:
@@ -90,7 +89,6 @@ class StopRequests:
     __slots__ = ("_first_sigint_at", "asked")
 
     def __init__(self) -> None:
-        """Nothing was asked yet."""
         self.asked = False
         self._first_sigint_at: float | None = None
 

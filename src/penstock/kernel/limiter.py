@@ -11,7 +11,6 @@ class Limiter:
     __slots__ = ("capacity", "in_use", "name", "refused")
 
     def __init__(self, name: str, capacity: int) -> None:
-        """Bound the resource."""
         if capacity < 1:
             message = f"limiter {name}: capacity must be at least 1, not {capacity}"
             raise ValueError(message)
@@ -124,7 +123,6 @@ class TokenBucket:
     __slots__ = ("_at", "_level", "depth", "name", "rate", "refused")
 
     def __init__(self, name: str, *, rate: float, depth: float, now: float) -> None:
-        """Start full."""
         self.name = name
         self.rate = rate
         self.depth = depth

@@ -38,7 +38,8 @@ class LogWriter:
     """A stream for a log handler. `write` never waits; the thread starts with the first line and ends with `close`."""
 
     __slots__ = (
-        "_ending", "_given_up", "_lines", "_owner", "_pushed_out", "_put_bytes", "_taken_bytes", "_target", "_thread", "_told", "_torn",
+        "_ending", "_given_up", "_lines", "_owner", "_pushed_out", "_put_bytes", "_taken_bytes", "_target", "_thread",
+        "_told", "_torn",
         "_unwritten", "bytes_max", "dress", "encoding", "lines_max", "say_lost",
     )  # fmt: skip
 

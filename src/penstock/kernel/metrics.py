@@ -25,7 +25,6 @@ class Counter:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        """Start at zero."""
         self.value = 0
 
     def inc(self, amount: int = 1) -> None:
@@ -39,7 +38,6 @@ class Watched:
     __slots__ = ("_readers",)
 
     def __init__(self) -> None:
-        """Start without owners."""
         self._readers: list[Callable[[], int]] = []
 
     def append(self, read: Callable[[], int]) -> None:
@@ -99,7 +97,6 @@ class Summary:
     __slots__ = ("count", "peak", "total")
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
         self.count = 0
         self.total = 0.0
         self.peak = 0.0

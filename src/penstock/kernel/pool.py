@@ -38,7 +38,7 @@ class _DaemonThreads(concurrent.futures.Executor):
         self._calls.put((future, lambda: fn(*args, **kwargs)))
         return future
 
-    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - the base class's signature
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - inherited
         for _ in self._threads:
             self._calls.put(None)
 

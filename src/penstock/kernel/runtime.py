@@ -59,7 +59,6 @@ class GcPauses:
     """Measures how long collections stop the process."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Start measuring."""
         self._pauses = metrics.histogram("gc_pause_seconds", "Stops by the garbage collector.", buckets=_LAG_BUCKETS_S)
         self._began = 0.0
         gc.callbacks.append(self._on_gc)

@@ -61,7 +61,7 @@ class Scope:
         return task
 
     def _is_full(self) -> bool:
-        """Count what still runs: a task that is over leaves the set one turn of the loop later, which few places feel."""
+        """Count the tasks that still run. A task that has ended leaves the set one turn of the loop later."""
         return self.limit > _LOOKED_AT_MAX or sum(not task.done() for task in self._tasks) >= self.limit
 
     def _ended(self, task: asyncio.Task[Any]) -> None:

@@ -237,7 +237,7 @@ class Node:
         return f"{here}/#once={self._authority.make_link()}"
 
     def _describe(self) -> dict[str, dict[str, Any]]:
-        """Return what each service says of its API; made at the first question and kept, because routes do not change."""
+        """Return the OpenAPI description of each service; made once, because routes do not change."""
         for part in self.parts if not self._described else ():
             if part.listener is not None:
                 routes = (*part.routes, *part.listener.own_routes)

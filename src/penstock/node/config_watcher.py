@@ -29,7 +29,7 @@ _log = Log("node")
 
 @dataclass(frozen=True, slots=True)
 class ReloadOutcome:
-    """What a reload did, and what of it could not be applied: there the old state stays and the next reload tries again."""
+    """What a reload changed, and what could not be applied: that keeps its old state until a later reload succeeds."""
 
     reloaded: Reloaded
     failed: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A service's contract for other processes: OAP/1 on a private socket beside its data, and on TCP where that is asked for."""
+"""A service's contract for other processes: OAP/1 on a private socket in the data directory, and on TCP if set."""
 
 from __future__ import annotations
 

@@ -26,7 +26,6 @@ class Neighbours:
     """Finds each service: here, where its key says, or, for a gateway alone, at its socket in the data directory."""
 
     def __init__(self, node: Node, inventory: Inventory, options: OmnigateOptions) -> None:
-        """Dial nobody yet."""
         self._node = node
         self._inventory = inventory
         self._options = options

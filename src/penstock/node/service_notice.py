@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Send `READY=1`, `STOPPING=1` or the like to `NOTIFY_SOCKET`; nobody listening, or a fault on the way, changes nothing."""
+    """Send `READY=1`, `STOPPING=1` or the like to `NOTIFY_SOCKET`; a missing or failing listener is ignored."""
     where = os.environ.get("NOTIFY_SOCKET", "")
     if not where.startswith(("/", "@")):
         return

@@ -32,7 +32,6 @@ class TrustSource:
     """One trust for all verifiers of the process; fed by svc-passport itself, else by one follower. And one meter."""
 
     def __init__(self) -> None:
-        """Believe nobody yet."""
         self.trust = Trust(lease_until=float("-inf"))
         # Set once somebody feeds the trust.
         self._fed = False
@@ -95,6 +94,7 @@ def _address(settings: Settings) -> str:
     folder = settings.path("node.data_dir")
     if settings.flag("node.amnesia") or folder is None:
         raise NeedsPassport(
-            "nobody vouches for capabilities here: run svc-passport in the same node, set capability.issuer, or use --insecure-dev"
+            "nobody vouches for capabilities here: run svc-passport in the same node, set capability.issuer, "
+            "or use --insecure-dev"
         )
     return str(folder / "passport" / "public.json")

@@ -32,7 +32,7 @@ def _caller(client: OapCaller, methods: Methods, name: str) -> Callable[..., Awa
 
 
 def serve(methods: Methods, implementation: object) -> OapService:
-    """Answer a contract's requests by the methods of an object; one that it lacks is found here, not at the first call."""
+    """Answer a contract's requests by the methods of an object; a method that it lacks is found here."""
     handlers = {method.code: getattr(implementation, method.name) for method in methods.rows}
 
     def handle(method: Method, value: object, call: Call) -> object:

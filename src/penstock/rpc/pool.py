@@ -14,7 +14,7 @@ from penstock.net.oap.client import OapClient
 class OapCaller(Protocol):
     """Whoever carries a call to a peer: a client, or a pool of them."""
 
-    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table
+    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401
         """Ask and wait for the answer."""
 
 
@@ -22,12 +22,11 @@ class OapPool:
     """Fills one connection's window before it opens the next; what is not needed falls idle and closes itself."""
 
     def __init__(self, make: Callable[[], OapClient], *, connections_max: int) -> None:
-        """Dial nothing yet."""
         self._make = make
         self._connections_max = connections_max
         self._clients: list[OapClient] = []
 
-    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table
+    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401
         """Ask on the first connection with a place left; `Busy` at once where none has."""
         return await self._free().call(methods, name, value, call)
 

@@ -52,7 +52,6 @@ class Remote:
     """The connections to one service. Those that wait there have their own, and so hold up nobody."""
 
     def __init__(self, inventory: Inventory, place: OapClientOptions, options: RemoteOptions) -> None:
-        """Dial nothing yet."""
         self._inventory = inventory
         # One try: whoever calls decides about another.
         self._place = replace(place, tries_max=1, backoff=_SOON, absent=options.absent)
@@ -64,7 +63,7 @@ class Remote:
         connections_max = math.ceil(calls_max / MAX_INFLIGHT)
         return OapPool(lambda: OapClient(self._inventory, options), connections_max=connections_max)
 
-    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table
+    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401
         """Ask and wait for the answer; what says in `wait_ms` that it will wait goes beside the others."""
         pool = self._polls if getattr(value, "wait_ms", 0) else self._calls
         return await pool.call(methods, name, value, call)

@@ -34,7 +34,7 @@ _ABORT_S: Final = 5.0
 async def put_stream(
     storage: Storage, pieces: AsyncIterator[bytes], *, expect: str | None = None, call: Call = NOBODY
 ) -> Stored:
-    """Store what the iterator gives. Whatever ends it early leaves nothing behind; Conflict unless it is as expected."""
+    """Store what the iterator yields. An early end stores nothing; an unexpected address or size is a Conflict."""
     held = bytearray()
     async for piece in pieces:
         held += piece

@@ -194,7 +194,7 @@ class Consumer:
                 raise
             # Nobody cancelled this task: what the handler awaited was cancelled, and the handler failed by it.
             self.failed(delivery, error)
-        except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked, and the others go on
+        except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked, others go on
             self.failed(delivery, error)
         finally:
             self._ended(delivery)

@@ -51,7 +51,8 @@ class Delivery:
     """A leased message. Its fields are the envelope's; enter it to work on it, once."""
 
     __slots__ = (
-        "__weakref__", "_cancels_before", "_interrupted", "_keeper", "_mailbox", "_on_end", "_on_lost", "_phase", "_task",
+        "__weakref__", "_cancels_before", "_interrupted", "_keeper", "_mailbox", "_on_end", "_on_lost", "_phase",
+        "_task",
         "ends_at", "envelope", "lapses_at", "lost", "msg_id", "receipt", "renew_at", "visibility_ms",
     )  # fmt: skip
 
@@ -241,7 +242,7 @@ class Delivery:
         return self._task.uncancel() <= self._cancels_before
 
     def _is_own_cancel(self, error: BaseException) -> bool:
-        """Tell a cancel that nobody sent here: something the block awaited was cancelled, and the block failed by it."""
+        """Tell whether only something that the block awaited was cancelled: then the block failed."""
         sent = self._task is not None and self._task.cancelling() > self._cancels_before
         return isinstance(error, asyncio.CancelledError) and not sent
 

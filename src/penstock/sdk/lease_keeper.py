@@ -54,7 +54,6 @@ class LeaseKeeper:
     """Renews every held lease. Its task runs only while something is held, and ends with the client."""
 
     def __init__(self, mailbox: m.Mailbox, metrics: Metrics) -> None:
-        """Renew by this contract."""
         self._mailbox = mailbox
         self._scope = Scope("lease_keeper", 1, metrics)
         self._held: dict[HeldLease, None] = {}

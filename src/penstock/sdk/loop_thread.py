@@ -39,7 +39,8 @@ class LoopThread:
         self._closed = False
         # Held for one step: a call is handed to the loop before the word to stop, or not at all.
         self._door = Lock("loop_thread", HIERARCHY["state_meta"])
-        self._thread = threading.Thread(target=self._main, name=name, daemon=True)  # noqa: TID251 - the one thread of a client whose user has no loop
+        # The one thread of a client whose user has no loop.
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)  # noqa: TID251
         self._thread.start()
         self._loop = self._running.result(_START_S)
 

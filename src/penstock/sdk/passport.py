@@ -39,7 +39,6 @@ class PassportClient:
     """Tokens, by whatever reaches the passport."""
 
     def __init__(self, passport: p.Passport, *, timeout_s: float = 10.0) -> None:
-        """Speak through the contract."""
         self._passport = passport
         self._timeout_s = timeout_s
 

@@ -99,8 +99,16 @@ class _Counted:
 
 def _put(path: str, body: bytes | AsyncIterator[bytes], size: int | None) -> PreparedCall:
     wait_s = (64 << 20 if size is None else size) / _SLOW_BYTES_PER_S
-    return PreparedCall(method="PUT", path=path, body=body, body_bytes=size if not isinstance(body, bytes) else None, kind=_BYTES,
-               idempotent=isinstance(body, bytes), wait_s=wait_s)  # fmt: skip
+    whole = isinstance(body, bytes)
+    return PreparedCall(
+        method="PUT",
+        path=path,
+        body=body,
+        body_bytes=None if whole else size,
+        kind=_BYTES,
+        idempotent=whole,
+        wait_s=wait_s,
+    )
 
 
 def _range(offset: int, length: int | None) -> bytes:

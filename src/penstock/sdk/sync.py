@@ -62,7 +62,7 @@ def blocking(
     """Make the blocking twin of an async method: same name, arguments, result and errors."""
 
     def call(face: SyncService[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return face._call(lambda: method(face._service, *args, **kwargs))  # noqa: SLF001 - a method of the face in all but place
+        return face._call(lambda: method(face._service, *args, **kwargs))  # noqa: SLF001 - a method of the face
 
     call.__name__ = method.__name__
     call.__doc__ = method.__doc__
@@ -223,7 +223,7 @@ class SyncConsumer:
             try:
                 with delivery:
                     handler(delivery)
-            except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked, and the worker goes on
+            except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked
                 with self._counting:
                     self._consumer.failed(delivery, error)
 

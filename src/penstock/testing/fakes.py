@@ -16,7 +16,6 @@ class VirtualClock:
     """A kernel clock that moves only when told to; its wall time may jump, its monotonic time may not go back."""
 
     def __init__(self, monotonic_s: float = 1000.0, wall_s: float = 1_800_000_000.0) -> None:
-        """Set both hands."""
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
 

@@ -92,7 +92,7 @@ def decode(data: bytes, *, nulls: bool = False) -> Value:
     return value
 
 
-def _item(data: bytes, at: int, depth: int, nulls: bool) -> tuple[Value, int]:  # noqa: FBT001 - handed down by position
+def _item(data: bytes, at: int, depth: int, nulls: bool) -> tuple[Value, int]:  # noqa: FBT001
     if at >= len(data):
         raise _bad("it ends too early")
     first = data[at]
@@ -139,7 +139,7 @@ def _container(  # noqa: PLR0913 - one recursive descent, handed down by positio
     at: int,
     count: int,
     depth: int,
-    nulls: bool,  # noqa: FBT001 - handed down by position
+    nulls: bool,  # noqa: FBT001
     *,
     is_map: bool,
 ) -> tuple[Value, int]:
@@ -158,7 +158,7 @@ def _text(data: bytes) -> str:
         raise _bad("a text is not UTF-8") from exc
 
 
-def _array(data: bytes, at: int, count: int, depth: int, nulls: bool) -> tuple[Value, int]:  # noqa: FBT001 - handed down by position
+def _array(data: bytes, at: int, count: int, depth: int, nulls: bool) -> tuple[Value, int]:  # noqa: FBT001
     items: list[Value] = []
     for _ in range(count):
         item, at = _item(data, at, depth, nulls)
@@ -166,7 +166,7 @@ def _array(data: bytes, at: int, count: int, depth: int, nulls: bool) -> tuple[V
     return items, at
 
 
-def _map(data: bytes, at: int, count: int, depth: int, nulls: bool) -> tuple[Value, int]:  # noqa: FBT001 - handed down by position
+def _map(data: bytes, at: int, count: int, depth: int, nulls: bool) -> tuple[Value, int]:  # noqa: FBT001
     pairs: dict[int, Value] = {}
     last = -1
     for _ in range(count):

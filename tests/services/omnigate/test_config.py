@@ -1,4 +1,4 @@
-"""The `[omnigate]` table as a whole: what is wrong is told in a sentence, and no setting lifts a bound of the gateway."""
+"""The `[omnigate]` table as a whole: each fault is told in a sentence, and no setting lifts a bound of the gateway."""
 
 from __future__ import annotations
 

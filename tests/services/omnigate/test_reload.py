@@ -1,4 +1,4 @@
-"""What the settings call live is followed by a running gateway, and what is not followed says that it needs a restart."""
+"""A running gateway follows the settings that are marked live; the others say that they need a restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.net.server.listener_kit import get, post
 from tests.services.omnigate.proxy.kit import gateway, ok, says
 
 # Followed by `OmnigateService.apply`; the rest of what is live is the listener's and the supervisor's.
-FOLLOWED = {"policy", "fair_queue.adaptive", "quotas.default_rps", "quotas.burst_rps", "quotas.per_ip_rps", "quotas.per_cap_rps"}  # fmt: skip
+FOLLOWED = {
+    "policy", "fair_queue.adaptive", "quotas.default_rps", "quotas.burst_rps", "quotas.per_ip_rps",
+    "quotas.per_cap_rps",
+}  # fmt: skip
 
 
 def settings(*sets: str) -> Settings:

@@ -114,7 +114,8 @@ def _zsh(found: list[CompletionPoint]) -> str:
         for option, choices in place.choices
     ]
     words = [
-        f'        "{place.at}") found=({" ".join(_quoted(_described(*pair)) for pair in (*place.commands, *place.options))}) ;;'
+        f'        "{place.at}") found=('
+        f"{' '.join(_quoted(_described(*pair)) for pair in (*place.commands, *place.options))}) ;;"
         for place in found
     ]
     return "\n".join(
@@ -137,7 +138,8 @@ def _zsh(found: list[CompletionPoint]) -> str:
             "    esac",
             "    _describe penstock found || _files",
             "}",
-            "# From a folder of $fpath this file is the function's body, and the first call is waiting; sourced, it only tells.",
+            "# In a folder of $fpath this file is the function's body and must also answer the first call;",
+            "# a file that is sourced only defines the function.",
             'if [ "$funcstack[1]" = _penstock ]; then _penstock "$@"; else compdef _penstock penstock; fi',
             "",
         ]

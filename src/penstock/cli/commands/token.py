@@ -57,7 +57,7 @@ def _add_issue(issue: argparse.ArgumentParser) -> None:
     issue.set_defaults(action=_issue)
 
 
-def _offline(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - argparse's own type is private
+def _offline(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - private type
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
     _add_token(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -90,7 +90,7 @@ def _by_itself(args: argparse.Namespace, act: Callable[[argparse.Namespace], int
         return asking.explain(args, error)
 
 
-# --- offline -----------------------------------------------------------------------------------------------------------
+# --- offline ---------------------------------------------------------------------------------------------------------
 
 
 def _attenuate(args: argparse.Namespace) -> int:
@@ -149,7 +149,7 @@ def _say(args: argparse.Namespace, said: dict[str, Any]) -> int:
     return 0
 
 
-# --- by the node -------------------------------------------------------------------------------------------------------
+# --- by the node -----------------------------------------------------------------------------------------------------
 
 
 def _issue(args: argparse.Namespace) -> int:

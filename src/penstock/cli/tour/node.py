@@ -27,7 +27,6 @@ class TourNode:
     """Ready when entered, gone when left."""
 
     def __init__(self, data_dir: str | None = None, arguments: tuple[str, ...] = ()) -> None:
-        """Nothing runs yet."""
         self._where = (*arguments, *(("--amnesia",) if data_dir is None else ("--data-dir", data_dir)))
         self.place = Discovery(ports={})
         self._process: subprocess.Popen[bytes] | None = None

@@ -12,8 +12,8 @@ from penstock.lint.site import Site
 _WORDS = {
     "": "open input breakpoint",
     "time": "sleep",
-    "os": "fsync fdatasync sync system popen wait waitpid read write open listdir scandir walk stat lstat remove unlink "
-    "rename replace mkdir makedirs rmdir removedirs link symlink truncate chmod chown utime sendfile statvfs",
+    "os": "fsync fdatasync sync system popen wait waitpid read write open listdir scandir walk stat lstat remove "
+    "unlink rename replace mkdir makedirs rmdir removedirs link symlink truncate chmod chown utime sendfile statvfs",
     "os.path": "exists isfile isdir islink getsize getmtime realpath samefile",
     "socket": "create_connection getaddrinfo gethostbyname gethostbyname_ex gethostbyaddr getnameinfo getfqdn",
     "socket.socket": "connect accept recv recv_into recvfrom send sendall sendto sendfile",
@@ -39,8 +39,8 @@ _WORDS = {
     "psycopg2": "connect",
     "pymysql": "connect",
     "httpx": "get post put patch delete head options request stream Client",
-    "pathlib.Path": "read_text read_bytes write_text write_bytes open exists stat lstat is_file is_dir mkdir rmdir unlink "
-    "rename replace touch iterdir glob rglob resolve chmod symlink_to hardlink_to samefile",
+    "pathlib.Path": "read_text read_bytes write_text write_bytes open exists stat lstat is_file is_dir mkdir rmdir "
+    "unlink rename replace touch iterdir glob rglob resolve chmod symlink_to hardlink_to samefile",
 }
 BLOCKING = frozenset(f"{owner}.{word}".lstrip(".") for owner, words in _WORDS.items() for word in words.split())
 BLOCKING_MODULES = (

@@ -113,7 +113,8 @@ def _lock_events(node: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
     plain = [call for call in calls if call.func.attr in {"acquire", "release"}]  # type: ignore[attr-defined]
     if not any(call.func.attr == "acquire" for call in plain):  # type: ignore[attr-defined]
         return
-    yield from sorted([*plain, *suspensions(node.body)], key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
+    found = [*plain, *suspensions(node.body)]
+    yield from sorted(found, key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
 
 
 def _calls(node: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
@@ -132,7 +133,8 @@ def _calls(node: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
     ast.AsyncWith,
     ast.Await,
     ast.Call,
-    instead="give the state one owner that takes jobs from a channel, or use a limiter that refuses instead of queueing",
+    instead="give the state one owner that takes jobs from a channel, or use a limiter that refuses "
+    "instead of queueing",
 )
 def async_lock(node: ast.AsyncWith | ast.Await | ast.Call, site: Site) -> Iterator[LintHit]:
     """No lock is made to be awaited.

@@ -24,7 +24,8 @@ _GROWING = frozenset({"append", "appendleft", "extend", "insert"})
     "unbounded-queue",
     ast.Call,
     ast.ClassDef,
-    instead="`inventory.channel(name, type, capacity=n, full=Full.REFUSE)`, or a `maxlen` / a check of `len()` before each append",
+    instead="`inventory.channel(name, type, capacity=n, full=Full.REFUSE)`, or a `maxlen` / a check of `len()` "
+    "before each append",
 )
 def unbounded_queue(node: ast.Call | ast.ClassDef, site: Site) -> Iterator[LintHit]:
     """No queue grows without a bound.

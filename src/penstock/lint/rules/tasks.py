@@ -51,7 +51,8 @@ _THREADS = frozenset(
     "stray-task",
     ast.Call,
     where=Where.SOURCE,
-    instead="a long-lived task is a `ChildSpec` of the supervisor, a short one `scope.start(coro)` in a scope of its child",
+    instead="a long-lived task is a `ChildSpec` of the supervisor, a short one `scope.start(coro)` "
+    "in a scope of its child",
 )
 def stray_task(node: ast.Call, site: Site) -> Iterator[LintHit]:
     """No task is made outside the supervisor.
@@ -90,7 +91,8 @@ def _makes_coroutine(argument: ast.expr, site: Site) -> bool:
     "stray-callback",
     ast.Call,
     where=Where.SOURCE,
-    instead="`async with timeout(op, seconds)` for a limit, `child.shutdown.sleep(s)` for a pause, a child for a routine",
+    instead="`async with timeout(op, seconds)` for a limit, `child.shutdown.sleep(s)` for a pause, "
+    "a child for a routine",
 )
 def stray_callback(node: ast.Call, _site: Site) -> Iterator[LintHit]:
     """No callback is put on the loop outside the modules that are built from them.

@@ -45,7 +45,10 @@ def _time(name: str, default: str, text: str) -> Key:
 
 
 def _place(service: str) -> Key:
-    text = f"Where svc-{service} is, if in another process: oap:/socket or oap://host:port. Empty: alone, its socket in the data directory."
+    text = (
+        f"Where svc-{service} is, if in another process: oap:/socket or oap://host:port. "
+        "Empty: alone, its socket in the data directory."
+    )
     return Key(f"downstream.{service}", Kind.STR, None, apply=Apply.RESTART, help=text)
 
 
@@ -119,9 +122,14 @@ _KEYS = (
     _places("downstream.passport_calls", 64, "Calls to svc-passport at once."),
     _places("downstream.upstream_calls", 128, "Calls to one configured upstream at once."),
     Key("policy", Kind.PATH, None, help="Policy bundle (TOML or JSON). Empty: what the node's own routes need."),
-    Key("region", Kind.STR, "", apply=Apply.RESTART, help="Where this gateway stands, for policy and `region` caveats."),
+    Key(
+        "region", Kind.STR, "", apply=Apply.RESTART, help="Where this gateway stands, for policy and `region` caveats."
+    ),
     Key("strict_boot", Kind.BOOL, default=False, apply=Apply.RESTART, help="An unhealthy downstream fails the start."),
-    Key("view_parts", Kind.INT, 3, low=1, high=PARTS_MAX, unit="parts", apply=Apply.RESTART, help="Parts a view may have."),
+    Key(
+        "view_parts", Kind.INT, 3, low=1, high=PARTS_MAX, unit="parts", apply=Apply.RESTART,
+        help="Parts a view may have.",
+    ),
     Key("routes", Kind.TABLES, (), fields=_ROUTE_FIELDS, apply=Apply.RESTART, help="Reverse-proxy routes."),
     Key(
         "views",
@@ -135,8 +143,14 @@ _KEYS = (
         help="Answers made of several downstream calls.",
     ),
     # The seeds' bounds for a gateway; what is larger goes to svc-storage.
-    Key("limits.max_body_bytes", Kind.SIZE, "1MiB", low="1KiB", high="1MiB", help="The largest body, on the wire and inflated."),
-    Key("limits.decompress_ratio_cap", Kind.INT, 10, low=1, high=10, unit="times", help="A compressed body may grow this many times at most."),
+    Key(
+        "limits.max_body_bytes", Kind.SIZE, "1MiB", low="1KiB", high="1MiB",
+        help="The largest body, on the wire and inflated.",
+    ),
+    Key(
+        "limits.decompress_ratio_cap", Kind.INT, 10, low=1, high=10, unit="times",
+        help="A compressed body may grow this many times at most.",
+    ),
     service_drain("3s", "5s"),
 )  # fmt: skip
 

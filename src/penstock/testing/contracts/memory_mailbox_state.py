@@ -87,7 +87,6 @@ class MemoryMailboxState:
     """Every message of the mailbox, in order of seq."""
 
     def __init__(self, options: MemoryMailboxOptions, rng: Rng) -> None:
-        """Start empty."""
         self.options = options
         self._rng = rng
         self._seq = 0

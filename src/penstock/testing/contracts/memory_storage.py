@@ -42,7 +42,6 @@ class MemoryStorage:
     """The storage contract over a dict. Nothing here waits; the methods are coroutines because the contract's are."""
 
     def __init__(self, options: MemoryStorageOptions | None = None) -> None:
-        """Start empty."""
         self._options = options or MemoryStorageOptions()
         self._objects: dict[str, bytes] = {}
         self._uploads: dict[str, bytearray] = {}

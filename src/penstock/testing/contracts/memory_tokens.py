@@ -100,7 +100,6 @@ class TokenBook:
     """Every token handed out; also the Verifier of the capability contract."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start with no token."""
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._spent: dict[tuple[str, str], int] = {}

@@ -105,7 +105,6 @@ class AnswerParser:
     )
 
     def __init__(self) -> None:
-        """Start between two answers."""
         self._state = _State.IDLE
         self._keep_alive = True
         # The last head and what it meant; most servers send the same one again until the date moves on.

@@ -42,7 +42,8 @@ class ChunkedBody:
     """Take a chunked body apart as its bytes arrive."""
 
     __slots__ = (
-        "_data_bytes", "_fault", "_left", "_overhead_bytes", "_parser", "_state", "_trailers", "_witness", "bytes_max", "done",
+        "_data_bytes", "_fault", "_left", "_overhead_bytes", "_parser", "_state", "_trailers", "_witness",
+        "bytes_max", "done",
     )  # fmt: skip
 
     def __init__(self, head: bytes) -> None:

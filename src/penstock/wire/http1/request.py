@@ -31,10 +31,12 @@ _HEADS_KEPT: Final = 1024
 _LOWER: Final = {
     name.encode("ascii"): name.lower().encode("ascii")
     for name in (
-        "Host", "User-Agent", "Accept", "Accept-Encoding", "Accept-Language", "Connection", "Content-Type", "Content-Length",
+        "Host", "User-Agent", "Accept", "Accept-Encoding", "Accept-Language", "Connection", "Content-Type",
+        "Content-Length",
         "Content-Encoding", "Transfer-Encoding", "Authorization", "Origin", "Referer", "Cookie", "Expect", "Range",
         "X-Corr-ID", "X-Corr-Id", "Traceparent", "Tracestate", "Idempotency-Key", "If-None-Match", "X-Deadline-Ms",
-        "host", "user-agent", "accept", "accept-encoding", "connection", "content-type", "content-length", "authorization",
+        "host", "user-agent", "accept", "accept-encoding", "connection", "content-type", "content-length",
+        "authorization",
         "x-corr-id", "traceparent", "idempotency-key",
     )
 }  # fmt: skip
@@ -79,7 +81,7 @@ class RequestReader:
         self._scan = HeadScan()
         self._left = 0
         self._chunked: ChunkedBody | None = None
-        # Heads and what they meant: clients send the same few over and over, and a head is a pure function of its bytes.
+        # Parsed heads by their bytes: clients repeat the same few, and a head is a pure function of its bytes.
         self._heads: dict[bytes, HttpHead] = {} if heads is None else heads
         self._synced = True
         self.body_done = True

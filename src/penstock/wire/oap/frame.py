@@ -109,7 +109,6 @@ class FrameDecoder:
     __slots__ = ("_buffer", "_fault", "_need", "frame_bytes_max")
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        """Start empty."""
         if not HEADER_BYTES <= frame_bytes_max <= FRAME_BYTES_MAX:
             raise ValueError(f"frame_bytes_max must lie in {HEADER_BYTES}..{FRAME_BYTES_MAX}")
         self.frame_bytes_max = frame_bytes_max

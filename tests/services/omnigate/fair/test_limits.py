@@ -1,4 +1,4 @@
-"""The adaptive limit before an upstream with a few slots: it finds them, keeps them busy, and lets nobody wait behind."""
+"""The adaptive limit before an upstream with a few slots: it finds them, keeps them busy, and lets no queue grow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.services.omnigate.fair.world import Sender, Unit, World, make_queue
 
 
 class Upstream(World):
-    """Serves so many at once, each for `service_s`; the others stand in line there, where the gateway cannot see them."""
+    """Serves so many at once, each for `service_s`; the others queue there, where the gateway cannot see them."""
 
     def __init__(self, limit: AdaptiveLimit | FixedLimit, *, slots: int = 32, service_s: float = 0.02) -> None:
         super().__init__(make_queue(limit.value), service_s=service_s)

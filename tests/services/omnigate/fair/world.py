@@ -1,4 +1,4 @@
-"""A small world around the fair queue: tenants that send, slots that serve, and a clock that moves by the next event."""
+"""A small model around the fair queue: tenants that send, slots that serve, a clock that jumps to the next event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects through the gateway: the same ranges and conditions as at the store's own door, and no damaged one as a 200."""
+"""Objects through the gateway: the same ranges and conditions as at svc-storage, a damaged object is never a 200."""
 
 from __future__ import annotations
 

@@ -113,7 +113,10 @@ def test_reads_are_not_writes() -> None:
 
 
 def test_own_routes_take_tokens_for_the_gateway_or_the_service_behind() -> None:
-    routes = [*GatewayMailboxRoutes(None, None).routes(), *GatewayPassportRoutes(None, None).routes()]  # type: ignore[arg-type]
+    routes = [
+        *GatewayMailboxRoutes(None, None).routes(),  # type: ignore[arg-type]
+        *GatewayPassportRoutes(None, None).routes(),  # type: ignore[arg-type]
+    ]
     rules = {f"{route.method} {route.path}": rule for route, rule in own_rules(routes).items()}
 
     send, recv = rules["POST /v1/mailbox/{topic}"], rules["POST /v1/mailbox/{topic}/recv"]

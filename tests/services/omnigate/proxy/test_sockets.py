@@ -208,7 +208,8 @@ async def test_a_client_that_goes_cuts_the_upstream(loop_name: str) -> None:
     def silent_until_gone(connection: UpstreamConnection, raw: bytes) -> None:
         connection.next_request()
         asked_for.set()
-        connection.connection_lost = lambda _exc: (setattr(connection, "ended", True), gone.set())  # type: ignore[method-assign]
+        lost = lambda _exc: (setattr(connection, "ended", True), gone.set())  # noqa: E731
+        connection.connection_lost = lost  # type: ignore[method-assign]
 
     async with running(silent_until_gone) as (port, upstream, _):
         _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -185,7 +185,8 @@ async def test_a_slow_client_holds_the_upstream_back() -> None:
     def script(connection: UpstreamConnection, raw: bytes) -> None:
         connection.next_request()
         connection.say(whole)
-        connection.resume_writing = lambda: (setattr(connection, "paused", False), feed(connection))  # type: ignore[method-assign]
+        resume = lambda: (setattr(connection, "paused", False), feed(connection))  # noqa: E731
+        connection.resume_writing = resume  # type: ignore[method-assign]
         feed(connection)
 
     async with gateway(script, listener={"write_timeout_s": 500.0}, options={"read_timeout_s": 500.0}) as gate:

@@ -11,7 +11,6 @@ class ChainNode:
     __slots__ = ("after", "before")
 
     def __init__(self) -> None:
-        """Stand in no chain."""
         self.after: ChainNode | None = None
         self.before: ChainNode | None = None
 
@@ -38,7 +37,6 @@ class Chain(ChainNode, Generic[N]):
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Start empty."""
         self.after = self.before = self
 
     def append(self, node: N) -> None:

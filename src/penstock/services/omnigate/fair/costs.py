@@ -25,7 +25,6 @@ class RouteCost:
     __slots__ = ("average", "high")
 
     def __init__(self) -> None:
-        """Expect the least."""
         # Beyond the body that a request announces: its answer and its time.
         self.average = 0.0
         # The nine tenth quantile of everything, for bodies of unknown length.

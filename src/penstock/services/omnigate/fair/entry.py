@@ -32,7 +32,6 @@ class Tenant(Flow):
     __slots__ = ("entries", "generation", "key", "live", "parked", "seen_at", "waiting")
 
     def __init__(self, key: tuple[str, Hashable], quantum: int, generation: int) -> None:
-        """Start without entries."""
         super().__init__(quantum)
         self.key = key
         self.entries: Chain[QueueEntry] = Chain()

@@ -4,11 +4,11 @@ The adaptive limit compares, route by route, the latency of the last window with
 tolerance means that requests wait behind each other somewhere downstream, and the limit falls in proportion; otherwise,
 and only while the limit is felt, it grows. Nothing is ever sent or held back just to find out.
 
-Three rules keep it honest. The long average follows upwards only while the limit is not felt: under overload it would
-learn the overload. When the limit fell but latency did not fall with it, the waiting is not ours: the downstream became
-slower, and that latency is the new average. And what was learned while the limit was felt is doubted: the average sinks a
-little with every window, the limit with it, until latency follows down or proves once more that it does not; each proof
-halves the doubt.
+Three rules keep it right. First, the long average rises only while the limit holds nobody back: under overload it would
+take the overload for normal. Second, when the limit fell and latency did not fall with it, the requests do not wait for
+each other: the downstream itself became slower, and its latency is the new average. Third, an average that was learned
+while the limit held requests back is doubted: it sinks a little with every window, and the limit with it, until latency
+either follows down or shows once more that it does not. Each time it does not, the doubt is halved.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ WINDOW_S: Final = 0.1
 SAMPLES_MIN: Final = 10
 LEAST: Final = 8
 START_SHARE: Final = 6
-"""It begins with a sixth of the most, and doubles while latency allows: a hundred quiet connections are no overload."""
+"""The limit starts at a sixth of the maximum and doubles while latency allows."""
 SLACK_S: Final = 0.005
-"""Above the average by less than this is no waiting worth refusing anybody for: a busy loop, a turn of a fast upstream."""
+"""A latency above the average by less than this is noise, such as a busy loop, and no reason to refuse anybody."""
 _GRADIENT_LEAST: Final = 0.5
 _LONG_UP: Final = 0.05
 _LONG_DOWN: Final = 0.2
@@ -42,7 +42,6 @@ class RouteLatency:
     __slots__ = ("count", "least_s", "long_s", "short_s", "total_s")
 
     def __init__(self) -> None:
-        """Know nothing."""
         self.count = 0
         self.total_s = 0.0
         self.least_s = math.inf
@@ -59,7 +58,7 @@ class RouteLatency:
         return min(1.0, max(_GRADIENT_LEAST, allowed_s / self.short_s if self.short_s else 1.0))
 
     def follow(self, doubt: float) -> None:
-        """Move the long average: downwards always, upwards only where nothing is doubted, because nobody is held back."""
+        """Move the long average: always downwards, upwards only without doubt, that is while nobody is held back."""
         change = self.short_s - self.long_s
         if change < 0:
             self.long_s += _LONG_DOWN * change
@@ -78,7 +77,6 @@ class FixedLimit:
     __slots__ = ("value",)
 
     def __init__(self, most: int) -> None:
-        """Never move."""
         self.value = most
 
     def sample(self, latency: RouteLatency, latency_s: float, started_at: float) -> None:
@@ -154,7 +152,7 @@ class AdaptiveLimit:
             self._move(gradient * self._limit + self._step())
 
     def _accept(self, limit_then: float) -> None:
-        """Take back a fall that changed nothing: latency is what it is now, and how much may run is to be found anew."""
+        """Take back a fall of the limit that did not lower latency: the present latency becomes the average."""
         for route in self._touched:
             route.accept()
         self._fell_from = None

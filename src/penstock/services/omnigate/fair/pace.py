@@ -15,7 +15,6 @@ class TurnRate:
     __slots__ = ("_at", "_backlogged", "_counted", "_known_at", "per_s", "turns")
 
     def __init__(self) -> None:
-        """Know nothing."""
         self.turns = 0
         """Turns given so far; the queue counts them."""
         self.per_s = 0.0

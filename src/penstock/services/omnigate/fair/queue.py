@@ -1,8 +1,8 @@
-"""The fair queue: classes share by weight, tenants share inside a class, and a flood never takes a stranger's place.
+"""The fair queue: classes share by weight, tenants share inside a class, a flood delays only its own tenant. Pure.
 
-Everything is one synchronous step with `now` handed in. Nothing that waits is ever pushed out: who finds no place is
-refused on arrival. An entry holds a place while it waits and a slot while it runs; what it really cost is settled at its
-end. Pure.
+Each method is one synchronous step that is handed `now`. An entry that waits is never pushed out: a request that finds
+no place is refused on arrival. An entry holds a place while it waits and a slot while it runs. It is charged an
+estimate when it starts, and the difference to its real cost when it ends.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class FairQueue:
         return self.running < self.limit and not self.waiting and not class_.own_slots
 
     def predicted_s(self, class_: TrafficClass, tenant: Tenant, ahead: int) -> float:
-        """Predict how long the turn of an entry with so many of its tenant before it is away; 0 when nothing is known."""
+        """Predict in how many seconds an entry behind `ahead` others of its tenant runs; 0 if nothing is known."""
         if class_.own_slots:
             return 0.0
         tenants = class_.rounds.waiting + (tenant.waiting == 0)
@@ -229,7 +229,7 @@ class FairQueue:
         return True
 
     def unpark(self, entry: QueueEntry) -> bool:
-        """Ask for a slot again; True when it was given at once. Its place is the one it was parked in, so there is one."""
+        """Ask for a slot again; True if one was free at once. If not, the entry waits in the place it was parked in."""
         tenant, class_ = entry.owner, entry.class_
         entry.generation = tenant.generation
         if self._passes(class_):

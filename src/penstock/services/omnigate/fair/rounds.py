@@ -1,8 +1,8 @@
-"""Surplus round robin in constant time: every flow has one turn a round, and a debtor waits as many rounds as it owes.
+"""Surplus round robin in constant time: each flow has one turn a round, and one in debt skips as many as it owes. Pure.
 
-A flow is served while its deficit is above zero, so its last request may cost more than it had; the difference is a debt
-that later rounds pay. Nobody takes an empty turn: a flow is filed under the round in which it will be above zero again,
-and when only debtors wait the next such round begins at once, whatever its number. Pure.
+A flow is served while its deficit is above zero, so its last request may cost more than it had left. The difference
+is a debt that its share of later rounds pays off. A flow in debt is filed under the round in which its deficit is above
+zero again, so nobody takes an empty turn; when only flows in debt wait, the first of these rounds begins at once.
 """
 
 from __future__ import annotations

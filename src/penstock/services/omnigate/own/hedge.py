@@ -21,7 +21,7 @@ class LatencyTail:
     __slots__ = ("_left", "_samples", "p95_s")
 
     def __init__(self) -> None:
-        """Know nothing: without enough calls there is no percentile, and nobody hedges."""
+        """Start without a percentile: until enough calls were seen there are no hedges."""
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
         self._left = SAMPLES_MIN
         self.p95_s: float | None = None
@@ -37,16 +37,15 @@ class LatencyTail:
 
 
 class HedgeBudget:
-    """Each call earns a twentieth of a hedge. It starts with nothing, so hedges never exceed their share of the calls."""
+    """Each call earns a twentieth of a hedge. The budget starts empty, so hedges never exceed 5 % of the calls."""
 
     __slots__ = ("_earned",)
 
     def __init__(self) -> None:
-        """Start without credit."""
         self._earned = 0.0
 
     def record_call(self) -> None:
-        """Earn a call's share; only so much is saved, or an hour of calm would pay for a storm."""
+        """Add a call's share. The sum is bounded, so that a quiet hour does not pay for a burst of hedges."""
         self._earned = min(SAVED_MAX, self._earned + SHARE)
 
     def take(self) -> bool:

@@ -66,7 +66,6 @@ class LastGood:
     """The last good value of each stale-able fetch, within a bound of bytes and of age."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start with none."""
         self._monotonic = clock.monotonic
         self._kept: OrderedDict[tuple[str, ...], tuple[float, bytes]] = OrderedDict()
         self.held_bytes = 0
@@ -206,7 +205,7 @@ def _start(scope: Scope, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 
 
 def _identity(part: PartSpec, target: str, call: Call) -> tuple[str, ...]:
-    """Say when two fetches are the same one. What a service shows depends on who asks it; a plain upstream's does not."""
+    """Return what makes two fetches the same. A service's answer depends on who asks; a plain upstream's does not."""
     if part.source == "http":
         return part.source, target
     return part.source, target, call.capability

@@ -3,7 +3,7 @@
 | `forward` | the upstream gets |
 |---|---|
 | `none` | nothing: neither the token nor who its holder is |
-| `identity` | `X-Penstock-Identity`, a short statement signed by this gateway: subject, tenant, class, a digest of the caveats |
+| `identity` | `X-Penstock-Identity`, signed by this gateway: subject, tenant, class, a digest of the caveats |
 | `token` | `Authorization` with the caller's token narrowed to this method, path and deadline, and sealed |
 
 A statement is a compact JWS (EdDSA); the gateway's public key is at `/v1/gateway/keys`. What cannot be told (a sealed
@@ -73,7 +73,6 @@ class SignedCallerHeaders:
     """Makes the lines. Its key lives as long as the process and signs statements only."""
 
     def __init__(self, clock: Clock) -> None:
-        """Make a key."""
         seed = os.urandom(ed25519.SEED_BYTES)
         public, self._secret = ed25519.expand(seed)
         self._wall = clock.wall

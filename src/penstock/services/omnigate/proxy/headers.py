@@ -1,7 +1,8 @@
 """Which fields pass the proxy, in both directions. Pure.
 
-The framing is never passed on: the client's connection and the upstream's each get their own. What one hop said to the
-next stays there, what the client says about itself is replaced by what we saw, and what is meant for us goes no further.
+The framing is never passed on: the client's connection and the upstream's each get their own. Hop-by-hop fields are
+dropped, what the client says about its own address is replaced by what the listener saw, and fields meant for the
+gateway are not passed on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 # What only concerns one connection (RFC 9110, 7.6.1), and what asks to change its protocol.
 HOP_BY_HOP: Final = frozenset(
     (
-        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te",
+        b"trailer",
         b"transfer-encoding", b"upgrade", b"http2-settings",
     )
 )  # fmt: skip
@@ -28,7 +30,8 @@ HOP_BY_HOP: Final = frozenset(
 # off by the listener, under its inflate guard.
 _SAID_BY_US: Final = frozenset(
     (
-        b"host", b"content-length", b"content-encoding", b"expect", b"forwarded", b"x-real-ip", b"x-corr-id", b"x-deadline-ms",
+        b"host", b"content-length", b"content-encoding", b"expect", b"forwarded", b"x-real-ip", b"x-corr-id",
+        b"x-deadline-ms",
         b"via", b"authorization",
     )
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""How much of a route's connections clients may hold by being slow: so much each, and so much together. Pure.
+"""How many of a route's upstream connections slow clients may hold, each and all together. Pure.
 
-A connection is the upstream's time, and one client must not have all of it. An upload holds one from its first byte to its
-last, at its client's pace: beyond the share it is received first, and asked for when it is whole. A streamed answer holds
-one as long as its client reads: who lets half of all connections wait for him gets no further one.
+An upload holds a connection from its first byte to its last, at its client's pace. A client beyond its share has its
+upload received in full first, and the connection is taken only then. A streamed answer holds its connection as long as
+its client reads; a client that keeps half of all connections waiting gets no further one.
 """
 
 from __future__ import annotations
