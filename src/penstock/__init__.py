@@ -1,19 +1,20 @@
 """Penstock: supervised services on one small runtime.
 
 Every queue is bounded and says what happens when it is full; every wait has a deadline; every task has a parent; every
-shutdown drains. The floors of the house, each of which knows only those below it:
+shutdown drains. Each package below imports only packages that are listed under it:
 
     cli                          one module per command; parses, calls, prints
     node                         builds the services and hangs them under one root supervisor
     services, admin              the services, strangers to each other; dashboard and operator pages
-    client, sdk                  the Python SDK, under its public name and as it lies
+    client, sdk                  the Python SDK: its public name, and its code
     rpc                          contracts over the network: how services reach each other
     net                          sockets: HTTP listener and client, frame endpoint, TLS
     contracts, wire, capability  what services may ask of each other; bytes to values and back; tokens
     config                       the one schema, loading, precedence, reload
     kernel                       the runtime; standard library only
 
-Beside the house stand ``testing`` (the shipped test kit) and ``lint`` (the concurrency rules): neither is imported by it.
+Beside these stand ``testing`` (the shipped test kit) and ``lint`` (the concurrency rules); nothing that runs in
+production imports them. ``__main__`` is the command as a shell starts it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,19 @@
-"""The admin listener: node health, metrics, the live inventory, the operator's page, and the few things an operator may do.
+"""The admin listener: node health, metrics, the live inventory, the operator's page and the operator's actions.
 
-| module | what it holds |
-|---|---|
-| `exposition` | the kernel's plain integers in Prometheus' text format |
-| `authority`, `sessions` | who may look and act: the operator token, or a session made from it |
-| `page`, `assets`, `docs_page` | what a browser asks for; the files lie in `static/` |
-| `publisher` | one snapshot a second for everybody who looks |
-| `panel`, `node_panels`, `event_tail` | what the page shows, as data |
-| `routes` | what can be asked for |
-| `service` | the wiring |
+service           the only wiring: child specs in start order
+routes            the routes of the listener
+authority         who may look and act: the operator token, or a session made from it
+sessions          sessions of the operator's page: short-lived, kept in RAM
+actions           what the operator may do from the page
+page              the operator's page and its stream of snapshots
+assets            the page's files, named by their content; they lie in `static/`
+docs_page         the API pages under `/docs`
+publisher         makes one snapshot a second for all viewers
+view              one view of the page: its snapshot as values
+drawing           from panels to the values that the page draws
+panel             one section of the page as data
+node_panels       the panels about the node itself
+event_tail        the last events of the node
+exposition        metrics in Prometheus' text format
+metrics_listener  a listener that serves /metrics alone
 """

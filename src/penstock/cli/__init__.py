@@ -2,14 +2,14 @@
 
 commands/  one module a command
 tour/      what `penstock tour` shows
-asking     data commands: their options, the client, and how a failure is reported
+asking     what the data commands share: their options, the client, and how a failure is reported
 running    finds a running node and asks its admin listener
 settings   the options that lead to settings
 settling   what ack, nack and extend share
-following  how a command that follows output ends
+following  how a command that follows a stream ends
 payloads   bytes from elsewhere, printed so that they cannot take the terminal over
 console    rich output that survives a closed pipe
-paint      tables
+tables     tables for people
 countdown  the line that shows how long a drain may still take
 output     what a node prints on standard output, off the loop
 __main__   `python -m penstock.cli`
@@ -160,7 +160,7 @@ class _BadUse(Exception):
 class _Parser(argparse.ArgumentParser):
     """A parser that says a mistake in one line: what is wrong, and where to read on."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse's are overloads
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse has overloads
         """Refuse what this command does not know here, where its name is known, not at the top."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:

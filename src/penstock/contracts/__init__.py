@@ -1,9 +1,15 @@
 """What one service may ask of another: values and Protocols, one module a service. Pure.
 
-call        who asks: capability, corr_id, where the request first came in
-method      a contract's methods as a numbered table; `tables` lists all of them
-capability  Verifier: is this token good for this request
-mailbox     send, recv, ack, nack, extend, topics, dead letters
-passport    issue, verify, revoke, rotate, keys, revocations
-storage     put, get, head by content address
+call             what travels with every call: capability, corr_id, where the request first came in
+method           a contract's methods as a numbered table
+tables           the tables of all contracts, and the page generated from them
+capability       Verifier: does this token cover this request
+mailbox          svc-mailbox: send, recv, ack, nack, extend, topics, dead letters
+mailbox_rules    the rules that sender, service and receiver share: sizes, hashes, the method table
+mailbox_bodies   settlements as HTTP bodies
+passport         svc-passport: issue, verify, revoke, rotate, keys, revocations
+passport_bodies  answers of the passport's HTTP routes where they differ from the contract's values
+storage          svc-storage: put, get, head by content address
+dht              svc-dht: who provides a key
+bus              the node's events as OAP/1 EVENT frames
 """

@@ -8,7 +8,7 @@
 | say no early | `limiter`, `breaker`, `backoff` |
 | run and end tasks | `child`, `supervisor`, `scope`, `restart`, `drain`, `lifecycle`, `root` |
 | leave the loop | `pool`, `lock` |
-| be seen | `inventory`, `metrics`, `health`, `bus`, `log` |
+| be seen | `inventory`, `metrics`, `health`, `bus`, `log`, `log_writer` |
 | own and close things | `resource`, `runtime` |
 
 It knows no service. A channel, lock, limiter or pool is made through an `Inventory`; a task by a

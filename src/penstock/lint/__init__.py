@@ -7,9 +7,11 @@ walker    one walk over a file
 site      what a rule may know about the place it looks at
 names     which import, class or constructor an expression refers to
 reach     which private functions are entered only inside a deadline
-rules     the rules, one module a concern; a check's docstring is its page in `--explain`
+rules/    the rules, one module a concern; a check's docstring is its page in `--explain`
 waivers   `# lint: allow CODE reason`
 report    text, JSON and statistics
+finding   what a rule is, and what it reports
+__main__  `python -m penstock.lint`
 """
 
 from __future__ import annotations

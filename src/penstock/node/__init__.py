@@ -1,9 +1,17 @@
 """The node: builds the services, hangs them under one root supervisor, runs and ends the process.
 
-| module | what it holds |
-|---|---|
-| `build` | settings to services; the only place that knows all of them |
-| `data_dir` | one node a directory, the operator token, `run/ports.json` |
-| `process` | the life of the process: loop, signals, start, ready, drain, exit code |
-| `tables` | the generated tables of `docs/_generated` |
+build           a node from its settings: every service under one root supervisor
+services        how each service is put together from the settings
+part            one built service as the node holds it: supervision, addresses, answers
+frames          a service's contract for other processes, over OAP/1
+neighbours      the services behind a gateway, in the same process or in others
+trust_source    where a process gets the keys and revocations from that it trusts
+data_dir        the data directory: one node at a time, the operator token, `run/ports.json`
+process         the life of the process: loop, signals, start, ready, drain, exit code
+service_notice  tells systemd how far the node is
+config_watcher  the one place that reloads the configuration
+bus_subscriber  what services say on the bus that concerns the whole node
+panels          what single services add to the operator's page
+tables          the generated tables of `docs/_generated`
+concurrency     one generated page a service: its concurrency model
 """

@@ -1,6 +1,8 @@
-"""The services. Each is a stranger to the others: they know contracts, never one another's modules.
+"""The services. They know each other's contracts, and never import each other's modules.
 
-| service | what it is |
-|---|---|
-| `echo` | the smallest complete service: one route, one bounded channel, a worker pool |
+omnigate/  the gateway: fair admission, quotas, a streaming reverse proxy, views
+mailbox/   the durable, at-least-once queue
+passport/  issues, verifies and revokes capability tokens
+storage/   objects under their BLAKE3 digest
+echo/      the smallest complete service: one route, one bounded channel, a worker pool
 """

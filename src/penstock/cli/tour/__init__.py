@@ -1,7 +1,7 @@
 """What `penstock tour` shows: one promise a step.
 
-stage    what a step may use and print
+context  what a step may use and print
 steps    the steps, in order
 node     a node of its own, in another process
-gateway  the overload: three classes ask for more than there is
+gateway  the overload: three classes ask for more than the gateway can serve
 """

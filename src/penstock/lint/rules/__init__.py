@@ -1,4 +1,14 @@
-"""The rules, in the order of their codes; one module a concern."""
+"""The rules, in the order of their codes; one module a concern.
+
+locks         no lock across an await
+queues        bounded and declared
+tasks         tasks, callbacks and threads have a parent
+blocking      calls that stop the loop, and finalizers that do work
+deadlines     a wait for somebody else has a limit
+clocks        which clock decides, and which is only stored
+cancellation  a cancel passes through, and clean-up is bounded
+banned        APIs with known faults
+"""
 
 from __future__ import annotations
 

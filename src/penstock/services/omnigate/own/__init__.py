@@ -1,8 +1,8 @@
 """The node's own services through the gateway: the same paths and bodies as at their own ports.
 
 calling      from a request to a contract call: who asks, and with what right
-downstream   what surrounds every call: a place, a breaker, a deadline, retries, a hedge
-places       the places of a downstream, shared fairly between waiting tenants
+downstream   what surrounds every call: a slot, a breaker, a deadline, retries, a hedge
+fair_slots   the slots of a downstream, shared fairly between waiting tenants
 hedge        when a second request is worth its cost
 boot         asks every service once at the start
 mailbox      svc-mailbox
