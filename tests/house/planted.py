@@ -10,15 +10,21 @@ _DOC = '"""What it is for."""\n'
 GOOD = {
     "pyproject.toml": '[project.scripts]\npenstock = "penstock.cli:main"\n',
     "README.md": "# Penstock\n\nSee [the pages](docs/README.md), [a part](docs/README.md#two-words) and [all](docs).\n",
-    "docs/README.md": "# Pages\n\n    # a comment in an example, no title\n\n## Two words\n\n[decisions](decisions)\n",
+    "docs/README.md": "# Pages\n\n    # a comment in an example, no title\n\n## Two words\n\n[decisions](decisions) [map](ARCHITECTURE.md)\n",
+    "docs/ARCHITECTURE.md": "# Architecture\n\n| `cli/`, `cli/commands` | the command line |\n",
     "docs/decisions/001-bash.md": "# Scripts are bash\n\n[out](https://example.org)\n",
     "changes/README.md": "# Changes\n",
     "changes/+redrive-by-id.feature.md": "`dlq redrive` takes ids.\n",
     "scripts/up": "#!/usr/bin/env bash\n# Run the node.\nset -euo pipefail\n",
-    "src/penstock/__init__.py": _DOC,
-    "src/penstock/cli/__init__.py": _DOC + 'from penstock.database import Row\nCOMMANDS = {"token": ""}\n',
+    "src/penstock/__init__.py": '"""The product: `cli`, and `database`, `rows` and `sizes` below it."""\n',
+    "src/penstock/cli/__init__.py": '"""Commands.\n\ncommands/  one a file\n"""\nfrom penstock.database import Row\n'
+    'from penstock.sizes import LARGE\nCOMMANDS = {"token": ""}\n',
+    "src/penstock/cli/commands/__init__.py": '"""One module a command.\n\ntoken  issue and verify\n"""\n',
     "src/penstock/cli/commands/token.py": _DOC,
-    "src/penstock/database.py": _DOC + "class Row:\n    def close(self):\n        '''Nothing is open.'''\n",
+    "src/penstock/database.py": _DOC + "from penstock.rows import Table\nclass Row(Table):\n    def __init__(self):\n"
+    "        self.open = True\n    def close(self):\n        '''Nothing is open.'''\n",
+    "src/penstock/rows.py": _DOC + "from abc import ABC\nclass Table(ABC):\n    x = 1\n",
+    "src/penstock/sizes.py": '"""How large it may be. Pure."""\nimport math\nLARGE = math.inf\n',
     "tests/test_database.py": _DOC + "def test_row_closes():\n    assert Row().close() is None\n",
     "tests/test_words.py": _DOC + "def test_refuses():\n    with pytest.raises(ValueError):\n        parse('')\n",
 }
@@ -100,5 +106,52 @@ HITS: dict[str, list[dict[str, str]]] = {
         {"scripts/x": "#!/usr/bin/env bash\nset -euo pipefail\n"},
         {".ci/run": "#!/usr/bin/env bash\n# Do it.\n"},
         {"scripts/x": "#!/usr/bin/env bash\n# Do it.\nset -euo pipefail\n" + "true\n" * 130},
+    ],
+    "modules_are_in_their_map": [
+        {"src/penstock/__init__.py": '"""Holds `other`."""\n', "src/penstock/one.py": _DOC},
+        {"src/penstock/__init__.py": '"""Holds one_more."""\n', "src/penstock/one.py": _DOC},
+        {"src/penstock/__init__.py": _DOC, "src/penstock/sub/__init__.py": _DOC},
+        {"src/penstock/__init__.py": _DOC, "src/penstock/__main__.py": _DOC},
+    ],
+    "maps_name_only_what_is_there": [
+        {"src/penstock/sub/__init__.py": '"""Things.\n\none  the first\n"""\n'},
+        {"src/penstock/sub/__init__.py": '"""Things.\n\none, two  both\n"""\n', "src/penstock/sub/one.py": _DOC},
+    ],
+    "packages_are_small": [{f"src/penstock/many/part_{number}.py": _DOC for number in range(31)}],
+    "architecture_names_every_package": [
+        {"src/penstock/sub/__init__.py": _DOC, "docs/ARCHITECTURE.md": "# Architecture\n\nsub is somewhere.\n"},
+        {"src/penstock/sub/in/__init__.py": _DOC, "docs/ARCHITECTURE.md": "# Architecture\n\n`sub/`, `in/`\n"},
+        {"src/penstock/sub/__init__.py": _DOC},
+    ],
+    "public_class_names_are_unique": [
+        {"src/penstock/a.py": _DOC + "class Rule: ...\n", "src/penstock/b.py": _DOC + "class Rule: ...\n"}
+    ],
+    "no_class_is_cut_in_halves": [
+        {
+            "src/penstock/x/reads.py": _DOC + "class Reads:\n    def read(self): return self._file\n",
+            "src/penstock/x/engine.py": _DOC + "class Engine(Reads):\n    def __init__(self): self._file = 1\n",
+        },
+        {
+            "src/penstock/x/reads.py": _DOC + "class _Reads:\n    def read(self): return self._file\n",
+            "src/penstock/x/engine.py": _DOC + "class Engine(reads._Reads[int]):\n    y = 1\n",
+        },
+    ],
+    "pure_modules_do_no_io": [
+        {"src/penstock/x.py": '"""Decides. Pure."""\nimport time\n'},
+        {"src/penstock/x.py": '"""Decides. Pure: takes now."""\ndef f():\n    from os import path\n'},
+        {
+            "src/penstock/x/__init__.py": '"""Decides. Pure."""\n',
+            "src/penstock/x/y.py": _DOC + "import asyncio.tasks\n",
+        },
+    ],
+    "lines_are_short": [
+        {"src/penstock/x.py": _DOC + "# " + "long " * 24 + "\n"},
+        {"tests/test_x.py": '"""' + "Long " * 24 + '."""\n'},
+    ],
+    "constructors_say_something_or_nothing": [
+        {
+            "src/penstock/x.py": _DOC
+            + "class X:\n    def __init__(self):\n        '''Know nothing.'''\n        self.y = 1\n"
+        }
     ],
 }

@@ -1,4 +1,4 @@
-"""The house is tidy: sizes, names, dead files, links and words; and each rule is shown to find its planted fault."""
+"""The house is tidy: layout, sizes, names, dead files, links, words; each rule is shown to find its planted fault."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.house import planted, python_rules, text_rules
+from tests.house import layout_rules, planted, python_rules, text_rules
 from tests.house.tree import ROOT, Tree, repository
 
 Rule = Callable[[Tree], list[str]]
 
 
 def _rules() -> dict[str, Rule]:
-    """Find the rules: the public functions of the two modules."""
+    """Find the rules: the public functions of the three modules."""
     return {
         name: function
-        for module in (python_rules, text_rules)
+        for module in (layout_rules, python_rules, text_rules)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
