@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -369,6 +370,6 @@ class LongPollSuite(MailboxSuite):
             assert (await self.one(world)).attempt == 1
 
 
-def mailbox_options(options: dict[str, object]) -> MemoryMailboxOptions:
+def mailbox_options(options: dict[str, Any]) -> MemoryMailboxOptions:
     """Turn a test's wishes into options."""
     return MemoryMailboxOptions(**options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class OperatorSuite:
         raise AssertionError("a subclass says which implementation")
 
     @staticmethod
-    async def one(world: World, topic: str = "orders", **recv: object) -> Envelope:
+    async def one(world: World, topic: str = "orders", **recv: Any) -> Envelope:
         (message,) = (await world.api.recv(Recv(topic, **recv))).messages
         return message
 

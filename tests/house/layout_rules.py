@@ -179,7 +179,9 @@ def _exports(module: ast.Module) -> Iterator[str]:
     for node in module.body:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
-                yield from (name.value for name in names if isinstance(name, ast.Constant))
+                yield from (
+                    name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)
+                )
 
 
 def _made(module: ast.Module) -> Iterator[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -215,3 +218,119 @@ def test_bench_refuses_an_unknown_area_and_names_those_there_are(checkout):
 
     assert done.returncode == 2
     assert done.stderr == "scripts/bench: 'kernal' is no area; there are: kernel \n"
+
+
+# --- scripts/release -------------------------------------------------------------------------------------------------
+
+_VERSION_FILE = "src/penstock/__init__.py"
+
+
+class ReleaseCheckout:
+    """A small repository with the real `scripts/release`, the real towncrier and its settings."""
+
+    def __init__(self, here):
+        self.here = here
+        for name in ("scripts/release", "pyproject.toml"):
+            (here / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, here / name)
+        self.write("scripts/environment", "#!/bin/sh\n").chmod(0o755)
+        self.write(_VERSION_FILE, '"""The product."""\n\n__version__ = "0.1.0"\n')
+        self.write("CHANGELOG.md", "# Changelog\n\n<!-- towncrier release notes start -->\n")
+        self.write("changes/README.md", "# Changes\n")
+        self.write("changes/+redrive.feature.md", "`dlq redrive` takes ids.\n")
+        (here / ".venv").mkdir()
+        (here / ".venv/bin").symlink_to(Path(sys.executable).parent)
+        self.write(".gitignore", "/.venv\n")
+        self.git("init", "--quiet", "--initial-branch", "main")
+        self.commit()
+
+    def write(self, name, text):
+        path = self.here / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def git(self, *words):
+        author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", *author, *words], cwd=self.here, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    def commit(self):
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", "a change")
+
+    def release(self, *words):
+        names = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        environment = {**names, "PATH": "/usr/bin:/bin", "HOME": str(self.here)}
+        command = [self.here / "scripts/release", *words]
+        return subprocess.run(
+            command, cwd="/", env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+
+@pytest.fixture
+def release_checkout(tmp_path):
+    return ReleaseCheckout(tmp_path / "checkout")
+
+
+def test_release_only_shows_what_it_would_do(release_checkout):
+    done = release_checkout.release("0.2.0")
+
+    assert done.returncode == 0, done.stderr
+    assert "`dlq redrive` takes ids." in done.stdout
+    assert release_checkout.git("status", "--porcelain") == ""
+    assert release_checkout.git("tag") == ""
+
+
+def test_release_writes_the_changelog_sets_the_version_and_tags(release_checkout):
+    done = release_checkout.release("0.2.0", "--really")
+
+    assert done.returncode == 0, done.stderr
+    assert "`dlq redrive` takes ids." in (release_checkout.here / "CHANGELOG.md").read_text()
+    assert '__version__ = "0.2.0"' in (release_checkout.here / _VERSION_FILE).read_text()
+    assert not (release_checkout.here / "changes/+redrive.feature.md").exists()
+    assert release_checkout.git("log", "-1", "--format=%s %D").strip() == "release: 0.2.0 HEAD -> main, tag: v0.2.0"
+    assert release_checkout.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("words", [(), ("2",), ("0.2.0", "--realy")])
+def test_release_explains_its_arguments(release_checkout, words):
+    done = release_checkout.release(*words)
+
+    assert (done.returncode, done.stderr.partition(" ")[0]) == (2, "usage:")
+
+
+def test_release_refuses_an_older_version_changes_and_a_tag_that_exists(release_checkout):
+    assert "is older than 0.1.0" in release_checkout.release("0.0.9").stderr
+
+    release_checkout.git("tag", "v0.2.0")
+    assert "there is a tag v0.2.0 already" in release_checkout.release("0.2.0").stderr
+
+    release_checkout.write("changes/+more.fix.md", "It works.\n")
+    assert "the working tree has changes" in release_checkout.release("0.3.0").stderr
+
+
+def test_release_without_a_change_is_refused(release_checkout):
+    (release_checkout.here / "changes/+redrive.feature.md").unlink()
+    release_checkout.commit()
+
+    assert "there is nothing in changes/" in release_checkout.release("0.2.0", "--really").stderr
+
+
+# --- hosted ----------------------------------------------------------------------------------------------------------
+
+
+def test_hosted_ci_runs_what_a_person_runs():
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+
+    assert re.findall(r"run: (.+)", workflow) == [".ci/run"]
+    assert "timeout-minutes:" in workflow
+    assert "contents: read" in workflow
+
+
+def test_pre_commit_fetches_nothing():
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+
+    assert re.findall(r"repo: (.+)", hooks) == ["local"]
+    assert set(re.findall(r"entry: (\S+)", hooks)) <= {".venv/bin/python", ".venv/bin/ruff"}

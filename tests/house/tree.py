@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # The planted faults are the one place where the words that the rules look for must stand.
 PLANTED = "tests/house/planted.py"
 
-_TOP = ("src", "tests", "docs", "scripts", "benchmarks", "changes", "models", "deploy", ".ci")
-_TEXT = {".py", ".md", ".toml", ".lock", ".in", ".html", ".css", ".js", ".tla", ".cfg", ".service", ""}
+_TOP = ("src", "tests", "docs", "scripts", "benchmarks", "changes", "models", "deploy", ".ci", ".github")
+_TEXT = {".py", ".md", ".toml", ".lock", ".in", ".html", ".css", ".js", ".tla", ".cfg", ".service", ".yaml", ".yml", ""}
 
 
 class Tree:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
@@ -65,7 +66,7 @@ class World:
         self.keeper = LeaseKeeper(self.server, self.metrics)
         self.mailbox = MailboxClient(self.server, self.keeper, self.metrics)
 
-    async def send(self, count: int, **said: str) -> list[str]:
+    async def send(self, count: int, **said: Any) -> list[str]:
         return [(await self.mailbox.send(TOPIC, str(n), **said)).msg_id for n in range(count)]
 
     async def left(self) -> dict[str, int]:

@@ -64,8 +64,9 @@ def check_a_job_that_raises_is_internal_and_the_worker_goes_on(make) -> None:
         task = shop.open()
         bad, good = shop.send(ZeroDivisionError("planted"), corr_id="c-1"), shop.send("good")
         await asyncio.wait([bad.reply, good.reply])
-        assert isinstance(bad.reply.exception(), Internal)
-        assert bad.reply.exception().facts["corr_id"] == "c-1"
+        failure = bad.reply.exception()
+        assert isinstance(failure, Internal)
+        assert failure.facts["corr_id"] == "c-1"
         assert good.reply.result() == "good"
         assert shop.failures("ZeroDivisionError") == 1
         shop.channel.close()
@@ -183,8 +184,9 @@ def check_a_job_whose_time_is_up_gets_a_timeout_unworked(make) -> None:
         await asyncio.sleep(0.05)
         shop.channel.close()
         await shop.loop.run(now)
-        assert isinstance(late.reply.exception(), Timeout)
-        assert late.reply.exception().budget_s == 0.05
+        failure = late.reply.exception()
+        assert isinstance(failure, Timeout)
+        assert failure.budget_s == 0.05
         assert shop.handled == []
 
     run(scenario())

@@ -56,11 +56,11 @@ class World:
         self.now = 0.0
         self.service_s = service_s
         self.by_cost = by_cost
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self.highest_waiting = 0
 
-    def at(self, when: float, call: Callable[[], None]) -> None:
+    def at(self, when: float, call: Callable[[], object]) -> None:
         heapq.heappush(self._events, (when, next(self._order), call))
 
     def add(self, sender: Sender) -> Sender:
