@@ -48,6 +48,7 @@ UNDER_REPAIR: tuple[str, ...] = (
 # A package of commands has one module a command, however many there are.
 _MAY_BE_LARGE = frozenset({"src/penstock/cli/commands"})
 _ARCHITECTURE = "docs/ARCHITECTURE.md"
+_GLOSSARY = "docs/glossary.md"
 _IMPURE = frozenset({"asyncio", "os", "random", "select", "selectors", "socket", "ssl", "threading", "time", "uvloop"})
 _PURE = re.compile(r"\bPure[.:]")
 _MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*) {2,}\S", re.MULTILINE)
@@ -145,6 +146,13 @@ def no_class_is_cut_in_halves(tree: Tree) -> list[str]:
         if _is_sister(path, homes[name][0]) and not _is_abstract(homes[name][1])
         if not path.startswith(UNDER_REPAIR)
     ]
+
+
+def glossary_names_exist(tree: Tree) -> list[str]:
+    """A class that the glossary names in code is there; otherwise a reader looks for it in vain."""
+    known = {node.name for _, node in _all_classes(tree)}
+    named = re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", tree.texts.get(_GLOSSARY, ""))
+    return [f"{_GLOSSARY}: there is no class {name}" for name in named if name not in known]
 
 
 def _all_classes(tree: Tree) -> Iterator[tuple[str, ast.ClassDef]]:

@@ -126,6 +126,7 @@ HITS: dict[str, list[dict[str, str]]] = {
     "public_class_names_are_unique": [
         {"src/penstock/a.py": _DOC + "class Rule: ...\n", "src/penstock/b.py": _DOC + "class Rule: ...\n"}
     ],
+    "glossary_names_exist": [{"docs/glossary.md": "# Glossary\n\n| `TokenRoot` | the first block |\n"}],
     "no_class_is_cut_in_halves": [
         {
             "src/penstock/x/reads.py": _DOC + "class Reads:\n    def read(self): return self._file\n",
