@@ -318,7 +318,7 @@ async def test_a_request_is_never_under_the_deadline_of_the_one_before_it() -> N
         client.send(data[:150_000])
         await settle(200)
         # What a transport had in hand when it was told to pause: the handler, making room, is the one who reads on.
-        connection._reader.receive(data[150_000:])
+        connection.inbox.reader.receive(data[150_000:])
         go.set()
         whole, second, third = await client.answers(3)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +16,10 @@ import pytest
 from penstock.kernel.errors import Busy
 from penstock.net.message import StreamResponse
 from penstock.net.server.admission import Refusal
+from penstock.net.server.connection import Connection
+from penstock.net.server.inbox import Inbox
 from penstock.net.server.listener import CannotBind
+from penstock.net.server.outbox import Outbox
 from penstock.net.server.tls import CertificateRefused
 from tests.net.server.certificates import make_certificate, trusting_context
 from tests.net.server.listener_kit import (
@@ -25,6 +30,7 @@ from tests.net.server.listener_kit import (
     post,
     route,
     serving,
+    settle,
 )
 from tests.net.server.test_listener_streams import count_body, numbers
 from tests.wire.http1.test_request import REFUSED
@@ -188,3 +194,30 @@ async def test_ten_thousand_pipelined_requests_hold_no_turn_for_long(loop_name: 
             done += 1
 
     assert done >= 5
+
+
+@BOTH_LOOPS
+async def test_a_lost_connection_is_freed_without_the_collector(loop_name: str) -> None:
+    async with serving([route(lambda _r: {"ok": True})], TCP) as site:
+        gc.collect()
+        gc.disable()
+        try:
+            client = await site.dial()
+            client.send(get("/it"))
+            await client.answer()
+            before = parts_of_connections()
+            client.transport.close()
+            await client.gone()
+            while site.count("open_connections"):  # noqa: ASYNC110 - nothing tells us
+                await asyncio.sleep(0)
+            await settle()
+            after = parts_of_connections()
+        finally:
+            gc.enable()
+
+    assert before == {"Connection": 1, "Inbox": 1, "Outbox": 1}
+    assert after == {}
+
+
+def parts_of_connections() -> Counter[str]:
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, Connection | Inbox | Outbox))

@@ -51,7 +51,7 @@ async def test_a_handler_that_is_behind_holds_the_client_back() -> None:
         client, connection, _transport = site.join()
         client.send(post("/it", b"x" * (4 * MIB)))
         await settle(300)
-        held = connection._intake._held_bytes  # type: ignore[union-attr]
+        held = connection.inbox.intake._held_bytes  # type: ignore[union-attr]
         go.set()
         answer = await client.answer()
 

@@ -120,7 +120,7 @@ async def test_a_client_that_floods_behind_its_last_request_is_not_read_forever(
         client.transport.abort()
         await settle()
 
-    assert connection._linger_bytes < 17 << 20
+    assert connection.inbox.discarded_bytes < 17 << 20
     assert waiting > 0
 
 

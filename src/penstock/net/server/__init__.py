@@ -10,9 +10,8 @@ unix              Unix sockets: modes, and the uid of the peer
 tls               certificates and keys
 caps              places for connections: in all, per address, reserved for the operator
 connection        one connection: transport, turn and deadlines
-holding           requests that wait for admission: their order is kept, their body stays with the client
-requests          from a complete head to the handler: checks, admission, body
-answers           calls handlers; answers leave in the order of their requests
+inbox             what a client sends: bytes become requests; admission, bodies, requests held at a gate
+outbox            what a client is owed: handlers are called, answers leave in the order of their requests
 exchange          an admitted request whose answer is not written yet
 body              bodies on their way in: collected, streamed, inflated or discarded
 core              what all connections of one listener share

@@ -1,56 +1,68 @@
-"""The reading side of a connection: bytes to requests to handlers, under deadlines, without a task of its own."""
+"""One client connection of the listener: its transport, its turn and its deadlines.
+
+A connection is three objects. `Inbox` turns received bytes into requests and decides what happens to each body. `Outbox`
+calls handlers, keeps the answers in the order of their requests and writes them. `Connection` joins the two to the
+transport. There is no task of its own: everything happens in callbacks of the loop, and every callback ends in a *turn*:
+
+1. The inbox handles requests that are complete: at most 32, or as many as fit into 1 ms. The rest get the next turn, so
+   that one client cannot hold the loop.
+2. The outbox hands the answers that are ready to the transport, in one write.
+3. The connection decides what it waits for now: the next request (`idle_timeout`), the rest of one (`read_timeout`), a
+   handler (the request's deadline) or a client that does not read (`write_timeout`). The earliest of these lies on the
+   listener's timer wheel.
+
+A connection ends in one of three ways. When it is idle it is closed. When it is broken it is aborted. Otherwise it
+lingers: the last answer is written, our side is shut, and what the client still sends is read and thrown away for at most
+1 s, because close() with unread input would destroy that answer on its way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_where
+from penstock.kernel.errors import Canceled, PenstockError
+from penstock.net.message import WrittenJson
 from penstock.net.peer import peer_of
-from penstock.net.server import answer
-from penstock.net.server.admission import Refusal
-from penstock.net.server.admission_hold import AdmissionHold
-from penstock.net.server.body import (
-    BodySink,
-    BodyStream,
-    CollectedBody,
-    DiscardedBody,
-    InflatingBody,
-    UnreadBody,
-)
-from penstock.net.server.core import UNANSWERED_MAX
+from penstock.net.server.body import UnreadBody
+from penstock.net.server.inbox import Inbox
+from penstock.net.server.outbox import COPY_BYTES_MAX, Outbox
 from penstock.net.server.wheel import NEVER, TICK_S
 
 if TYPE_CHECKING:
+    from penstock.net.message import Peer
     from penstock.net.server.caps import CappedConnection
     from penstock.net.server.core import Core
+    from penstock.net.server.exchange import Exchange
 
-REQUESTS_A_TURN: Final = 32
-# However few they were: handlers and answers cost what they cost.
-TURN_S: Final = 0.001
 LINGER_S: Final = 1.0
-# Measured with clients that send 8 MB before they read: at 1 MiB they lose the answer, at 16 MiB none does.
-LINGER_BYTES_MAX: Final = 16 << 20
 
 
-class Connection(AdmissionHold, asyncio.BufferedProtocol):
-    """One client. Everything happens in loop callbacks; a bug in one of them ends this connection only."""
+class Connection(asyncio.BufferedProtocol):
+    """One client. A bug in one of its callbacks ends this connection only."""
 
     __slots__ = (
-        "_eof", "_linger_bytes", "_lingering", "_read_op", "_reading", "_unsent_bytes", "_usher", "_write_due", "due", "idle_since", "slot",
+        "_core", "_eof", "_lingering", "_reading", "_transport", "_usher", "_write_due", "again", "due", "idle_since", "inbox",
+        "outbox", "peer", "slot",
     )  # fmt: skip
 
+    _transport: asyncio.Transport
+    peer: Peer
+
     def __init__(self, core: Core, usher: CappedConnection | None = None) -> None:
-        """Belong to a listener; the transport comes with `connection_made`, and so does the place `usher` kept."""
-        super().__init__(core)
+        """Belong to a listener. `usher` holds the place under the caps until `connection_made` takes it over."""
+        self._core = core
         self._usher = usher
+        self.outbox = Outbox(core, self)
+        self.inbox = self.outbox.inbox = Inbox(core, self, self.outbox)
+        # True while the next turn is already asked for.
+        self.again = False
         self._reading = True
         self._eof = False
+        # True from the last answer on, and after the end: what still comes is thrown away.
         self._lingering = False
-        self._linger_bytes = 0
-        self._read_op = "idle"
         self._write_due = NEVER
-        self._unsent_bytes = 0
+        # When the connection began to wait for a request; NEVER while something is owed.
         self.idle_since = 0.0
         self.due = NEVER
         self.slot = 0
@@ -58,9 +70,9 @@ class Connection(AdmissionHold, asyncio.BufferedProtocol):
     # --- transport events ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place under the caps, or say no and leave."""
+        """Take a place under the caps, or answer that there is none and leave."""
         # Not an isinstance check: uvloop's transports are no subclasses of asyncio's.
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = self.outbox.transport = cast("asyncio.Transport", transport)
         self.peer = peer_of(transport)
         now, caps = self._core.monotonic(), self._core.caps
         if self._usher is not None:
@@ -75,150 +87,159 @@ class Connection(AdmissionHold, asyncio.BufferedProtocol):
             self._transport.abort()
         else:
             self._core.heads.tick(now)
-            self.refuse(None, self._core.corr_ids.make(), self._core.unmatched, refusal, close=True)
+            self.outbox.refuse(None, self._core.corr_ids.make(), self._core.unmatched, refusal, close=True)
             self._settle(now)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give everything back."""
-        self._closing = self._lingering = True
+        self.outbox.closing = self._lingering = True
         self.due = NEVER
         self._core.caps.leave(self)
         self._core.wheel.forget(self)
-        self._drop_intake()
-        self.abandon_all()
-        self._give_unsent()
-        self._reader.drop_pending()
+        self.inbox.drop()
+        self.outbox.drop()
+        # The three refer to each other: taken apart they are freed at once, not when the collector comes by.
+        del self.inbox.connection, self.outbox.connection, self.outbox.inbox
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Lend the listener's buffer: it is read again before the loop does anything else."""
-        return self._core.buffer if self._intake is None or type(self._intake) is UnreadBody else self._core.body_buffer
+        intake = self.inbox.intake
+        return self._core.buffer if intake is None or type(intake) is UnreadBody else self._core.body_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
+        inbox, core = self.inbox, self._core
         if self._lingering:
-            self._discard(nbytes)
+            if inbox.discard(nbytes):
+                self._transport.close()
             return
-        core = self._core
-        view = core.buffer_view if self._intake is None or type(self._intake) is UnreadBody else core.body_view
-        self._reader.receive(bytes(view[:nbytes]))
-        if not self._again:
+        intake = inbox.intake
+        view = core.buffer_view if intake is None or type(intake) is UnreadBody else core.body_view
+        inbox.reader.receive(bytes(view[:nbytes]))
+        if not self.again:
             self.advance()
 
     def eof_received(self) -> bool:
         """Answer what was asked, then end; a client may close its side first, but not while it waits for long."""
         self._eof = True
-        if self._lingering or not self._waiting or not self._has_all_it_reads() or self._polls():
+        outbox = self.outbox
+        if self._lingering or not outbox.waiting or not self.inbox.has_all_it_reads() or self._taken_for_gone():
             self._transport.close()
             return False
         return not self.peer.secure
 
-    def _polls(self) -> bool:
-        whole_close = not self._core.options.half_close
-        return whole_close or any(each.data is None and each.request.route.long_poll for each in self._waiting)
+    def _taken_for_gone(self) -> bool:
+        """Tell whether a client that closed its side is believed to have left: it waits for a long poll, say."""
+        return not self._core.options.half_close or self.outbox.polls()
 
     def pause_writing(self) -> None:
-        """Stop reading from a client that does not take its answers, and give it `write_timeout`.
-
-        What waits in the transport counts against the byte budget; when that is used up, a client that does not
-        read is the one to go.
-        """
-        self._write_paused = True
-        budget, waiting_bytes = self._core.budget, self._transport.get_write_buffer_size()
-        if budget is not None:
-            if not budget.try_take(waiting_bytes):
-                self._transport.abort()
-                return
-            self._unsent_bytes += waiting_bytes
+        """Stop reading from a client that does not take its answers, and give it `write_timeout`."""
+        if not self.outbox.pause():
+            self._transport.abort()
+            return
         self._write_due = self._core.monotonic() + self._core.options.write_timeout_s
         self._watch()
 
     def resume_writing(self) -> None:
-        """Go on: the client caught up."""
-        self._write_paused = False
+        """Go on: the client has read what it was sent."""
         self._write_due = NEVER
-        self._give_unsent()
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-        self._schedule()
-
-    def _give_unsent(self) -> None:
-        if self._unsent_bytes and self._core.budget is not None:
-            self._core.budget.give(self._unsent_bytes)
-        self._unsent_bytes = 0
+        self.outbox.resume()
+        self.schedule()
 
     # --- the turn --------------------------------------------------------------------------------------
 
+    def schedule(self) -> None:
+        """Ask for the next turn: one connection never holds the loop for long."""
+        if not self.again:
+            self.again = True
+            self._core.loop.call_soon(self._next_turn, context=self._core.context)
+
+    def _next_turn(self) -> None:
+        self.again = False
+        if not self._lingering:
+            self.advance()
+
     def advance(self) -> None:
-        """Handle what is there, then write, then decide what to wait for. Every event ends up here."""
+        """Take a turn: handle what is there, write, then decide what to wait for. Every event ends up here."""
         now = self._core.monotonic()
         try:
             # With the next turn asked for already, answers that come meanwhile do not make this one longer.
-            if not self._again:
-                self._read_requests(now)
+            if not self.again:
+                self.inbox.read_requests(now)
         except PenstockError as fault:
-            self.fault(fault)
+            self.inbox.fault(fault)
         except Exception as error:  # noqa: BLE001 - the connection's boundary: it dies, the listener does not
             self._core.log.error("connection.failed", error=error)
             self._transport.abort()
             return
         self._settle(now)
 
-    def _read_requests(self, now: float) -> None:
-        left, reader = REQUESTS_A_TURN, self._reader
-        # A closing connection still reads the body its last handler is working on.
-        while not self._closing or isinstance(self._intake, BodyStream):
-            if self._intake is not None:
-                if not self._read_body(self._intake, now):
-                    return
-            elif self._last:
-                self._linger_bytes += reader.drop_pending()
-                return
-            elif self._write_paused or len(self._waiting) >= UNANSWERED_MAX:
-                return
-            elif left < REQUESTS_A_TURN and (not left or self._core.monotonic() - now > TURN_S):
-                self._schedule()
-                return
-            else:
-                head = reader.next_head()
-                if head is None:
-                    return
-                left -= 1
-                self._begin(head, now)
-                if reader.pos == len(reader.data) and self._intake is None:
-                    return
+    def resolve(self, exchange: Exchange, result: object) -> None:
+        """Take the late result of a handler. When it is all that is owed it leaves at once, without another turn."""
+        outbox, core, request = self.outbox, self._core, exchange.request
+        inbox, reader = self.inbox, self.inbox.reader
+        if (
+            type(result) is not WrittenJson
+            or len(outbox.waiting) > 1
+            or reader.pos < len(reader.data)
+            or inbox.intake is not None
+            or not request.head.plain
+            or len(result) > COPY_BYTES_MAX
+            or outbox.out
+            or outbox.closing
+            or core.draining
+        ):
+            outbox.place_late(exchange, result)
+            self.advance()
+            return
+        try:
+            now = core.monotonic()
+            if now >= core.heads.until:
+                core.heads.tick(now)
+            exchange.endpoint.latency.observe(now - request.received_at)
+            exchange.endpoint.ok.value += 1
+            outbox.waiting.clear()
+            core.release(request, len(result))
+            self._transport.write(core.heads.json(request.corr, result))
+            self._settle(now)
+        except Exception as error:  # noqa: BLE001 - the connection's boundary: whoever kept the promise goes on
+            core.log.error("connection.failed", error=error)
+            self._transport.abort()
 
     def _settle(self, now: float) -> None:
-        out, reader = self._out, self._reader
+        outbox, inbox = self.outbox, self.inbox
+        out, waiting, reader = outbox.out, outbox.waiting, inbox.reader
         if len(out) == 1:
             self._transport.write(out.pop())
         elif out:
-            self.flush()
-        if self._closing or self._write_paused or self._intake is not None or reader.pos < len(reader.data):
+            outbox.flush()
+        if outbox.closing or outbox.write_paused or inbox.intake is not None or reader.pos < len(reader.data):
             self._settle_busy(now)
-        elif not self._waiting:
+        elif not waiting:
             self._rest(now)
-        elif len(self._waiting) == 1 and self._reading and not (self._again or self._last):
-            self._await_answer(self._waiting[0].due)
+        elif len(waiting) == 1 and self._reading and not (self.again or inbox.last):
+            self._await_answer(waiting[0].due)
         else:
             self._settle_busy(now)
 
     def _await_answer(self, due: float) -> None:
-        """One answer is owed and nothing else is going on: the common way to wait."""
-        self.idle_since = self._read_due = NEVER
+        """Wait for the one answer that is owed, while nothing else is going on: the common way to wait."""
+        self.idle_since = self.inbox.due = NEVER
         self.due = due
         if due < NEVER and (not self.slot or due < (self.slot - 1) * TICK_S):
             self._core.wheel.watch(self)
 
     def _rest(self, now: float) -> None:
-        """Nothing is owed either way: wait for the next request."""
+        """Wait for the next request: nothing is owed either way."""
+        inbox = self.inbox
         self.idle_since = now
-        self._read_op = "idle"
-        self._read_due = self.due = now + self._core.idle_timeout_s
+        inbox.waits_for = "idle"
+        inbox.due = self.due = now + self._core.idle_timeout_s
         if self._eof:
             self._transport.close()
             return
         if not self._reading:
-            self._read_on(on=True)
+            self.read_on(on=True)
         if not self.slot:
             self._core.wheel.watch(self)
 
@@ -226,47 +247,14 @@ class Connection(AdmissionHold, asyncio.BufferedProtocol):
         self.idle_since = NEVER
         if self._lingering:
             return
-        if self._closing and not self._waiting:
+        if self.outbox.closing and not self.outbox.waiting:
             self._linger(now)
             return
-        intake = self._intake
-        if intake is not None and intake.awaits_continue and not self._waiting_before(intake):
-            self._tell_continue(intake, now)
-        blocked = self._blocked()
-        self._read_on(on=not blocked)
-        if isinstance(intake, UnreadBody):
-            self._read_due = self._next_look(now, blocked=blocked)
-        elif blocked or (intake.awaits_continue if intake is not None else not self._reader.pending_bytes):
-            self._read_due = NEVER
-        elif self._read_op == "idle" or self._read_due == NEVER:
-            self._read_op = "read"
-            due = now + self._core.options.read_timeout_s
-            self._read_due = due if intake is None else min(due, intake.due)
+        self.inbox.await_bytes(now)
         self._watch()
 
-    def _tell_continue(self, intake: BodySink, now: float) -> None:
-        """Ask for the body; its time starts now, because the client was kept waiting until now."""
-        intake.awaits_continue = False
-        self._transport.write(answer.CONTINUE)
-        self._read_due = NEVER
-        if isinstance(intake, CollectedBody):
-            intake.begin(now)
-
-    def _waiting_before(self, intake: BodySink) -> bool:
-        """Tell whether an answer has to leave before this request's 100 Continue."""
-        return len(self._waiting) > (1 if isinstance(intake, BodyStream) else 0)
-
-    def _blocked(self) -> bool:
-        """Tell whether reading on would only pile up bytes."""
-        if isinstance(self._intake, UnreadBody):
-            return self._unread_enough()
-        if self._intake is not None:
-            return self._again or self._intake.blocked
-        if self._again or self._write_paused or self._closing or len(self._waiting) >= UNANSWERED_MAX:
-            return True
-        return self._linger_bytes > LINGER_BYTES_MAX
-
-    def _read_on(self, *, on: bool) -> None:
+    def read_on(self, *, on: bool) -> None:
+        """Read from the client, or leave what it sends in its own window."""
         if on is self._reading or self._transport.is_closing():
             return
         self._reading = on
@@ -275,26 +263,7 @@ class Connection(AdmissionHold, asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
-    # --- faults and deadlines --------------------------------------------------------------------------
-
-    def fault(self, fault: PenstockError) -> None:
-        """After a fault in the framing nothing more is read; its answer takes its turn behind earlier ones."""
-        core = self._core
-        forget_where(fault)
-        core.heads.tick(core.monotonic())
-        intake, self._intake = self._intake, None
-        self._reader.drop_pending()
-        if isinstance(intake, BodyStream):
-            self._closing = True
-            intake.end(fault)
-        elif isinstance(intake, DiscardedBody):
-            self._closing = True
-        elif isinstance(intake, CollectedBody | InflatingBody):
-            request = intake.request
-            core.release(request)
-            self.refuse(request.head, request.corr, intake.endpoint, Refusal(fault), close=True)
-        elif not self._closing:
-            self.refuse(None, core.corr_ids.make(), core.unmatched, Refusal(fault), close=True)
+    # --- deadlines -------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> None:
         """Act on what is due."""
@@ -305,40 +274,15 @@ class Connection(AdmissionHold, asyncio.BufferedProtocol):
             self._write_due = self.due = NEVER
             self._transport.abort()
         else:
-            self._expire_answers(now)
-            self._expire_reading(now)
+            self.outbox.expire(now)
+            if self.inbox.due <= now:
+                self.inbox.expire(now)
             self._settle(now)
-
-    def _expire_answers(self, now: float) -> None:
-        for exchange in [exchange for exchange in self._waiting if exchange.due <= now]:
-            late = exchange.give_up()
-            self._core.timeouts[late.op].value += 1
-            self._place(exchange, late)
-
-    def _expire_reading(self, now: float) -> None:
-        if self._read_due > now:
-            return
-        self._read_due = NEVER
-        if isinstance(self._intake, UnreadBody):
-            self._look_for_client()
-            return
-        self._core.timeouts[self._read_op].value += 1
-        if self._read_op == "idle":
-            self._transport.close()
-        else:
-            self.fault(Timeout("read", budget_s=self._read_budget_s(now), status=408))
-
-    def _read_budget_s(self, now: float) -> float:
-        """Return the time there was: for one read, or for the whole of a body."""
-        intake = self._intake
-        if isinstance(intake, CollectedBody) and intake.due <= now:
-            return intake.due - intake.began
-        return self._core.options.read_timeout_s
 
     def _watch(self) -> None:
         """Bring the next deadline to the wheel's notice if it comes before the slot we lie in."""
-        due = min(self._read_due, self._write_due)
-        for exchange in self._waiting:
+        due = min(self.inbox.due, self._write_due)
+        for exchange in self.outbox.waiting:
             due = min(due, exchange.due)
         self.due = due
         if due < NEVER and (not self.slot or due < (self.slot - 1) * TICK_S):
@@ -352,49 +296,34 @@ class Connection(AdmissionHold, asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End now. Who is owed an answer hears that shutdown cut the work, if that takes no waiting."""
-        transport = self._transport
-        owing = self._waiting or isinstance(self._intake, CollectedBody | InflatingBody)
-        if not owing or self._lingering or self._streams() or transport.get_write_buffer_size():
+        """End now. A client that is owed an answer hears that shutdown cut the work, if that takes no waiting."""
+        transport, outbox = self._transport, self.outbox
+        owing = outbox.waiting or self.inbox.collects_body
+        if not owing or self._lingering or outbox.streams() or transport.get_write_buffer_size():
             transport.abort()
             return
-        self._cancel_owed()
-        self.flush()
+        outbox.cancel_owed()
+        if self.inbox.collects_body:
+            self.inbox.fault(Canceled())
+        outbox.flush()
         transport.close()
         self._core.loop.call_later(LINGER_S, transport.abort)
-
-    def _streams(self) -> bool:
-        """Tell whether an answer is being streamed, or will be: there is no other answer in its place then."""
-        return any(exchange.stream is not None or exchange.sending is not None for exchange in self._waiting)
-
-    def _cancel_owed(self) -> None:
-        for exchange in [exchange for exchange in self._waiting if exchange.data is None]:
-            exchange.abandon()
-            self._place(exchange, Canceled())
-        if isinstance(self._intake, CollectedBody | InflatingBody):
-            self.fault(Canceled())
 
     def _linger(self, now: float) -> None:
         """Say that nothing follows, then read on for a while: close() with unread input destroys the answer."""
         self._lingering = True
         # An answer before it ended the connection: nobody reads that body any more.
-        self._drop_intake()
-        self._linger_bytes += self._reader.drop_pending()
+        self.inbox.drop()
         if self._transport.is_closing():
             return
         if self._eof:
             self._transport.close()
             return
-        self._read_on(on=True)
+        self.read_on(on=True)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self.due = now + LINGER_S
         self._core.wheel.watch(self)
-
-    def _discard(self, count: int) -> None:
-        self._linger_bytes += count
-        if self._linger_bytes > LINGER_BYTES_MAX:
-            self._transport.close()
 
     def _linger_over(self, now: float) -> None:
         """Close; what the client did not take by now gets one more write deadline, then it is cut."""

@@ -11,7 +11,7 @@ from penstock.net.server.wheel import NEVER
 
 if TYPE_CHECKING:
     from penstock.net.message import Request, StreamResponse
-    from penstock.net.server.answers import Answers
+    from penstock.net.server.connection import Connection
     from penstock.net.server.endpoint import Endpoint
 
 _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -22,9 +22,9 @@ class Exchange:
 
     __slots__ = ("close", "connection", "data", "due", "endpoint", "request", "sending", "source", "stream")
 
-    def __init__(self, connection: Answers, request: Request, endpoint: Endpoint) -> None:
+    def __init__(self, connection: Connection, request: Request, endpoint: Endpoint) -> None:
         """Take a place; `data` is the answer once it is there."""
-        self.connection: Answers | None = connection
+        self.connection: Connection | None = connection
         self.request = request
         self.endpoint = endpoint
         self.close = False
@@ -36,7 +36,7 @@ class Exchange:
         self.due = request.received_at + request.timeout_s
 
     @classmethod
-    def settled(cls, connection: Answers, data: list[bytes]) -> Exchange:
+    def settled(cls, connection: Connection, data: list[bytes]) -> Exchange:
         """Make a place for an answer that is there already, behind others that are not."""
         exchange = cls.__new__(cls)
         exchange.connection = connection

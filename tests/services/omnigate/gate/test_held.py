@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.net.server.admission import Refusal
-from penstock.net.server.admission_hold import UNREAD_BYTES_MAX
+from penstock.net.server.inbox import UNREAD_BYTES_MAX
 from penstock.testing.line import WINDOW_BYTES
 from tests.capability.kit import NOW
 from tests.net.server.listener_kit import get, post, settle
@@ -23,7 +23,7 @@ async def test_a_held_body_stays_with_the_client_until_admission() -> None:
         client.send(post("/later", body, field))
         await settle()
         unread = transport.get_write_buffer_size()
-        taken = connection._reader.pending_bytes
+        taken = connection.inbox.reader.pending_bytes
         waiting = site.classes()
         site.work.answer()
         await settle(200)

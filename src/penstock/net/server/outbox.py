@@ -1,4 +1,14 @@
-"""The answering side of a connection: handlers are called here, and answers leave in the order of their requests."""
+"""The answering half of a connection: handlers are called here, and answers leave in the order of their requests.
+
+A handler's value is either the answer or something that will bring it: a promise, a future or a coroutine. An answer
+that is there at once, with none owed before it, goes to `out`, the bytes of this turn; that is the common case and makes
+no object. Everything else becomes an `Exchange`, a place in `waiting`. An exchange is settled when its bytes are there
+(`data`) or its stream may start (`stream`). Settled exchanges leave from the front of `waiting`, never past one that is
+not: so the order holds whatever the order in which handlers finish.
+
+A stream has a task, which sends the next piece when the client has taken the last. While it runs nothing behind it is
+written. If its source fails the connection is cut, because a client must be able to see that the answer is not whole.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import msgspec
 
 from penstock.kernel.deadline import no_deadline, use_deadline
-from penstock.kernel.errors import Malformed, PenstockError, Timeout, forget_where
+from penstock.kernel.errors import Canceled, Malformed, PenstockError, Timeout, forget_where
 from penstock.net.message import (
     RelayedResponse,
     Response,
@@ -31,8 +41,10 @@ from penstock.net.server.pausing import paused
 from penstock.net.server.wheel import NEVER
 
 if TYPE_CHECKING:
-    from penstock.net.message import Peer, Request
+    from penstock.net.message import Request
+    from penstock.net.server.connection import Connection
     from penstock.net.server.endpoint import Endpoint
+    from penstock.net.server.inbox import Inbox
     from penstock.wire.http1.head import HttpHead
 
 # A body above this is not copied behind its head but handed over beside it.
@@ -47,24 +59,33 @@ Ready = bytes | Response | RelayedResponse | StreamResponse | PenstockError
 Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any] | Promise"
 
 
-class Answers:
-    """What a connection owes its client. The reading side is `Connection`."""
+class Outbox:
+    """What a connection owes its client."""
 
-    __slots__ = ("_closing", "_core", "_out", "_room", "_transport", "_waiting", "_write_paused", "peer")
+    __slots__ = (
+        "_core", "_room", "_unsent_bytes", "closing", "connection", "inbox", "out", "transport", "waiting", "write_paused",
+    )  # fmt: skip
 
-    _transport: asyncio.Transport
-    peer: Peer
+    transport: asyncio.Transport
+    # These two are taken away when the connection is lost; nothing here needs them after that.
+    connection: Connection
+    inbox: Inbox
 
-    def __init__(self, core: Core) -> None:
-        """Owe nothing yet."""
+    def __init__(self, core: Core, connection: Connection) -> None:
+        """Owe nothing yet. The connection adds its transport and its inbox."""
         self._core = core
+        self.connection = connection
         # Bytes of this turn's answers; they leave in one write at its end.
-        self._out: list[bytes] = []
-        # Requests in order whose answers are not written yet.
-        self._waiting: list[Exchange] = []
+        self.out: list[bytes] = []
+        # Requests in order whose answers are not written yet; bounded by UNANSWERED_MAX.
+        self.waiting: list[Exchange] = []
         # Set with the last answer of the connection: nothing after it is read.
-        self._closing = False
-        self._write_paused = False
+        self.closing = False
+        # True while the transport holds as much as it may.
+        self.write_paused = False
+        # What the transport held when it said so, as far as it counts against the byte budget.
+        self._unsent_bytes = 0
+        # A stream that waits for the client to read.
         self._room: asyncio.Future[None] | None = None
 
     # --- calling the handler ---------------------------------------------------------------------------
@@ -90,7 +111,7 @@ class Answers:
         except Exception as error:  # noqa: BLE001 - the request's boundary: a bug is one 500, not a dead connection
             result = core.failed(error, request.corr)
         head = request.head
-        if type(result) is bytes and not self._waiting and head.plain and not core.draining:
+        if type(result) is bytes and not self.waiting and head.plain and not core.draining:
             # The common case: an answer that is there at once, on a connection that stays open.
             endpoint.latency.observe(core.monotonic() - request.received_at)
             endpoint.ok.value += 1
@@ -98,7 +119,7 @@ class Answers:
                 core.let_go(request)
             if request.ticket is not None:
                 request.ticket.ended(len(request.body) + len(result), answered=True)
-            self._out.append(core.heads.json(request.corr, result))
+            self.out.append(core.heads.json(request.corr, result))
             if len(result) > COPY_BYTES_MAX:
                 self.flush()
         else:
@@ -112,7 +133,9 @@ class Answers:
             self._wait(request, endpoint, result)
         else:
             endpoint.latency.observe(core.monotonic() - request.received_at)
-            self._put(Exchange(self, request, endpoint), cast("Ready", result))
+            exchange = Exchange(self.connection, request, endpoint)
+            self.queue(exchange)
+            self._place(exchange, cast("Ready", result))
 
     def _ready_or_pending(self, result: object) -> Ready | Pending:
         """Turn a handler's value into the bytes of a JSON 200, unless it is an answer or a promise of one."""
@@ -123,8 +146,9 @@ class Answers:
         return encode_json(result)
 
     def _wait(self, request: Request, endpoint: Endpoint, pending: Pending) -> None:
-        exchange = Exchange(self, request, endpoint)
-        self._queue(exchange)
+        """Take a place for an answer that comes later."""
+        exchange = Exchange(self.connection, request, endpoint)
+        self.queue(exchange)
         core = self._core
         try:
             core.hold(request, len(request.body))
@@ -153,8 +177,14 @@ class Answers:
 
     # --- placing the answer ----------------------------------------------------------------------------
 
-    def resolve(self, exchange: Exchange, result: object) -> None:
-        """Take the late result of a handler, and go on with the connection."""
+    def queue(self, exchange: Exchange) -> None:
+        """Take the next place in the order. The inbox stops reading before there are more than so many."""
+        if len(self.waiting) >= UNANSWERED_MAX:
+            raise RuntimeError("a request was read past the bound on unanswered ones")
+        self.waiting.append(exchange)
+
+    def place_late(self, exchange: Exchange, result: object) -> None:
+        """Take what a handler's promise came to, and write whatever is next in order."""
         core = self._core
         ready: Ready
         try:
@@ -168,21 +198,6 @@ class Answers:
             ready = core.failed(error, exchange.request.corr)
         exchange.endpoint.latency.observe(core.monotonic() - exchange.request.received_at)
         self._place(exchange, ready)
-        self.advance()
-
-    def advance(self) -> None:
-        """Go on reading; the reading side implements this."""
-        raise RuntimeError("the reading side is missing")
-
-    def _queue(self, exchange: Exchange) -> None:
-        """Take the next place in the order; reading pauses before there are more than so many."""
-        if len(self._waiting) >= UNANSWERED_MAX:
-            raise RuntimeError("a request was read past the bound on unanswered ones")
-        self._waiting.append(exchange)
-
-    def _put(self, exchange: Exchange, ready: Ready) -> None:
-        self._queue(exchange)
-        self._place(exchange, ready)
 
     def _place(self, exchange: Exchange, ready: Ready) -> None:
         """Turn a value into the exchange's bytes, and write whatever is next in order."""
@@ -191,11 +206,12 @@ class Answers:
         # The deadline runs to here, whenever its turn to be written comes; each piece of a stream has its own.
         exchange.due = NEVER
         streamed = isinstance(ready, StreamResponse)
+        keeps = request.head.keep_alive and not core.draining
         # A streamed answer may still be reading its request; that is settled when it ends.
-        exchange.close = not self._keeps(request) or (not streamed and self._leaves_body(request))
+        exchange.close = not keeps or (not streamed and self.inbox.leaves_body(request))
         # What ended the connection, a body that stopped coming, is said by the last answer on it.
-        exchange.close = exchange.close or (self._closing and self._waiting[-1] is exchange)
-        self._closing = self._closing or exchange.close
+        exchange.close = exchange.close or (self.closing and self.waiting[-1] is exchange)
+        self.closing = self.closing or exchange.close
         if isinstance(ready, StreamResponse):
             exchange.stream = ready
             if request.ticket is not None:
@@ -205,15 +221,8 @@ class Answers:
             core.release(request, sum(map(len, data)))
         self._write_in_order()
 
-    def _keeps(self, request: Request) -> bool:
-        """Tell whether the connection stays open after this request."""
-        return request.head.keep_alive and not self._core.draining
-
-    def _leaves_body(self, request: Request) -> bool:
-        """Tell whether the handler answered while too much of its body is still to come; the reader knows."""
-        return False
-
     def _render(self, exchange: Exchange, ready: bytes | Response | RelayedResponse | PenstockError) -> list[bytes]:
+        """Make and count the bytes of an answer: its head, and its body beside it."""
         request, endpoint = exchange.request, exchange.endpoint
         if isinstance(ready, RelayedResponse):
             endpoint.count(request.method, ready.status)
@@ -238,19 +247,20 @@ class Answers:
         endpoint.count_refusal(method, refusal.labels)
         core.note_refusal(endpoint.path, refusal.labels, corr)
         data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
-        self._closing = self._closing or close
-        if self._waiting:
-            self._queue(Exchange.settled(self, [data]))
+        self.closing = self.closing or close
+        if self.waiting:
+            self.queue(Exchange.settled(self.connection, [data]))
         else:
-            self._out.append(data)
+            self.out.append(data)
 
     # --- writing ---------------------------------------------------------------------------------------
 
     def _write_in_order(self) -> None:
-        waiting = self._waiting
+        """Take what is settled from the front of the line; start a stream when its turn has come."""
+        waiting = self.waiting
         while waiting and waiting[0].data is not None:
             data = waiting.pop(0).data or ()
-            self._out += data
+            self.out += data
             if len(data) > 1 and len(data[1]) > COPY_BYTES_MAX:
                 # At once, so that the transport can say stop before the next large answer is made.
                 self.flush()
@@ -259,18 +269,47 @@ class Answers:
 
     def flush(self) -> None:
         """Hand this turn's answers to the transport in one call."""
-        out = self._out
+        out = self.out
         if len(out) == 1:
-            self._transport.write(out[0])
+            self.transport.write(out[0])
         elif not out:
             return
         elif max(map(len, out)) > COPY_BYTES_MAX:
-            self._transport.writelines(out)
-            self._out = []
+            self.transport.writelines(out)
+            self.out = []
             return
         else:
-            self._transport.write(b"".join(out))
+            self.transport.write(b"".join(out))
         out.clear()
+
+    def pause(self) -> bool:
+        """Write no more for now. False when the client has to go: nobody may hold the bytes it does not read.
+
+        What waits in the transport counts against the byte budget; when that is used up, a client that does not
+        read is the one to go.
+        """
+        self.write_paused = True
+        budget, waiting_bytes = self._core.budget, self.transport.get_write_buffer_size()
+        if budget is None:
+            return True
+        if not budget.try_take(waiting_bytes):
+            return False
+        self._unsent_bytes += waiting_bytes
+        return True
+
+    def resume(self) -> None:
+        """Write again: the client has read what it was sent."""
+        self.write_paused = False
+        self._give_unsent()
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def _give_unsent(self) -> None:
+        if self._unsent_bytes and self._core.budget is not None:
+            self._core.budget.give(self._unsent_bytes)
+        self._unsent_bytes = 0
+
+    # --- streams ---------------------------------------------------------------------------------------
 
     def _start_stream(self, exchange: Exchange, stream: StreamResponse) -> None:
         request, exchange.stream = exchange.request, None
@@ -286,8 +325,8 @@ class Answers:
         exchange.sending = stream
         exchange.endpoint.count(request.method, stream.status)
         if stream.length is None and not chunked:
-            exchange.close = self._closing = True
-        self._out.append(self._core.heads.streamed(stream, request.corr, chunked=chunked, close=exchange.close))
+            exchange.close = self.closing = True
+        self.out.append(self._core.heads.streamed(stream, request.corr, chunked=chunked, close=exchange.close))
 
     async def _pump(self, exchange: Exchange, stream: StreamResponse, *, chunked: bool) -> None:
         """Send a streamed body at the client's pace; a failure ends the connection, so that the cut is seen."""
@@ -312,17 +351,25 @@ class Answers:
             sent_bytes += len(piece)
             if request.ticket is not None:
                 request.ticket.bytes_seen += len(piece)
-            if self._transport.is_closing():
+            if self.transport.is_closing():
                 raise gone()
             if stream.length is not None and sent_bytes > stream.length:
                 break
-            self._transport.writelines(answer.chunk(piece) if chunked else [piece])
-            if self._write_paused:
+            self.transport.writelines(answer.chunk(piece) if chunked else [piece])
+            if self.write_paused:
                 await paused(request.ticket, self._until_room())
         if stream.length is not None and sent_bytes != stream.length:
             raise RuntimeError(f"a stream of {stream.length} bytes gave {sent_bytes}")
         if chunked:
-            self._transport.write(answer.LAST_CHUNK)
+            self.transport.write(answer.LAST_CHUNK)
+
+    async def _until_room(self) -> None:
+        """Wait until the client took what it was sent; the write deadline ends the connection otherwise."""
+        self._room = asyncio.get_running_loop().create_future()
+        try:
+            await self._room
+        finally:
+            self._room = None
 
     def _count_cut(self, error: Exception, corr: bytes) -> None:
         """Count why a stream ended short; a condition is no bug."""
@@ -333,39 +380,55 @@ class Answers:
 
     def _cut(self, *, to_the_end: bool) -> None:
         """End the connection short. A body that lasts to the end of the connection can only be cut by a reset."""
-        sock = self._transport.get_extra_info("socket") if to_the_end else None
-        if sock is not None and not self._transport.is_closing():
+        sock = self.transport.get_extra_info("socket") if to_the_end else None
+        if sock is not None and not self.transport.is_closing():
             sock.setsockopt(SOL_SOCKET, SO_LINGER, _AT_ONCE)
-        self._transport.abort()
-
-    async def _until_room(self) -> None:
-        """Wait until the client took what it was sent; the write deadline ends the connection otherwise."""
-        self._room = asyncio.get_running_loop().create_future()
-        try:
-            await self._room
-        finally:
-            self._room = None
+        self.transport.abort()
 
     def _stream_ended(self, exchange: Exchange) -> None:
-        if exchange.connection is None:
+        connection = exchange.connection
+        if connection is None:
             # The client went first, and everything was given back then.
             return
         self._core.release(exchange.request, 0)
-        if not self._waiting or self._waiting[0] is not exchange:
+        if not self.waiting or self.waiting[0] is not exchange:
             return
-        self._waiting.pop(0)
-        self._closing = self._leaves_body(exchange.request) or self._closing
+        self.waiting.pop(0)
+        self.closing = self.inbox.leaves_body(exchange.request) or self.closing
         self._write_in_order()
-        self.advance()
+        connection.advance()
 
     def _close_unsent(self, stream: StreamResponse) -> None:
         """Close the iterator of an answer that was never begun; what it holds open must not stay so."""
         with suppress(PenstockError):
             self._core.closings.start(source.close(stream))
 
-    def abandon_all(self) -> None:
+    # --- deadlines and the end -------------------------------------------------------------------------
+
+    def expire(self, now: float) -> None:
+        """Answer 504 to whoever waited as long as its request may take."""
+        for exchange in [exchange for exchange in self.waiting if exchange.due <= now]:
+            late = exchange.give_up()
+            self._core.timeouts[late.op].value += 1
+            self._place(exchange, late)
+
+    def polls(self) -> bool:
+        """Tell whether a long poll is owed its answer."""
+        return any(each.data is None and each.request.route.long_poll for each in self.waiting)
+
+    def streams(self) -> bool:
+        """Tell whether an answer is being streamed, or will be: there is no other answer in its place then."""
+        return any(exchange.stream is not None or exchange.sending is not None for exchange in self.waiting)
+
+    def cancel_owed(self) -> None:
+        """Answer that shutdown cut the work, to whoever still waits for its end."""
+        for exchange in [exchange for exchange in self.waiting if exchange.data is None]:
+            exchange.abandon()
+            self._place(exchange, Canceled())
+
+    def drop(self) -> None:
         """Give up every unanswered request, because the client is gone."""
-        for exchange in self._waiting:
+        for exchange in self.waiting:
             if exchange.data is None:
                 self._core.release(exchange.request)
             if exchange.stream is not None:
@@ -373,9 +436,10 @@ class Answers:
             elif exchange.sending is not None:
                 source.stop(exchange.sending)
             exchange.leave()
-        self._waiting.clear()
+        self.waiting.clear()
         if self._room is not None and not self._room.done():
             self._room.set_exception(gone())
+        self._give_unsent()
 
 
 def _close_unbegun(work: CoroutineType[Any, Any, Any], _task: asyncio.Task[Any]) -> None:
