@@ -88,7 +88,7 @@ async def test_a_kept_connection_is_not_under_the_deadline_of_who_dialled_it(loo
     async with listening(Peer(says(answer()))) as url:
         origin, _ = parse_url(url)
         shared = ClientShared(ClientOptions(service="peer"), Inventory("test").metrics)
-        connection = Watching(shared.inbox, shared.waits, lambda _: None)
+        connection = Watching(shared.buffer, shared.timeouts, lambda _: None)
         with use_deadline(Deadline.after(30.0, asyncio.get_running_loop().time())):
             await shared.dial(origin, connection)
         connection._transport.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -5,8 +5,10 @@ call        one call as a value, and the bytes of its request head
 origin      where a call goes: scheme, host, port, target
 downstream  one origin: its pool, its breaker, its retry budget, and one try of a call
 pool        the connections to one origin: bounded, with a bounded queue for them
-connection  one connection: writes a request and reads its answer
-sending     the writing side of a connection
+connection  one connection: at most one call on it, by a task or without one
+inbox       the answer a connection is receiving: parsed and not yet taken
+outbox      how a connection writes a request, at the peer's pace
+waiting     how the tasks of a call wait for its connection
 retry       whether a call is tried again, and when
 answer      what a caller gets back: a whole answer or a stream
 """

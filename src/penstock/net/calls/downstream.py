@@ -86,7 +86,7 @@ class OriginState:
         try:
             return await self._exchange(connection, call)
         except DownstreamUnavailable:
-            if not _went_stale(connection, call):
+            if not (call.repeatable and connection.died_unseen):
                 raise
         return await self._exchange(await self.pool.fresh(), call)
 
@@ -100,10 +100,6 @@ class OriginState:
         except BaseException:
             self.pool.release(connection)
             raise
-
-
-def _went_stale(connection: ClientConnection, call: ClientCall) -> bool:
-    return call.repeatable and connection.calls > 1 and not connection.answered
 
 
 class BreakerReport:

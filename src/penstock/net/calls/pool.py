@@ -13,9 +13,9 @@ from penstock.kernel.deadline import no_deadline, timeout
 from penstock.kernel.errors import Busy, Canceled, DownstreamUnavailable, Timeout
 from penstock.kernel.metrics import Counter, Metrics
 from penstock.net.calls.call import ClientOptions
-from penstock.net.calls.connection import INBOX_BYTES, ClientConnection
+from penstock.net.calls.connection import BUFFER_BYTES, ClientConnection
 from penstock.net.calls.origin import HttpOrigin
-from penstock.net.calls.sending import ClientTimeouts
+from penstock.net.calls.waiting import ClientTimeouts
 
 # Joins a protocol to an origin; raises OSError when there is nobody.
 Dial = Callable[[HttpOrigin, ClientConnection], Awaitable[None]]
@@ -48,7 +48,7 @@ class SocketDial:
 class ClientShared:
     """What all pools of a client use together: options, counters, the dialler, the receive buffer."""
 
-    __slots__ = ("acquire_timeouts", "connect_timeouts", "dial", "inbox", "options", "refused", "waits")
+    __slots__ = ("acquire_timeouts", "buffer", "connect_timeouts", "dial", "options", "refused", "timeouts")
 
     def __init__(self, options: ClientOptions, metrics: Metrics, dial: Dial | None = None) -> None:
         """Declare the counters of every wait."""
@@ -57,10 +57,10 @@ class ClientShared:
             return metrics.counter("io_timeouts_total", "Waits that outlasted their deadline.", op=op)
 
         self.options = options
-        self.inbox = bytearray(INBOX_BYTES)
+        self.buffer = bytearray(BUFFER_BYTES)
         self.connect_timeouts = breaches("connect")
         self.acquire_timeouts = breaches("acquire")
-        self.waits = ClientTimeouts(
+        self.timeouts = ClientTimeouts(
             options.write_timeout_s, options.read_timeout_s, breaches("write"), breaches("read")
         )
         self.refused = 0
@@ -182,7 +182,7 @@ class OriginPool:
 
     async def _dial(self) -> ClientConnection:
         """Connect on a place that is already counted; the place is given back if that fails or is cancelled."""
-        connection = ClientConnection(self._shared.inbox, self._shared.waits, self._lost)
+        connection = ClientConnection(self._shared.buffer, self._shared.timeouts, self._lost)
         self._live.add(connection)
         try:
             await self._connect(connection)

@@ -362,16 +362,15 @@ class ProxyAttempt:
         """Close the connection; a kept one that died unnoticed is replaced once, which is no retry."""
         connection, call = self._connection, self._call
         self.let_go()
-        if connection is not None and self._went_stale(connection, error):
+        if connection is not None and connection.died_unseen and self._may_resend(error):
             self._start(self._connect(fresh=True))
             return
         self._trial.end(error, call.proxy.monotonic())
         call.proxy.counts.failed(error)
         call.lost(self, error)
 
-    def _went_stale(self, connection: ClientConnection, error: PenstockError) -> bool:
-        unseen = connection.calls > 1 and not connection.answered and isinstance(error, DownstreamUnavailable)
-        return unseen and self._call.method in IDEMPOTENT and not self._call.uploads
+    def _may_resend(self, error: PenstockError) -> bool:
+        return isinstance(error, DownstreamUnavailable) and self._call.method in IDEMPOTENT and not self._call.uploads
 
     def let_go(self) -> None:
         """Give the connection back to its pool, which closes it unless the exchange is over on both sides."""

@@ -258,7 +258,7 @@ class Proxies(Resource):
     def retime(self, read_s: float, write_s: float) -> None:
         """Follow the settings: how long each piece of a body may take, also on connections that are open."""
         for client in self._clients:
-            client.waits.read_s, client.waits.write_s = read_s, write_s
+            client.timeouts.read_s, client.timeouts.write_s = read_s, write_s
 
     def _declare(self) -> None:
         inventory, options = self.inventory, self.options
