@@ -1,8 +1,8 @@
 """One service of a node over HTTP: capability, deadline, retries, and errors that are ours.
 
-What may be repeated is repeated by `net.client`, within its retry budget. Here is what only we know: a refusal did
-nothing, so any call may be repeated after it; a node that restarted may listen elsewhere; and the operator's token may
-have been minted anew.
+What may be repeated is repeated by the HTTP client of `net.calls`, within its retry budget. This layer adds what only the
+SDK knows: a refusal did nothing, so any call may be repeated after it; a node that restarted may listen elsewhere; and the
+operator's token may have been minted anew.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.contracts.call import NOBODY, Call
-from penstock.kernel.backoff import CALLS, MAX_TRIES, Rng
-from penstock.kernel.deadline import Deadline, current_deadline, timeout
+from penstock.kernel.backoff import MAX_TRIES, Rng
+from penstock.kernel.deadline import current_deadline, timeout
 from penstock.kernel.errors import Canceled, DownstreamUnavailable, PenstockError, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
@@ -31,7 +31,9 @@ from penstock.net.calls.client import (
     StreamAnswer,
 )
 from penstock.net.calls.connection import ClientConnection
+from penstock.net.calls.drive_task import TryAgain, drive
 from penstock.net.calls.origin import HttpOrigin
+from penstock.net.calls.plan import AT_ONCE, FINAL, Act, CallPlan, CallRules, TryOutcome
 from penstock.net.calls.pool import Dial, SocketDial
 from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import ClientClosed, NoNode
@@ -40,7 +42,7 @@ from penstock.sdk.problems import raised
 T = TypeVar("T")
 
 JSON: Final = b"application/json"
-# Refused before anything was done: whoever was refused may ask again, whatever he asked for.
+# Refused before anything was done: any call may be made again after one of these.
 REFUSALS: Final = frozenset({"busy", "rate_limited", "not_ready", "backpressure"})
 _PROBLEM_BYTES_MAX: Final = 64 << 10
 _encode: Final = msgspec.json.Encoder().encode
@@ -105,6 +107,7 @@ class Caller(Resource):
         # Closed for good; a caller that was never used has nothing open, and must not open it afterwards.
         self._over = False
         self._rng: Rng = random.SystemRandom()
+        self._rules = CallRules(rng=self._rng, tries_max=self.options.tries_max)
 
     async def json(self, ask: PreparedCall, kind: type[T]) -> T:
         """Call, and read the answer as `kind`."""
@@ -112,17 +115,19 @@ class Caller(Resource):
 
     async def ask(self, ask: PreparedCall) -> Answer:
         """Call and return a good answer; anything else is raised as the error it is."""
-        tries = 0
         async with timeout(f"{self.service}_call", self.options.timeout_s + ask.wait_s):
-            while True:
-                tries += 1
-                try:
-                    return await self._once(ask)
-                except PenstockError as error:
-                    delay_s = self._again(ask, error, tries)
-                    if delay_s is None:
-                        raise
-                await asyncio.sleep(delay_s)
+            plan = CallPlan(self._rules, current_deadline(), repeatable=isinstance(ask.body, bytes))
+            return await drive(lambda: self._try(ask, plan), asyncio.sleep)
+
+    async def _try(self, ask: PreparedCall, plan: CallPlan) -> Answer | TryAgain:
+        plan.begin()
+        try:
+            return await self._once(ask)
+        except PenstockError as error:
+            step = plan.after(self._judged(ask, error), asyncio.get_running_loop().time())
+            if step.act is not Act.TRY:
+                raise
+            return TryAgain(step.delay_s)
 
     @asynccontextmanager
     async def stream(self, ask: PreparedCall) -> AsyncIterator[StreamAnswer]:
@@ -138,7 +143,7 @@ class Caller(Resource):
     async def _once(self, ask: PreparedCall) -> Answer:
         url, said = self._said(ask)
         with self._closing_told():
-            answer = await self._client().request(ask.method, url, **said)
+            answer = await self._client().request(ask.method, url, **said)  # lint: allow PK009 `ask` holds the deadline
         if answer.status >= 400:
             raise raised(answer.status, answer.body, answer.headers)
         return answer
@@ -198,17 +203,14 @@ class Caller(Resource):
             self._socket, self._socket_tls = SocketDial(tls), tls
         await self._socket(origin, connection)
 
-    def _again(self, ask: PreparedCall, error: PenstockError, tries: int) -> float | None:
-        """Return the pause before another try, or None when the error stands."""
-        if tries >= self.options.tries_max or not isinstance(ask.body, bytes):
-            return None
+    def _judged(self, ask: PreparedCall, error: PenstockError) -> TryOutcome:
+        """Judge what a try came to, beyond what the HTTP client has mended already."""
         if self._found_anew(ask, error):
-            return 0.0
+            return AT_ONCE
         if ask.idempotent or error.code not in REFUSALS:
-            return None
+            return FINAL
         hint = error.facts.get("retry_after")
-        least_s = float(hint) if isinstance(hint, int | float) else 0.0
-        return _within(current_deadline(), max(least_s, CALLS.delay(tries - 1, self._rng)))
+        return TryOutcome(mendable=True, least_s=float(hint) if isinstance(hint, int | float) else 0.0)
 
     def _found_anew(self, ask: PreparedCall, error: PenstockError) -> bool:
         """Look again for a node that is out of reach, and for a token that is no longer believed."""
@@ -225,10 +227,3 @@ class Caller(Resource):
     async def _release(self) -> None:
         if self._http is not None:
             await self._http.close()
-
-
-def _within(deadline: Deadline | None, delay_s: float) -> float | None:
-    """Refuse a pause that the deadline would cut: the caller is better served by the reason than by a timeout."""
-    if deadline is not None and delay_s >= deadline.remaining(asyncio.get_running_loop().time()):
-        return None
-    return delay_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.services.omnigate.own.hedge import SAMPLES_MIN, HedgeBudget, LatencyTail
+from penstock.net.calls.hedge import SAMPLES_MIN, HedgeBudget, LatencyTail
 
 
 def test_nothing_is_late_before_enough_was_seen() -> None:

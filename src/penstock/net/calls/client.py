@@ -32,10 +32,12 @@ from penstock.net.calls.call import (
     ClientOptions,
     make_call,
 )
-from penstock.net.calls.downstream import OpenAnswer, OriginState, RetryDue
+from penstock.net.calls.downstream import OpenAnswer, OriginState
+from penstock.net.calls.drive_task import RetryPauses, TryAgain, drive
 from penstock.net.calls.origin import HttpOrigin
+from penstock.net.calls.plan import Act, CallPlan
 from penstock.net.calls.pool import ClientShared, Dial
-from penstock.net.calls.retry import RetryPauses, RetryPlan, RetryPolicy
+from penstock.net.calls.retry import HttpRetries
 
 __all__ = ["Answer", "CallOptions", "ClientOptions", "HttpClient", "StreamAnswer"]
 
@@ -57,7 +59,7 @@ class HttpClient(Resource):
         """Declare the client's limits and timeouts; nothing is dialled before the first call."""
         self._options = options or ClientOptions()
         self._shared = ClientShared(self._options, inventory.metrics, dial)
-        self._retries = RetryPolicy(self._options, inventory.metrics, rng)
+        self._retries = HttpRetries(self._options, inventory.metrics, rng)
         self._latency = inventory.metrics.histogram(
             "downstream_latency_seconds", "From the call to its answer.", service=self._options.service
         )
@@ -92,36 +94,36 @@ class HttpClient(Resource):
                 if deadline.expired(loop.time()):
                     raise Timeout("call", budget_s=deadline.budget_s)
                 downstream.budget.record_call(loop.time())
-                plan = RetryPlan(self._retries, downstream.budget, deadline, repeatable=call.repeatable)
-                while True:
-                    outcome = await self._try(downstream, call, plan, finish)
-                    if not isinstance(outcome, RetryDue):
-                        return outcome
-                    await self._pauses.pause(outcome.delay_s)
+                plan = CallPlan(self._retries.rules(downstream.budget), deadline, repeatable=call.repeatable)
+                return await drive(lambda: self._try(downstream, call, plan, finish), self._pauses.pause)
         finally:
             downstream.calls -= 1
 
-    async def _try(self, downstream: OriginState, call: ClientCall, plan: RetryPlan, finish: Finish[T]) -> T | RetryDue:
+    async def _try(self, downstream: OriginState, call: ClientCall, plan: CallPlan, finish: Finish[T]) -> T | TryAgain:
         """Try once; the breaker and the counters learn of it, whichever way it ends."""
         clock = asyncio.get_running_loop().time
         trial = downstream.admit(clock())
         plan.begin()
         try:
             opened = await downstream.open(call)
-            delay_s = plan.after_head(opened.head, clock())
-            outcome = await finish(opened) if delay_s is None else opened.put_off(delay_s)
+            step = self._retries.after_head(plan, opened.head, clock())
+            if step.act is Act.TRY:
+                opened.release()
+                outcome: T | TryAgain = TryAgain(step.delay_s)
+            else:
+                outcome = await finish(opened)
         except (DownstreamUnavailable, Timeout) as error:
             trial.end(error, clock())
-            plan.end(0)
-            delay_s = plan.after_error(error, clock())
-            if delay_s is None:
+            self._retries.count(plan, 0)
+            step = self._retries.after_error(plan, error, clock())
+            if step.act is not Act.TRY:
                 raise
-            return RetryDue(delay_s)
+            return TryAgain(step.delay_s)
         except BaseException as error:
             trial.end(error, clock())
             raise
         trial.answered(opened.head.status, clock())
-        plan.end(opened.head.status)
+        self._retries.count(plan, opened.head.status)
         return outcome
 
     async def _take_all(self, opened: OpenAnswer) -> Answer:

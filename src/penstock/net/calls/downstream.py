@@ -24,12 +24,6 @@ BLAME_AFTER_S: Final = 0.1
 PEER_WAITS: Final = frozenset(("connect", "read", "write"))
 
 
-class RetryDue(msgspec.Struct, frozen=True):
-    """Another try is due, after a pause."""
-
-    delay_s: float
-
-
 class OpenAnswer(msgspec.Struct, frozen=True):
     """An answer whose head is here; whoever holds it owns the connection and must release it."""
 
@@ -42,11 +36,6 @@ class OpenAnswer(msgspec.Struct, frozen=True):
     def release(self) -> None:
         """Give the connection back to its pool."""
         self.pool.release(self.connection)
-
-    def put_off(self, delay_s: float) -> RetryDue:
-        """Let this answer go and try again later."""
-        self.release()
-        return RetryDue(delay_s)
 
 
 class OriginState:

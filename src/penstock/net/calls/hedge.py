@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 SAMPLES_MAX: Final = 256
@@ -55,3 +56,28 @@ class HedgeBudget:
             return False
         self._earned -= 1.0
         return True
+
+
+class HedgePolicy:
+    """When a second request goes out to one downstream, and whether it may."""
+
+    __slots__ = ("_budget", "_shedding", "_tail")
+
+    def __init__(self, shedding: Callable[[], bool]) -> None:
+        """Start without credit; nothing is hedged while `shedding` says that load is being shed."""
+        self._tail = LatencyTail()
+        self._budget = HedgeBudget()
+        self._shedding = shedding
+
+    def observe(self, elapsed_s: float) -> None:
+        """Learn how long an answer took."""
+        self._tail.observe(elapsed_s)
+
+    def begin(self) -> float | None:
+        """Count a call that may be hedged; return when that is due, or None while too little is known."""
+        self._budget.record_call()
+        return self._tail.p95_s
+
+    def allow(self) -> bool:
+        """Spend a hedge if one was earned; never while load is shed."""
+        return not self._shedding() and self._budget.take()

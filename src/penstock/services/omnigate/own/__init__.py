@@ -3,7 +3,6 @@
 calling      from a request to a contract call: who asks, and with what right
 downstream   what surrounds every call: a slot, a breaker, a deadline, retries, a hedge
 fair_slots   the slots of a downstream, shared fairly between waiting tenants
-hedge        when a second request is worth its cost
 boot         asks every service once at the start
 mailbox      svc-mailbox
 passport     svc-passport

@@ -26,8 +26,10 @@ from penstock.kernel.breaker import Breaker, BreakerPolicy, BreakerState
 from penstock.kernel.deadline import Deadline, current_deadline, timeout, use_deadline
 from penstock.kernel.errors import BackoffRetry, DownstreamUnavailable, Internal, NotReady, PenstockError, Timeout
 from penstock.kernel.scope import Scope
+from penstock.net.calls.drive_task import RetryPauses, TryAgain, drive
+from penstock.net.calls.hedge import HedgePolicy
+from penstock.net.calls.plan import FINAL, PASSING, Act, CallPlan, CallRules
 from penstock.services.omnigate.own.fair_slots import CALLER, FairSlots
-from penstock.services.omnigate.own.hedge import HedgeBudget, LatencyTail
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
@@ -85,13 +87,18 @@ class Downstream:
         inventory.timeout(f"downstream.{service}", options.timeout_s, "Timeout, 504")
         self.breaker = Breaker(service, options.breaker)
         self._clock = inventory.clock.monotonic
-        self._rng = rng or random.SystemRandom()
-        self._shedding = shedding
         self._budget = RetryBudget()
+        self._hedges = HedgePolicy(shedding)
+        self._rules = CallRules(
+            rng=rng or random.SystemRandom(),
+            tries_max=options.tries_max,
+            backoff=options.backoff,
+            budget=self._budget,
+            hedges=self._hedges,
+        )
+        self._pauses = RetryPauses()
         patience_s = min(options.patience_s, options.timeout_s)
         self._blame_after_s = max(patience_s - RESERVE_S, patience_s / 2) - _SLACK_S
-        self._tail = LatencyTail()
-        self._hedges = HedgeBudget()
         self._scope = Scope("hedge", options.calls_max * 2, metrics)
         self._counts = DownstreamCounts(inventory, service)
 
@@ -110,7 +117,8 @@ class Downstream:
                     await self.line.wait(CALLER.get())
             try:
                 self._budget.record_call(now)
-                return await self._tries(op, work, deadline, self.options.tries_max if idempotent else 1)
+                plan = CallPlan(self._rules, deadline, repeatable=idempotent)
+                return await drive(lambda: self._planned(op, work, deadline, plan), self._pauses.pause)
             finally:
                 self.line.give()
 
@@ -127,46 +135,27 @@ class Downstream:
 
     # --- tries
 
-    async def _tries(self, op: str, work: Work[T], deadline: Deadline, tries_left: int) -> T:
-        attempt = 0
-        while True:
-            try:
-                done = await self._try(work, deadline, hedged=tries_left > 1)
-            except _PASSING as error:
-                tries_left = attempt if is_absent(error) else tries_left
-                delay_s = self._pause_s(attempt, tries_left - attempt - 1, deadline)
-                self._counts.retried(op, attempt, succeeded=False)
-                if delay_s is None:
-                    raise
-                attempt += 1
-                await self._rest(delay_s, error)
-            else:
-                self._counts.retried(op, attempt, succeeded=True)
-                return done
-
-    def _pause_s(self, attempt: int, tries_left: int, deadline: Deadline) -> float | None:
-        """Return how long to wait before another try, or None when there is none."""
-        now = self._clock()
-        delay_s = self.options.backoff.delay(attempt, self._rng)
-        if tries_left < 1 or delay_s >= deadline.remaining(now):
-            return None
-        return delay_s if self._budget.allow(now) else None
-
-    async def _rest(self, delay_s: float, error: PenstockError) -> None:
+    async def _planned(self, op: str, work: Work[T], deadline: Deadline, plan: CallPlan) -> T | TryAgain:
+        """Try once; the plan decides whether a failure is the caller's, or another try follows."""
+        plan.begin()
         try:
-            async with timeout("backoff", delay_s):
-                await asyncio.get_running_loop().create_future()
-        except Timeout:
-            return
-        raise error
+            done = await self._try(work, deadline, plan)
+        except _PASSING as error:
+            self._counts.retried(op, plan, succeeded=False)
+            step = plan.after(FINAL if is_absent(error) else PASSING, self._clock())
+            if step.act is not Act.TRY:
+                raise
+            return TryAgain(step.delay_s)
+        self._counts.retried(op, plan, succeeded=True)
+        return done
 
-    async def _try(self, work: Work[T], deadline: Deadline, *, hedged: bool) -> T:
+    async def _try(self, work: Work[T], deadline: Deadline, plan: CallPlan) -> T:
         """Try once, and tell the breaker and the counters how it went, whichever way it ends."""
         began = self._clock()
         self._admit(began)
         try:
             async with timeout("rpc", deadline.remaining(began)):
-                done = await (self._raced(work) if hedged and self.options.hedge else work())
+                done = await (self._raced(work, plan) if self.options.hedge and plan.repeatable else work())
         except PenstockError as error:
             self._report(error, began)
             raise
@@ -175,7 +164,7 @@ class Downstream:
             raise
         elapsed_s = self._clock() - began
         self._counts.latency.observe(elapsed_s)
-        self._tail.observe(elapsed_s)
+        self._hedges.observe(elapsed_s)
         self.breaker.success(self._clock(), elapsed_s)
         return done
 
@@ -206,17 +195,16 @@ class Downstream:
 
     # --- hedge
 
-    async def _raced(self, work: Work[T]) -> T:
+    async def _raced(self, work: Work[T], plan: CallPlan) -> T:
         """Do the work, and once more when it is later than most; the first answer wins and the other is cut."""
-        self._hedges.record_call()
-        wait_s = self._tail.p95_s
+        wait_s = self._hedges.begin()
         if wait_s is None:
             return await work()
         first = self._scope.start(_awaited(work))
         racers = {first}
         try:
             done, _ = await asyncio.wait(racers, timeout=wait_s)
-            if not done and not self._shedding() and self._hedges.take():
+            if not done and plan.late(running=1).act is Act.HEDGE:
                 racers.add(self._scope.start(_awaited(work)))
             winner = await _first_good(racers)
             if len(racers) > 1:
@@ -265,9 +253,9 @@ class DownstreamCounts:
         if isinstance(error, Timeout) and error.op == "rpc":
             self._timeouts.value += 1
 
-    def retried(self, op: str, attempt: int, *, succeeded: bool) -> None:
+    def retried(self, op: str, plan: CallPlan, *, succeeded: bool) -> None:
         """Count what came of a try that was a retry."""
-        if attempt:
+        if plan.retried:
             result = "success" if succeeded else "failure"
             self._metrics.counter("backoff_retries_total", op=op, result=result).value += 1
 

@@ -7,14 +7,14 @@ a request body that is still coming in, an answer that is streamed. The listener
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
-from functools import partial
+from collections.abc import Coroutine, Hashable
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Busy, Canceled, DownstreamUnavailable, PenstockError, Timeout
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.retry import RetryPlan
+from penstock.net.calls.drive_callback import CallbackDriver
+from penstock.net.calls.plan import Act, CallPlan, NextStep
 from penstock.net.promise import Promise
 from penstock.services.omnigate.gate.ticket import GateTicket
 from penstock.services.omnigate.proxy.relay import RelayStream, relay_stream, relay_whole
@@ -37,8 +37,8 @@ class ProxyCall(Promise):
     """The promise of an answer from one of a route's upstreams, with its retries and its hedge."""
 
     __slots__ = (
-        "_alive", "_body", "_due", "_fields", "_path", "_plan", "_receiving", "_timer", "_upload_owed", "key", "method",
-        "proxy", "request", "spooled_bytes", "uploads",
+        "_body", "_driver", "_due", "_fields", "_path", "_receiving", "_upload_owed", "key", "method", "proxy", "request",
+        "spooled_bytes", "uploads",
     )  # fmt: skip
 
     op = "rpc"
@@ -61,10 +61,7 @@ class ProxyCall(Promise):
         self._path = path
         self._fields = fields
         self._due = request.received_at + request.timeout_s
-        # The tries under way: one, or two while a hedge runs.
-        self._alive: list[ProxyAttempt] = []
-        self._plan: RetryPlan | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._driver: CallbackDriver[ProxyAttempt] = CallbackDriver()
 
     # --- tries
 
@@ -75,13 +72,13 @@ class ProxyCall(Promise):
             return
         self._upload_owed = self.uploads
         try:
-            self._try(now, None)
+            self._begin_try(now, None, hedge=False)
         except PenstockError:
             self._release()
             raise
         wait_s = self.proxy.hedge_after_s(self.method)
-        if wait_s is not None:
-            self._later(wait_s, self._hedge)
+        if wait_s is not None and self._driver.alive:
+            self._driver.hedge_after(wait_s, self)
 
     async def _receive(self) -> None:
         """Take the body in at its client's pace, which costs no connection, and ask when it is whole."""
@@ -92,7 +89,7 @@ class ProxyCall(Promise):
                 pieces.append(piece)
             self._receiving = None
             self.uploads, self._body = False, b"".join(pieces)
-            self._try(self.proxy.monotonic(), None)
+            self.begin_try(None, hedge=False)
         except PenstockError as error:
             self.resolve(error)
 
@@ -119,11 +116,21 @@ class ProxyCall(Promise):
             self._body = b""
             self.proxy.unspool(self)
 
-    def _try(self, now: float, shunned: Upstream | None, *, hedge: bool = False) -> None:
+    def begin_try(self, beside: ProxyAttempt | None, *, hedge: bool) -> None:
+        """Ask an upstream, rather another than the one of `beside`."""
+        self._begin_try(self.proxy.monotonic(), None if beside is None else beside.upstream, hedge=hedge)
+
+    def _begin_try(self, now: float, shunned: Upstream | None, *, hedge: bool) -> None:
         upstream, trial = self.proxy.upstreams.choose(now, other_than=shunned)
         attempt = ProxyAttempt(self, upstream, trial, hedge=hedge)
-        self._alive.append(attempt)
+        self._driver.alive.append(attempt)
         attempt.begin()
+
+    def make_plan(self) -> CallPlan:
+        """Make the plan of a call that something happened to."""
+        proxy = self.proxy
+        repeatable = proxy.route.retry and self.method in IDEMPOTENT and not self.uploads
+        return CallPlan(proxy.rules, Deadline(self._due, self.request.timeout_s), repeatable=repeatable)
 
     def request_bytes(self, upstream: Upstream, now: float) -> bytes:
         """Write the request as this upstream gets it, with the time that is left."""
@@ -145,29 +152,18 @@ class ProxyCall(Promise):
         head = self.request.head
         return None if head.length == CHUNKED or head.encoded else head.length
 
-    def _hedge(self) -> None:
-        """Ask a second upstream because the first is later than most: the first answer wins."""
-        self._timer = None
-        if len(self._alive) != 1 or not self.proxy.may_hedge():
-            return
-        try:
-            self._try(self.proxy.monotonic(), self._alive[0].upstream, hedge=True)
-        except PenstockError:
-            # The first one still runs: it decides.
-            return
-
     # --- what becomes of a try
 
     def answered(self, attempt: ProxyAttempt, head: AnswerHead, body: bytes) -> None:
         """Take a whole answer."""
-        if head.status in self.proxy.retry_statuses and self._try_again(attempt, head):
+        if head.status in self.proxy.retries.statuses and self._try_again(attempt, head):
             return
         self._settle(attempt)
         self.resolve(relay_whole(head, body, self.proxy.date))
 
     def begun(self, attempt: ProxyAttempt, head: AnswerHead, connection: ClientConnection) -> None:
         """Take an answer whose body is on its way; from here on the client's pace and the read timeout rule."""
-        if head.status in self.proxy.retry_statuses and self._try_again(attempt, head):
+        if head.status in self.proxy.retries.statuses and self._try_again(attempt, head):
             attempt.drop(Canceled())
             return
         self._settle(attempt)
@@ -180,88 +176,52 @@ class ProxyCall(Promise):
 
     def lost(self, attempt: ProxyAttempt, error: PenstockError) -> None:
         """Take the failure of a try; it is the answer unless another runs or will."""
-        self._alive.remove(attempt)
-        if self.done or self._alive:
+        proxy, driver = self.proxy, self._driver
+        if self.done:
+            driver.alive.remove(attempt)
             return
-        # Full places of our own are no reason to come again.
-        busy = isinstance(error, Busy)
-        if busy or not self._repeat(attempt, self._plan_of().after_error(error, self.proxy.monotonic())):
-            self._stop_timer()
-            if self._plan is not None:
-                self._plan.end(0)
+        plan = driver.plan_of(self)
+        step = proxy.retries.after_error(plan, error, proxy.monotonic(), others=len(driver.alive) - 1)
+        if not self._repeats(attempt, step):
+            proxy.retries.count(plan, 0)
+            driver.cancel(Canceled())
             self.resolve(error)
 
     def _try_again(self, attempt: ProxyAttempt, head: AnswerHead) -> bool:
         """Tell whether this status is let go for another try: a hedge that runs, or one after a pause."""
-        if len(self._alive) > 1:
-            self._alive.remove(attempt)
-            return True
-        if self._repeat(attempt, self._plan_of().after_head(head, self.proxy.monotonic())):
-            self._alive.remove(attempt)
-            return True
-        return False
+        proxy, driver = self.proxy, self._driver
+        plan = driver.plan_of(self)
+        step = proxy.retries.after_head(plan, head, proxy.monotonic(), others=len(driver.alive) - 1)
+        return self._repeats(attempt, step)
 
-    def _plan_of(self) -> RetryPlan:
-        plan = self._plan
-        if plan is None:
-            proxy = self.proxy
-            repeatable = proxy.retries and self.method in IDEMPOTENT and not self.uploads
-            deadline = Deadline(self._due, self.request.timeout_s)
-            plan = self._plan = RetryPlan(proxy.policy, proxy.budget, deadline, repeatable=repeatable)
-            plan.begin()
-        return plan
-
-    def _repeat(self, attempt: ProxyAttempt, delay_s: float | None) -> bool:
-        if delay_s is None:
+    def _repeats(self, attempt: ProxyAttempt, step: NextStep) -> bool:
+        driver = self._driver
+        if not driver.repeats(self, attempt, step):
             return False
-        self._plan_of().end(0)
-        self._later(delay_s, partial(self._again, attempt.upstream))
+        if step.act is Act.TRY:
+            self.proxy.retries.count(driver.plan_of(self), 0)
         return True
-
-    def _again(self, shunned: Upstream) -> None:
-        self._timer = None
-        self._plan_of().begin()
-        try:
-            self._try(self.proxy.monotonic(), shunned)
-        except PenstockError as error:
-            self.resolve(error)
 
     # --- the end
 
     def _settle(self, winner: ProxyAttempt) -> None:
         """Let everything else go: the answer is here."""
-        self._stop_timer()
-        if self._plan is not None:
-            self._plan.end(winner.status)
-        if len(self._alive) > 1 or winner.hedge:
+        plan = self._driver.plan
+        if plan is not None:
+            self.proxy.retries.count(plan, winner.status)
+        if self._driver.settle(winner):
             self.proxy.counts.hedged(won=winner.hedge)
-        for attempt in self._alive:
-            if attempt is not winner:
-                attempt.drop(Canceled())
-        self._alive.clear()
 
     def cancel(self) -> None:
         """Give up, because the deadline passed or the client went away: no connection that is under way is used again."""
         super().cancel()
-        self._stop_timer()
         if self._receiving is not None:
             self._receiving.cancel()
         # A client that gave less time than it need have says nothing about the upstream.
         late = self.request.timeout_s >= self.proxy.patience_s and self.proxy.monotonic() >= self._due - _SLACK_S
         reason = Timeout("read", budget_s=self.request.timeout_s) if late else Canceled()
-        for attempt in self._alive:
-            attempt.drop(reason)
-        self._alive.clear()
+        self._driver.cancel(reason)
         self._release()
-
-    def _later(self, seconds: float, act: Callable[[], None]) -> None:
-        # lint: allow PK006 one timer at a time, taken off the loop by _stop_timer
-        self._timer = asyncio.get_running_loop().call_later(seconds, act)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 _BODILESS: Final = frozenset(("GET", "HEAD", "OPTIONS", "DELETE"))

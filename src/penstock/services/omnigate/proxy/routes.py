@@ -16,12 +16,12 @@ from penstock.kernel.errors import Busy, DownstreamUnavailable, Timeout
 from penstock.kernel.resource import Resource
 from penstock.kernel.scope import Scope
 from penstock.net.calls.call import ClientOptions
+from penstock.net.calls.hedge import HedgePolicy
 from penstock.net.calls.pool import ClientShared, Dial
-from penstock.net.calls.retry import RetryPolicy
+from penstock.net.calls.retry import HttpRetries
 from penstock.net.server.route import Route
 from penstock.services.omnigate.gate.ticket import tenant_of
 from penstock.services.omnigate.own.downstream import RESERVE_S, DownstreamCounts
-from penstock.services.omnigate.own.hedge import HedgeBudget, LatencyTail
 from penstock.services.omnigate.proxy.call import ProxyCall
 from penstock.services.omnigate.proxy.headers import (
     forwarded,
@@ -97,16 +97,14 @@ class Proxy:
         self.scope = shared.scope
         self.monotonic = shared.inventory.clock.monotonic
         self.date = shared.date
-        self.policy = RetryPolicy(client.options, metrics, shared.around.rng)
-        self.retry_statuses = client.options.retry_statuses
-        self.retries = route.retry
         self.budget = RetryBudget()
+        self.retries = HttpRetries(client.options, metrics, shared.around.rng)
+        self._hedges = HedgePolicy(shared.around.shedding)
+        self.rules = self.retries.rules(self.budget, self._hedges)
         self._shared = shared
         # What a request has that names no deadline; an upstream that takes longer is late.
         self.patience_s = _less_reserve(min(shared.options.default_deadline_s, route.timeout_s))
         self._strip = len(route.prefix) if route.strip_prefix else 0
-        self._tail = LatencyTail()
-        self._hedges = HedgeBudget()
         # What became of a head; clients send the same one over and over. It is shared between them: nothing of a
         # single client may be in here.
         self._known: dict[HttpHead, tuple[bytes, bytes]] = {}
@@ -164,19 +162,12 @@ class Proxy:
 
     def hedge_after_s(self, method: str) -> float | None:
         """Return when a second request would go out, or None where there is none: most routes, and all but GET."""
-        if not self.route.hedge or method != "GET":
-            return None
-        self._hedges.record_call()
-        return self._tail.p95_s
-
-    def may_hedge(self) -> bool:
-        """Spend a hedge; never while the gateway sheds load."""
-        return not self._shared.around.shedding() and self._hedges.take()
+        return self._hedges.begin() if self.route.hedge and method == "GET" else None
 
     def observe(self, elapsed_s: float) -> None:
         """Learn how long answers take."""
         if self.route.hedge:
-            self._tail.observe(elapsed_s)
+            self._hedges.observe(elapsed_s)
 
 
 def _less_reserve(limit_s: float) -> float:
