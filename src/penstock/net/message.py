@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from penstock.kernel.deadline import Deadline
-from penstock.kernel.errors import Malformed
+from penstock.kernel.errors import Malformed, PenstockError
+from penstock.net.promise import Promise
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -198,3 +203,12 @@ class StreamResponse:
         self.content_type = content_type
         self.headers = headers
         self.length = length
+
+
+HandlerAnswer: TypeAlias = (
+    msgspec.Struct | dict[str, Any] | WrittenJson | Response | StreamResponse | RelayedResponse | PenstockError | None
+)
+"""What a handler answers with. A struct or a dictionary is the JSON of a 200, None is a 204, an error is its problem."""
+
+HandlerResult: TypeAlias = HandlerAnswer | Promise | asyncio.Future[Any] | Coroutine[Any, Any, HandlerAnswer]
+"""What a handler may return: an answer, or one of three things that will bring one. Anything else is a bug, and a 500."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 COPY_BYTES_MAX: Final = 16 * 1024
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _JSON: Final = (msgspec.Struct, dict)
-# In the order of how often they are met: each is asked in turn.
+# What of a `HandlerResult` will bring an answer later, in the order of how often it is met: each is asked in turn.
 _PENDING: Final = (Promise, CoroutineType, asyncio.Future)
 _AS_IT_IS: Final = (WrittenJson, *_PENDING, Response, RelayedResponse, StreamResponse, PenstockError)
 # A handler's value once it is ready to be written: bytes are the body of a JSON 200.
@@ -137,13 +137,16 @@ class Outbox:
             self.queue(exchange)
             self._place(exchange, cast("Ready", result))
 
-    def _ready_or_pending(self, result: object) -> Ready | Pending:
+    @staticmethod
+    def _ready_or_pending(result: object) -> Ready | Pending:
         """Turn a handler's value into the bytes of a JSON 200, unless it is an answer or a promise of one."""
+        if isinstance(result, _JSON):
+            return encode_json(result)
         if isinstance(result, _AS_IT_IS):
             return result
         if result is None:
             return Response(204, content_type=b"")
-        return encode_json(result)
+        raise TypeError(f"a handler returned a {type(result).__name__}, which is no HandlerResult")
 
     def _wait(self, request: Request, endpoint: Endpoint, pending: Pending) -> None:
         """Take a place for an answer that comes later."""

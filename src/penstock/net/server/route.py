@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.kernel.errors import NotFound, Unsupported
+from penstock.net.message import HandlerResult
 
 _NO_PARAMS: Final[dict[str, str]] = {}
 
@@ -17,7 +18,7 @@ class Route:
 
     method: str
     path: str
-    handler: Callable[..., Any]
+    handler: Callable[..., HandlerResult]
     body: type | None = None
     answer: type | None = None
     stream_body: bool = False

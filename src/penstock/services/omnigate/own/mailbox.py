@@ -20,7 +20,7 @@ from penstock.services.omnigate.own.calling import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from penstock.net.message import Request
     from penstock.services.omnigate.own.calling import DownstreamCalls
@@ -163,7 +163,9 @@ class GatewayMailboxRoutes:
             await slot
         return _leased(got)
 
-    def _settler(self, name: str, read: Callable[[Any, None], Any]) -> Callable[[Request, Any], Awaitable[Any]]:
+    def _settler(
+        self, name: str, read: Callable[[Any, None], Any]
+    ) -> Callable[[Request, Any], Coroutine[Any, Any, Any]]:
         async def settle(request: Request, body: Any) -> Any:  # noqa: ANN401 - the route says which
             mailbox, value, call = present(self._mailbox, "svc-mailbox"), read(body, None), call_of(request)
             many = isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch)

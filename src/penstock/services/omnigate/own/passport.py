@@ -11,7 +11,7 @@ from penstock.net.server.route import Route
 from penstock.services.omnigate.own.calling import call_of, convert, present
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
     from penstock.contracts.call import Call
     from penstock.net.message import Request
@@ -78,7 +78,7 @@ class GatewayPassportRoutes:
             ),
         ]
 
-    def _caller(self, name: str, *, repeatable: bool) -> Callable[..., Awaitable[Any]]:
+    def _caller(self, name: str, *, repeatable: bool) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def handle(request: Request, body: Any = None) -> Any:  # noqa: ANN401 - the route says which
             passport, call = present(self._passport, "svc-passport"), call_of(request)
             value, method = p.Rotate() if body is None else body, getattr(passport, name)

@@ -36,7 +36,7 @@ from penstock.services.omnigate.proxy.upstream import Upstream, Upstreams
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteShare
-    from penstock.net.message import Request
+    from penstock.net.message import HandlerResult, Request
     from penstock.services.omnigate.proxy.config import ProxyRoute
     from penstock.wire.http1.head import HttpHead
 
@@ -109,7 +109,7 @@ class Proxy:
         # single client may be in here.
         self._known: dict[HttpHead, tuple[bytes, bytes]] = {}
 
-    def handle(self, request: Request) -> object:
+    def handle(self, request: Request) -> HandlerResult:
         """Ask an upstream; the answer is a promise unless it failed at once."""
         now, head, teller = self.monotonic(), request.head, self._shared.around.teller
         known = self._known.get(head) or self._prepare(head)
@@ -126,7 +126,8 @@ class Proxy:
         self.budget.record_call(now)
         call = ProxyCall(self, request, key, known[0], fields)
         call.start(now)
-        return call.result if call.done else call
+        result: HandlerResult = call.result if call.done else call
+        return result
 
     def _prepare(self, head: HttpHead) -> tuple[bytes, bytes]:
         via = self._shared.via
