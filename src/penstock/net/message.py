@@ -12,13 +12,14 @@ import msgspec
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed, PenstockError
 from penstock.net.promise import Promise
+from penstock.net.server.ticket import NO_TICKET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from penstock.net.server.admission import Ticket
     from penstock.net.server.body import BodyStream
     from penstock.net.server.core import RouteMatch
+    from penstock.net.server.ticket import Ticket
     from penstock.wire.http1.head import HttpHead
 
 JSON: Final = b"application/json"
@@ -62,8 +63,8 @@ class Request:
         given = head.headers.get(b"x-deadline-ms")
         if given is not None:
             self.timeout_s = min(found.endpoint.timeout_max_s, _deadline_s(given))
-        # What it holds at a gate, where there is one.
-        self.ticket: Ticket | None = None
+        # What it holds at the listener's gate; whoever admits it puts another one here.
+        self.ticket: Ticket = NO_TICKET
         self._stream: BodyStream | None = None
 
     @property

@@ -134,3 +134,16 @@ async def test_a_connection_that_breaks_does_not_harm_whoever_keeps_the_promise(
         assert (await other.answer()).body == SMALL
         await client.gone()
         assert site.listener.inflight == 0
+
+
+@pytest.mark.parametrize("value", [b"bytes", "text", ["a", "list"], 7, object()])
+async def test_a_handler_that_returns_what_it_may_not_is_a_bug_and_one_500(value: object) -> None:
+    async def late(_request: Request) -> object:
+        return value
+
+    async with serving([route(lambda _r: value, path="/now"), route(late, path="/late")]) as site:
+        client = site.connect()
+        client.send(get("/now") + get("/late") + get("/healthz"))
+        answers = await client.answers(3)
+
+    assert [answer.status for answer in answers] == [500, 500, 200]

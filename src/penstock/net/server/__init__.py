@@ -17,7 +17,8 @@ body              bodies on their way in: collected, streamed, inflated or disca
 core              what all connections of one listener share
 route             routes as data, and the table that finds one
 endpoint          routes compiled for the hot path
-admission         refusals as prebuilt bytes, and the ticket an admitted request holds
+admission         the hook at the end of the headers, and refusals as prebuilt bytes
+ticket            what a request holds at its listener's gate; nothing where there is none
 pausing           a request that waits long gives its slot back meanwhile
 answer            the bytes of an answer head
 source            where the pieces of a streamed answer come from

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from penstock.kernel.errors import Busy, NotReady
 from penstock.net.message import Response
@@ -96,46 +95,6 @@ def labels_of(error: PenstockError) -> tuple[int, str, str | None]:
         phase = error.facts.get("phase")
         which = str(phase) if phase in _PHASES else "running"
     return error.status, error.reason, which
-
-
-class Ticket(Protocol):
-    """What a request holds at a gate: a place while it waits, a slot while it runs.
-
-    Whoever admits puts it on the request. The listener calls `ended` on every end, possibly more than once; a ticket
-    ends the first time.
-    """
-
-    bytes_seen: int
-    # Set by the listener while the request waits: told once, None to go on, or what to answer instead.
-    waiter: Callable[[Refusal | None], None] | None
-
-    def ended(self, seen_bytes: int, *, answered: bool) -> None:
-        """Give everything back; so many bytes were seen beside those in `bytes_seen`."""
-        ...
-
-    def answering(self) -> None:
-        """Note that a streamed answer begins: what counts as latency ends here."""
-        ...
-
-    def park(self) -> bool:
-        """Give the slot back while the handler waits for something to send; False: too many do, answer at once."""
-        ...
-
-    def unpark(self) -> asyncio.Future[None] | None:
-        """Take a slot again: None when it is there at once, else what to wait for."""
-        ...
-
-    def worked(self, seconds: float) -> None:
-        """Charge own work that its bytes do not show."""
-        ...
-
-    def step_aside(self) -> None:
-        """Give the slot back while the body arrives, or raise `Busy`."""
-        ...
-
-    def step_back(self) -> bool:
-        """Take a slot again, because the body is whole; False when `waiter` will be told."""
-        ...
 
 
 class AdmissionWait(enum.Enum):

@@ -196,8 +196,7 @@ class BodyStream:
         self._seen_bytes += len(piece)
         if self._seen_bytes > self._bytes_max:
             raise OverLimit("The body is too large.", limit="body")
-        if self.request.ticket is not None:
-            self.request.ticket.bytes_seen += len(piece)
+        self.request.ticket.bytes_seen += len(piece)
         self._held.append(piece)
         self._held_bytes += len(piece)
         self.blocked = self._held_bytes >= HELD_BYTES_MAX
@@ -222,8 +221,7 @@ class BodyStream:
             for number, step in enumerate(self._inflater.feed(piece), 1):
                 if step:
                     # What comes out is passed on: a gate has to know of it, not only of what came in.
-                    if self.request.ticket is not None:
-                        self.request.ticket.bytes_seen += len(step)
+                    self.request.ticket.bytes_seen += len(step)
                     yield step
                 if not number % INFLATE_STEPS_A_TURN:
                     # Steps that give nothing, or a handler that waits for nothing, must not hold the loop.

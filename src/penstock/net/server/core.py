@@ -220,9 +220,7 @@ class Core:
         """Note that an admitted request is answered, with so many bytes, or gone."""
         if request.held_bytes:
             self.let_go(request)
-        if request.ticket is not None:
-            seen_bytes = len(request.body) + max(0, answer_bytes)
-            request.ticket.ended(seen_bytes, answered=answer_bytes >= 0)
+        request.ticket.ended(len(request.body) + max(0, answer_bytes), answered=answer_bytes >= 0)
         self.arrived()
 
     def arrived(self) -> None:

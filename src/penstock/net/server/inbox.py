@@ -240,7 +240,6 @@ class Inbox:
         self.intake = UnreadBody(exchange)
         # A drain waits for it: it was taken in.
         self._core.inflight += 1
-        assert request.ticket is not None, "who holds a request has put a ticket on it"
         request.ticket.waiter = partial(self._decided, exchange)
 
     def _decided(self, exchange: Exchange, refusal: Refusal | None) -> None:
@@ -259,7 +258,7 @@ class Inbox:
             refusal = Refusal(forget_where(error))
         if refusal is not None:
             self._core.let_go(request)
-            _end_ticket(request)
+            request.ticket.ended(0, answered=False)
             self._refuse(request.head, request.corr, endpoint, refusal)
         self._core.arrived()
         self.connection.advance()
@@ -317,8 +316,7 @@ class Inbox:
             self._open_stream(request, endpoint, encoding)
         else:
             self._core.check_room(length)
-            if request.ticket is not None:
-                request.ticket.step_aside()
+            request.ticket.step_aside()
             self.intake = CollectedBody(request, endpoint, self._core)
             # Admitted: a drain waits for it from here on. `serve` counts again, until the answer is there.
             self._core.inflight += 1
@@ -387,7 +385,7 @@ class Inbox:
         try:
             request = intake.request
             request.body = intake.whole()
-            if request.ticket is None or request.ticket.step_back():
+            if request.ticket.step_back():
                 self._outbox.serve(request, intake.endpoint)
             else:
                 self._hold(request, intake.endpoint)
@@ -469,6 +467,6 @@ class Inbox:
 
 
 def _end_ticket(request: Request | None) -> None:
-    """Give back what a gate lent to a request that goes no further."""
-    if request is not None and request.ticket is not None:
+    """Give back what a gate lent to a request that goes no further; one whose head was refused has none yet."""
+    if request is not None:
         request.ticket.ended(0, answered=False)

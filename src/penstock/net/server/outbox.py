@@ -38,6 +38,7 @@ from penstock.net.server.body import gone
 from penstock.net.server.core import UNANSWERED_MAX, Core, encode_json
 from penstock.net.server.exchange import Exchange
 from penstock.net.server.pausing import paused
+from penstock.net.server.ticket import NO_TICKET
 from penstock.net.server.wheel import NEVER
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Outbox:
             endpoint.ok.value += 1
             if request.held_bytes:
                 core.let_go(request)
-            if request.ticket is not None:
+            if request.ticket is not NO_TICKET:
                 request.ticket.ended(len(request.body) + len(result), answered=True)
             self.out.append(core.heads.json(request.corr, result))
             if len(result) > COPY_BYTES_MAX:
@@ -217,8 +218,7 @@ class Outbox:
         self.closing = self.closing or exchange.close
         if isinstance(ready, StreamResponse):
             exchange.stream = ready
-            if request.ticket is not None:
-                request.ticket.answering()
+            request.ticket.answering()
         else:
             exchange.data = data = self._render(exchange, ready)
             core.release(request, sum(map(len, data)))
@@ -352,8 +352,7 @@ class Outbox:
             if not piece:
                 continue
             sent_bytes += len(piece)
-            if request.ticket is not None:
-                request.ticket.bytes_seen += len(piece)
+            request.ticket.bytes_seen += len(piece)
             if self.transport.is_closing():
                 raise gone()
             if stream.length is not None and sent_bytes > stream.length:

@@ -152,8 +152,6 @@ class GatewayMailboxRoutes:
 
     async def _wait(self, request: Request, poll: Callable[[], Awaitable[m.Received]]) -> LeasedOut | Response:
         ticket = request.ticket
-        if ticket is None:
-            return _leased(await poll())
         if not ticket.park():
             # As many wait as may: an empty poll, and the client asks again.
             return _NONE

@@ -26,6 +26,7 @@ from penstock.capability.making import attenuate, seal
 from penstock.kernel.errors import PenstockError
 from penstock.net.bearer import bearer
 from penstock.net.server.route import Route
+from penstock.net.server.ticket import NO_TICKET
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Grant
@@ -95,8 +96,10 @@ class SignedCallerHeaders:
 
     def lines(self, route: ProxyRoute, request: Request) -> bytes:
         """Return whole field lines, or nothing."""
-        ticket = cast("GateTicket | None", request.ticket)
-        if route.forward == "none" or ticket is None or ticket.grant is None:
+        if route.forward == "none" or request.ticket is NO_TICKET:
+            return b""
+        ticket = cast("GateTicket", request.ticket)
+        if ticket.grant is None:
             return b""
         if route.forward == "identity":
             return self._identity(route, ticket.grant)
