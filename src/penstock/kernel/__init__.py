@@ -6,6 +6,7 @@
 | what time it is, and until when | `clock`, `deadline` |
 | hand work over | `channel`, `broadcast`, `watch`, `snapshot`, `worker` |
 | say no early | `limiter`, `breaker`, `backoff` |
+| remember, within bounds | `memo` |
 | run and end tasks | `child`, `supervisor`, `scope`, `restart`, `drain`, `lifecycle`, `root` |
 | leave the loop | `pool`, `lock` |
 | be seen | `inventory`, `metrics`, `health`, `bus`, `log`, `log_writer` |

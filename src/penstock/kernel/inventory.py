@@ -17,6 +17,7 @@ from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.health import Health
 from penstock.kernel.limiter import Limiter, TokenBucket
 from penstock.kernel.lock import HIERARCHY, Lock
+from penstock.kernel.memo import Memo
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.pool import Pool
 from penstock.kernel.watch import Watch
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.kernel.supervisor import Supervisor
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 Row = dict[str, object]
 
 _POLICY_TEXT = {
@@ -186,6 +189,12 @@ class Inventory:
     def limit(self, name: str, value: float, policy: str, live: Callable[[], Row] | None = None) -> None:
         """Declare a limit that somebody else enforces (connections, bytes, sizes), so that it is listed."""
         self._declare("limits", name, {"kind": "limit", "capacity": value, "policy": policy}, live or dict)
+
+    def memo(self, name: str, memo: Memo[K, V]) -> Memo[K, V]:
+        """Declare a bounded memory of what was worked out before; returns it."""
+        facts: Row = {"kind": "memo", "capacity": memo.capacity, "policy": "full: the oldest are forgotten"}
+        self._declare("limits", name, facts, lambda: {"in_use": len(memo), "forgotten": memo.forgotten})
+        return memo
 
     def timeout(self, op: str, seconds: float, effect: str, live: Callable[[], Row] | None = None) -> float:
         """Declare how long an operation may take and what follows; returns the seconds for the caller to use."""

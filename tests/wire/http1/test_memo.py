@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.kernel.errors import PenstockError
+from penstock.kernel.memo import Memo
 from penstock.wire.http1.head import HttpHead
-from penstock.wire.http1.request import RequestReader
+from penstock.wire.http1.request import HEADS_KEPT, RequestReader
 
 LONG = "x" * 200
 
@@ -62,7 +63,7 @@ def test_a_client_that_goes_round_several_heads_has_each_read_once() -> None:
 
 
 def test_readers_with_the_same_memory_share_their_heads_and_not_their_bodies() -> None:
-    heads: dict[bytes, HttpHead] = {}
+    heads: Memo[bytes, HttpHead] = Memo(8)
     one, other = RequestReader(heads), RequestReader(heads)
     first, body = read(one, head(3) + b"abc")
     other.receive(head(3) + b"d")
@@ -74,12 +75,12 @@ def test_readers_with_the_same_memory_share_their_heads_and_not_their_bodies() -
 
 
 def test_remembered_heads_are_bounded_whatever_a_client_sends() -> None:
-    heads: dict[bytes, HttpHead] = {}
+    heads: Memo[bytes, HttpHead] = Memo(HEADS_KEPT)
     reader = RequestReader(heads)
     for number in range(3000):
         read(reader, head(3, f"Traceparent: {number}") + b"abc")
 
-    assert len(heads) <= 1024
+    assert len(heads) <= HEADS_KEPT
 
 
 def test_a_reader_goes_on_with_new_heads_between_remembered_ones() -> None:

@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.kernel.errors import Busy, Internal, NotReady, PenstockError
 from penstock.kernel.limiter import TokenBucket
 from penstock.kernel.log import Log
+from penstock.kernel.memo import Memo
 from penstock.kernel.scope import Scope
 from penstock.net.corr_id import CorrIds
 from penstock.net.hosts import HostRules, is_loopback
@@ -20,7 +21,8 @@ from penstock.net.server.answer import AnswerHeads
 from penstock.net.server.endpoint import NOT_READY_HELP, Endpoint
 from penstock.net.server.route import Route, Router
 from penstock.net.server.wheel import TimerWheel
-from penstock.wire.http1.head import METHODS
+from penstock.wire.http1.head import METHODS, HeadMemo
+from penstock.wire.http1.request import HEADS_KEPT, start_lines
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,12 +40,12 @@ BUFFER_BYTES: Final = 16 * 1024
 BODY_BUFFER_BYTES: Final = 64 * 1024
 # Requests of one connection that may wait for their answers; then reading pauses.
 UNANSWERED_MAX: Final = 8
-_FOUND_KEPT: Final = 1024
+_MATCHES_KEPT: Final = 1024
 REFUSAL_LINES_RPS: Final = 10
 encode_json: Final = msgspec.json.Encoder().encode
 
 
-class RouteMatch:
+class RouteMatch(HeadMemo):
     """What a request line led to; kept, because the same few lines come over and over."""
 
     __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route")
@@ -67,17 +69,32 @@ class RouteMatch:
             counter.value += 1
 
 
+class ListenerMemos:
+    """What a listener remembers of requests; it outlives a restart of the listener, so that the inventory lists it once."""
+
+    __slots__ = ("heads", "matches")
+
+    def __init__(self, inventory: Inventory, name: str) -> None:
+        """List the memos; request lines are remembered for the whole process, and listed by each listener."""
+        # Heads that were read and passed their checks.
+        self.heads: Memo[bytes, HttpHead] = inventory.memo(f"{name}.heads", Memo(HEADS_KEPT))
+        self.matches: Memo[StartLine, RouteMatch] = inventory.memo(f"{name}.matches", Memo(_MATCHES_KEPT))
+        inventory.memo(f"{name}.request_lines", start_lines)
+
+
 class Core:
     """One per listener. Connections read it on every request, so everything here is looked up once."""
 
     __slots__ = (
         "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer", "buffer_view", "caps", "clock", "closings", "context",
-        "corr_ids", "draining", "draining_refusal", "ended", "endpoints", "found", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "metrics",
+        "corr_ids", "draining", "draining_refusal", "ended", "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches", "metrics",
         "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope", "timeouts", "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
-    def __init__(self, inventory: Inventory, options: ListenerOptions, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the service's clock and metrics; routes come by `serve`."""
+    def __init__(
+        self, inventory: Inventory, options: ListenerOptions, loop: asyncio.AbstractEventLoop, memos: ListenerMemos
+    ) -> None:
+        """Take the service's clock and metrics, and the listener's memos; routes come by `serve`."""
         self.options = options
         self.idle_timeout_s = options.idle_timeout_s
         self.loop = loop
@@ -117,8 +134,8 @@ class Core:
         self.on_quiet: Callable[[], None] | None = None
         self.unmatched = self._endpoint(None)
         self.timeouts = _timeouts(self.metrics)
-        # Request heads that were read and passed their checks, for all connections; each reader bounds it.
-        self.known_heads: dict[bytes, HttpHead] = {}
+        self.known_heads = memos.heads
+        self.matches = memos.matches
         self.serve((), ())
 
     def serve(self, routes: Iterable[Route], own: Iterable[Route]) -> None:
@@ -127,7 +144,7 @@ class Core:
         own = (*own, self.options_route)
         self.router = Router((*routes, *own))
         self.endpoints = {route: self._endpoint(route) for route in self.router.routes}
-        self.found: dict[StartLine, RouteMatch] = {}
+        self.matches.clear()
         self.known_heads.clear()
         self.always_open = frozenset(self.endpoints[route] for route in own)
 
@@ -153,11 +170,9 @@ class Core:
             route, params = self.options_route, dict[str, str]()
         else:
             route, params = self.router.match(head.method, segments)
-        if len(self.found) >= _FOUND_KEPT:
-            self.found.clear()
         endpoint = self.endpoints[route]
-        found = self.found[head.start] = RouteMatch(route, params, endpoint, always_open=endpoint in self.always_open)
-        return found
+        match = RouteMatch(route, params, endpoint, always_open=endpoint in self.always_open)
+        return self.matches.put(head.start, match)
 
     def _tell_options(self, request: Request) -> Response:
         """Name the methods of a path, or of the listener."""

@@ -164,7 +164,7 @@ class Inbox:
             self.last = True
         given = head.corr_id
         corr = core.corr_ids.make() if given is None else core.corr_ids.pick(given)
-        found = head.note
+        found = head.memo
         endpoint = core.unmatched
         request: Request | None = None
         try:
@@ -209,8 +209,8 @@ class Inbox:
         """Check Host and Origin, and find the route; an equal head that follows has passed already."""
         core = self._core
         core.hosts.check(head)
-        found = core.found.get(head.start) or core.find(head)
-        head.note = found
+        found = core.matches.get(head.start) or core.find(head)
+        head.memo = found
         return found
 
     def _refuse(self, head: HttpHead, corr: bytes, endpoint: Endpoint, refusal: Refusal) -> None:

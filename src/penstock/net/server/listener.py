@@ -16,6 +16,7 @@ from penstock.net.server.connection import Connection
 from penstock.net.server.core import (
     UNANSWERED_MAX,
     Core,
+    ListenerMemos,
     declare_metrics,
     default_version,
 )
@@ -71,6 +72,7 @@ class Listener:
         version = options.server_version or default_version()
         # What the listener answers itself: health, version, description.
         self.own_routes = ServicePages(self._health, version, lambda: self.phase, self._routes).routes
+        self._memos = ListenerMemos(inventory, options.name)
         self._declare()
 
     def _declare(self) -> None:
@@ -146,7 +148,7 @@ class Listener:
 
     def _make_core(self) -> Core:
         options = self.options
-        core = Core(self._inventory, options, asyncio.get_running_loop())
+        core = Core(self._inventory, options, asyncio.get_running_loop(), self._memos)
         uids = frozenset({os.getuid()}) if options.uds_allow_uids is None else options.uds_allow_uids
         core.caps = ConnectionCaps(
             places=options.max_conns,

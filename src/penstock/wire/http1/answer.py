@@ -42,7 +42,7 @@ class Framing(Enum):
 class AnswerHead(msgspec.Struct):
     """A final status with its fields; names are lower-case, repeats stay apart in `fields` and are joined in `headers`.
 
-    It may be shared by equal answers of a connection: treat it as read-only, but for `note`.
+    It may be shared by equal answers of a connection: treat it as read-only, but for `relay_start`.
     """
 
     status: int
@@ -51,8 +51,8 @@ class AnswerHead(msgspec.Struct):
     framing: Framing
     # The declared length: under LENGTH what will come, for HEAD and 304 what a GET would have brought.
     length: int | None
-    # The parser's owner may keep here what it made of this head; equal heads then share it.
-    note: object = None
+    # A proxy keeps here the head that it passes on for this one, up to the length; equal answers then share it.
+    relay_start: bytes = b""
 
 
 class AnswerEnd(msgspec.Struct, frozen=True):

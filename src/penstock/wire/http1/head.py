@@ -54,11 +54,17 @@ class StartLine:
         self.minor = minor
 
 
+class HeadMemo:
+    """What the owner of a reader has found out about a head. Owners derive from it; equal heads then share it."""
+
+    __slots__ = ()
+
+
 class HttpHead:
-    """A complete request head. It may be shared by equal requests of a listener: treat it as read-only."""
+    """A complete request head. It may be shared by equal requests of a listener: treat it as read-only, but for `memo`."""
 
     __slots__ = (
-        "corr_id", "encoded", "expects_continue", "headers", "keep_alive", "length", "method", "minor", "note", "plain",
+        "corr_id", "encoded", "expects_continue", "headers", "keep_alive", "length", "memo", "method", "minor", "plain",
         "start", "target",
     )  # fmt: skip
 
@@ -69,8 +75,7 @@ class HttpHead:
         self.target = start.target
         self.minor = start.minor
         self.headers = headers
-        # The reader's owner may keep here what it found out about this head; equal heads then share it.
-        self.note: object = None
+        self.memo: HeadMemo | None = None
         self.keep_alive = start.minor == 1
         self.expects_continue = False
         self.encoded = b"content-encoding" in headers

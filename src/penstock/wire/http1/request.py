@@ -11,6 +11,7 @@ from typing import Final
 import httptools
 
 from penstock.kernel.errors import Malformed, PenstockError
+from penstock.kernel.memo import Memo
 from penstock.wire.http1 import head as http1_head
 from penstock.wire.http1.chunked import ChunkedBody
 from penstock.wire.http1.head import (
@@ -25,7 +26,7 @@ _CR: Final = 13
 _LINES_KEPT: Final = 1024
 _LINE_BYTES_KEPT: Final = 256
 _MEMO_BYTES_MAX: Final = 1024
-_HEADS_KEPT: Final = 1024
+HEADS_KEPT: Final = 1024
 
 # Names as clients mostly write them; the others are turned to lower case one by one.
 _LOWER: Final = {
@@ -41,17 +42,13 @@ _LOWER: Final = {
     )
 }  # fmt: skip
 
-# Request lines repeat: the same few routes, over and over. A pure function of the line, so one table serves everybody.
-_start_lines: dict[bytes, StartLine] = {}
+# Request lines repeat: the same few routes, over and over. A pure function of the line, so one memo serves everybody.
+start_lines: Final[Memo[bytes, StartLine]] = Memo(_LINES_KEPT)
 
 
 def _start_line(line: bytes) -> StartLine:
     start = http1_head.parse_start_line(line)
-    if len(line) <= _LINE_BYTES_KEPT:
-        if len(_start_lines) >= _LINES_KEPT:
-            _start_lines.clear()
-        _start_lines[line] = start
-    return start
+    return start_lines.put(line, start) if len(line) <= _LINE_BYTES_KEPT else start
 
 
 class _Fields(dict[bytes, bytes]):
@@ -71,7 +68,7 @@ class RequestReader:
         "_chunked", "_fields", "_heads", "_left", "_parser", "_scan", "_synced", "body_done", "data", "pos",
     )  # fmt: skip
 
-    def __init__(self, heads: dict[bytes, HttpHead] | None = None) -> None:
+    def __init__(self, heads: Memo[bytes, HttpHead] | None = None) -> None:
         """Start at the beginning of a message; readers that are given the same `heads` remember together."""
         # What was received, and how far it was read; the owner looks at both on every request.
         self.data = b""
@@ -82,7 +79,7 @@ class RequestReader:
         self._left = 0
         self._chunked: ChunkedBody | None = None
         # Parsed heads by their bytes: clients repeat the same few, and a head is a pure function of its bytes.
-        self._heads: dict[bytes, HttpHead] = {} if heads is None else heads
+        self._heads: Memo[bytes, HttpHead] = Memo(HEADS_KEPT) if heads is None else heads
         self._synced = True
         self.body_done = True
 
@@ -144,13 +141,11 @@ class RequestReader:
         if len(raw) > http1_head.REQUEST_LINE_BYTES_MAX or lines > http1_head.FIELDS_MAX + 2:
             HeadScan().check(raw, 0)
         line = raw[: raw.find(b"\r\n")]
-        start = _start_lines.get(line) or self._read_start_line(line, raw)
+        start = start_lines.get(line) or self._read_start_line(line, raw)
         head = HttpHead(start, self._read_fields(raw, lines - 2))
         self._synced = True
         if len(raw) <= _MEMO_BYTES_MAX and head.length != CHUNKED:
-            if len(self._heads) >= _HEADS_KEPT:
-                self._heads.clear()
-            self._heads[raw] = head
+            self._heads.put(raw, head)
         return head
 
     def _read_start_line(self, line: bytes, raw: bytes) -> StartLine:

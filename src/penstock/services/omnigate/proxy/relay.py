@@ -43,14 +43,14 @@ class DateHeader:
 
 def relay_whole(head: AnswerHead, body: bytes, date: DateHeader) -> RelayedResponse:
     """Pass an answer on whose body is all here: its length is known now, however it was framed."""
-    start = head.note
-    if type(start) is not bytes:
+    start = head.relay_start
+    if not start:
         start = relay_start(head, to_head=head.framing is Framing.NONE)
         if head.framing is Framing.CHUNKED or head.framing is Framing.EOF:
             start += b"Content-Length: %d\r\n" % len(body)
         else:
             # Equal heads mean the same: the next one is not looked at again.
-            head.note = start
+            head.relay_start = start
     if b"date" in head.headers:
         return RelayedResponse(head.status, start + _CORR, body)
     return RelayedResponse(head.status, start + date.line() + _CORR, body)

@@ -13,6 +13,7 @@ from penstock.kernel.backoff import RetryBudget, Rng
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Busy, DownstreamUnavailable, Timeout
+from penstock.kernel.memo import Memo
 from penstock.kernel.resource import Resource
 from penstock.kernel.scope import Scope
 from penstock.net.calls.call import ClientOptions
@@ -107,7 +108,8 @@ class Proxy:
         self._strip = len(route.prefix) if route.strip_prefix else 0
         # What became of a head; clients send the same one over and over. It is shared between them: nothing of a
         # single client may be in here.
-        self._known: dict[HttpHead, tuple[bytes, bytes]] = {}
+        known: Memo[HttpHead, tuple[bytes, bytes]] = Memo(_HEADS_KEPT)
+        self._known = shared.inventory.memo(f"proxy.heads[{route.name}]", known)
 
     def handle(self, request: Request) -> HandlerResult:
         """Ask an upstream; the answer is a promise unless it failed at once."""
@@ -133,11 +135,7 @@ class Proxy:
         via = self._shared.via
         if named_via(head, via):
             raise DownstreamUnavailable("The route leads back to this gateway.", status=502)
-        known = target_path(head, self._strip), request_fields(head, via)
-        if len(self._known) >= _HEADS_KEPT:
-            self._known.clear()
-        self._known[head] = known
-        return known
+        return self._known.put(head, (target_path(head, self._strip), request_fields(head, via)))
 
     # --- bodies that are received before an upstream is asked
 
