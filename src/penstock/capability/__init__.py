@@ -11,7 +11,7 @@
 | `making` | mint, attenuate, seal |
 | `floors` | what was revoked: floors by level, and ids |
 | `trust` | the keys and floors a verifier believes, and until when |
-| `cache`, `metering` | bounded memories: proven tokens and prefixes, refused tokens, budgets and rates |
+| `metering` | budgets and rates |
 | `verifier` | the one verifier of the code base |
 | `standing`, `proving` | a token judged before a request is looked at, and the signatures left to check |
 | `config` | the `[capability]` table |

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from blake3 import blake3
 
-from penstock.capability.cache import BoundedDict
 from penstock.capability.families import GRANTED_OPS, READ_OPS
 from penstock.capability.judged_token import JudgedToken, VerifierPolicy, stands
 from penstock.capability.judging import judge_given, make_ready_texts, not_covered
@@ -25,6 +24,7 @@ from penstock.capability.trust import STALE_GRACE_S, Trust
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.clock import Clock
 from penstock.kernel.errors import Malformed, NotReady, PenstockError, Unauthenticated
+from penstock.kernel.memo import Memo
 from penstock.kernel.pool import Pool
 
 PqMode = Literal["off", "mirror", "require", "enforce"]
@@ -94,10 +94,10 @@ class CapabilityVerifier:
         # A key of this process: nobody outside can aim at a place in the cache, and no token lies in it.
         self._copy = blake3(key=os.urandom(32)).copy
         # The texts of a moment ago, which the listener's memory of heads holds anyway; never more than a few.
-        self._named: dict[str, bytes] = {}
-        self._tokens: BoundedDict[bytes, JudgedToken] = BoundedDict(self.options.tokens_max)
-        self._prefixes: BoundedDict[bytes, tuple[str, str, bytes, bytes]] = BoundedDict(self.options.prefixes_max)
-        self._refused: BoundedDict[bytes, float] = BoundedDict(self.options.refused_max)
+        self._named: Memo[str, bytes] = Memo(_NAMED_MAX)
+        self._tokens: Memo[bytes, JudgedToken] = Memo(self.options.tokens_max)
+        self._prefixes: Memo[bytes, tuple[str, str, bytes, bytes]] = Memo(self.options.prefixes_max)
+        self._refused: Memo[bytes, float] = Memo(self.options.refused_max)
 
     # --- the contract --------------------------------------------------------------------------------------------------
 
@@ -241,10 +241,7 @@ class CapabilityVerifier:
             raise _refusal("malformed")
         hasher = self._copy()
         hasher.update(token.encode("utf-8", "surrogatepass"))
-        if len(self._named) >= _NAMED_MAX:
-            self._named.clear()
-        named = self._named[token] = hasher.digest()
-        return named
+        return self._named.put(token, hasher.digest())
 
     def _judged_again(self, digest: bytes, standing: JudgedToken, now: float) -> JudgedToken:
         """Judge a proven token on the present keys, floors and time; no crypto."""

@@ -12,6 +12,7 @@ from penstock.capability.verifier import CapabilityVerifier
 from penstock.contracts.call import Call, Origin
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import Forbidden, PenstockError, Unauthenticated
+from penstock.kernel.memo import Memo
 from penstock.net.bearer import bearer, token_in
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class MailboxAuthority:
         self._verifier = verifier
         self.failures = 0
         # The same few fields and request lines come over and over, as the same objects: the listener remembers heads.
-        self._allowed: dict[Asking, JudgedToken] = {}
+        self._allowed: Memo[Asking, JudgedToken] = Memo(_KEPT_MAX)
         # Only this one says what it went by.
         self._lasting = verifier if isinstance(verifier, CapabilityVerifier) else None
 
@@ -89,9 +90,7 @@ class MailboxAuthority:
     def _keep(self, asking: Asking, standing: object) -> None:
         """Remember what was allowed, unless every request has to be counted."""
         if isinstance(standing, JudgedToken) and not standing.counted:
-            if len(self._allowed) >= _KEPT_MAX:
-                self._allowed.clear()
-            self._allowed[asking] = standing
+            self._allowed.put(asking, standing)
 
     def _judge(
         self, verify: Verify, token: str, context: RequestContext, cost_bytes: int, *, relayed: bool = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.capability.judged_token import JudgedToken
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden, Unauthenticated
+from penstock.kernel.memo import Memo
 from penstock.net.bearer import token_in
 from penstock.wire.http1.head import CHUNKED
 
@@ -34,8 +35,8 @@ class CapabilityCheck:
         self._verifier = verifier
         self._region = region or None
         # By request line, address and audience: the same few come over and over.
-        self._contexts: dict[tuple[StartLine, str, str], RequestContext] = {}
-        self._named: dict[bytes, tuple[str, bytes]] = {}
+        self._contexts: Memo[tuple[StartLine, str, str], RequestContext] = Memo(_CONTEXTS_KEPT)
+        self._named: Memo[bytes, tuple[str, bytes]] = Memo(_NAMED_MAX)
 
     def name(self, request: Request) -> tuple[str, bytes]:
         """Return the token of a request and its digest; the listener remembers heads, so the same fields come again."""
@@ -45,10 +46,7 @@ class CapabilityCheck:
             token = token_in(field)
             if not token:
                 raise Unauthenticated("Authorization is not a bearer capability.", reason="malformed")
-            named = token, self._verifier.digest(token)
-            if len(self._named) >= _NAMED_MAX:
-                self._named.clear()
-            self._named[field] = named
+            named = self._named.put(field, (token, self._verifier.digest(token)))
         return named
 
     def peek(self, digest: bytes) -> JudgedToken | None:
@@ -76,11 +74,8 @@ class CapabilityCheck:
                 return
 
     def _keep_context(self, request: Request, lane: RouteProfile, audience: str) -> RequestContext:
-        if len(self._contexts) >= _CONTEXTS_KEPT:
-            self._contexts.clear()
-        context = self._context(request, lane, audience)
-        self._contexts[request.head.start, request.peer.host, audience] = context
-        return context
+        key = (request.head.start, request.peer.host, audience)
+        return self._contexts.put(key, self._context(request, lane, audience))
 
     def _context(self, request: Request, lane: RouteProfile, audience: str) -> RequestContext:
         rule = lane.rule

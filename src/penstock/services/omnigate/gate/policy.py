@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 
 from penstock.kernel.errors import Malformed, PolicyBlocked
+from penstock.kernel.memo import Memo
 from penstock.net.server.admission import Refusal
 from penstock.wire.http1.head import CHUNKED, METHODS
 
@@ -147,7 +148,7 @@ class AccessPolicy:
         self._allowed = frozenset(allowed)
         self._denied = {rule.reason: _refusal(rule.reason) for rule in bundle.rules if rule.action == "deny"}
         self._default = None if bundle.default_action == "allow" else _refusal("default")
-        self._kept: dict[tuple[Route, str], tuple[_Ready, ...]] = {}
+        self._kept: Memo[tuple[Route, str], tuple[_Ready, ...]] = Memo(_KEPT_MAX)
 
     def decide(self, request: Request, sender: ProvenCaller, tags: frozenset[str] = frozenset()) -> Refusal | None:
         """Return None to allow, or what to answer instead. `tags` are the route's: the same at every call."""
@@ -166,10 +167,7 @@ class AccessPolicy:
             for rule in self.bundle.rules
             if self._concerns(rule, method, tags)
         )
-        if len(self._kept) >= _KEPT_MAX:
-            self._kept.clear()
-        self._kept[route, method] = kept
-        return kept
+        return self._kept.put((route, method), kept)
 
     def _concerns(self, rule: PolicyRule, method: str, tags: frozenset[str]) -> bool:
         if rule.methods and method not in rule.methods:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import RateLimited
 from penstock.kernel.limiter import TokenBucket
+from penstock.kernel.memo import Memo
 from penstock.net.server.admission import Refusal
 from penstock.net.server.caps import address_block
 
@@ -98,7 +99,7 @@ class GatewayQuotas:
         self.all_used = _refusal("global")
         self.ip_used = _refusal("per_ip")
         self.cap_used = _refusal("per_cap")
-        self._blocks: dict[str, tuple[str]] = {}
+        self._blocks: Memo[str, tuple[str]] = inventory.memo("quotas.addresses", Memo(_BLOCKS_KEPT))
         self.apply(quotas)
         self._declare(inventory)
 
@@ -123,9 +124,7 @@ class GatewayQuotas:
             name = address_block(peer.host) if peer.uid is None else f"uid:{peer.uid}"
             block = (name,)
             if peer.uid is None:
-                if len(self._blocks) >= _BLOCKS_KEPT:
-                    self._blocks.clear()
-                self._blocks[peer.host] = block
+                self._blocks.put(peer.host, block)
         return block
 
     def _declare(self, inventory: Inventory) -> None:

@@ -20,10 +20,10 @@ import msgspec
 from blake3 import blake3
 
 from penstock.capability import ed25519
-from penstock.capability.cache import BoundedDict
 from penstock.capability.caveats import parse_all
 from penstock.capability.making import attenuate, seal
 from penstock.kernel.errors import PenstockError
+from penstock.kernel.memo import Memo
 from penstock.net.bearer import bearer
 from penstock.net.server.route import Route
 from penstock.net.server.ticket import NO_TICKET
@@ -79,7 +79,7 @@ class SignedCallerHeaders:
         self._wall = clock.wall
         self.key = PublicKey(kid="omnigate-" + blake3(public).hexdigest()[:16], x=_b64(public))
         self._head = _b64(msgspec.json.encode({"alg": "EdDSA", "kid": self.key.kid, "typ": "JWT"}))
-        self._said: BoundedDict[tuple[str, str], tuple[float, bytes]] = BoundedDict(_KEPT_MAX)
+        self._said: Memo[tuple[str, str], tuple[float, bytes]] = Memo(_KEPT_MAX)
 
     def routes(self) -> list[Route]:
         """Offer the public key."""
