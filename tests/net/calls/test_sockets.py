@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import ipaddress
+import socket
 import ssl
 from pathlib import Path
 
@@ -223,3 +224,46 @@ async def test_plain_peer_behind_https_is_unavailable(loop: str) -> None:
             await client.request("GET", url.replace("http:", "https:"))
 
         assert client.connections == 0
+
+
+class BlockingPeer:
+    """A server on blocking sockets: what it sends lies in the client's socket before the client's loop has another turn."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        # Only for a test that fails: nobody comes then.
+        self._listening.settimeout(10)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.accepted: list[socket.socket] = []
+
+    def serve(self) -> None:
+        """Accept one connection and answer one request on it."""
+        self.accepted.append(self._listening.accept()[0])
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer one request on the latest connection."""
+        self.accepted[-1].recv(65536)
+        self.accepted[-1].sendall(answer(b"true"))
+
+    def close(self) -> None:
+        for sock in (self._listening, *self.accepted):
+            sock.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_kept_connection_with_unread_bytes_is_not_used_again(loop: str) -> None:
+    threads = asyncio.get_running_loop().run_in_executor
+    with contextlib.closing(BlockingPeer()) as peer:
+        async with new_client(tries_max=1) as client:
+            served = threads(None, peer.serve)
+            assert (await client.request("GET", peer.url)).body == b"true"
+            await served
+            # Without a turn of the loop before the next call: nobody but the socket knows of these bytes.
+            peer.accepted[0].sendall(answer(b"forged"))
+            served = threads(None, peer.serve)
+            got = await client.request("GET", peer.url)
+
+            assert got.body == b"true"
+            await served
+        assert len(peer.accepted) == 2

@@ -10,12 +10,15 @@ of its own. There are two ways to make a call:
   told as one; of a long or slow one the head is told, and its body is then read by `chunk`.
 
 A caller that is cancelled anywhere hands the connection back unfinished, and the pool then closes it. `recycle` tells
-whether another call may follow: the request was sent, the answer is over, and nothing is left unread on the socket.
+whether another call may follow: the request was sent and the answer is over. Before the next call is written the pool
+asks once more, and also the socket: bytes that came meanwhile are an answer to nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import termios
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol, cast
 
@@ -33,6 +36,7 @@ HELD_BYTES_HIGH: Final = 128 * 1024
 HELD_BYTES_LOW: Final = 32 * 1024
 # A short answer whose end is not here yet is worth this wait: many servers write head and body apart.
 PATIENCE_S: Final = 0.005
+_NONE_UNREAD: Final = bytes(4)
 
 
 class AnswerTaker(Protocol):
@@ -79,7 +83,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     """A socket with at most one call on it. Owned by its pool from dialling until `on_lost` was called."""
 
     __slots__ = (
-        "_buffer", "_inbox", "_on_lost", "_outbox", "_patience", "_reading_paused", "_signal", "_taker", "_timeouts", "_transport",
+        "_buffer", "_fd", "_inbox", "_on_lost", "_outbox", "_patience", "_reading_paused", "_signal", "_taker", "_timeouts", "_transport",
         "_view", "calls", "idle_until", "placed",
     )  # fmt: skip
 
@@ -93,6 +97,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         # None before the connection is made and after it was lost.
         self._transport: asyncio.Transport | None = None
+        # The socket's descriptor while there is a transport on one; -1 otherwise.
+        self._fd = -1
         self._signal = CallSignal()
         self._inbox = AnswerInbox()
         self._outbox = RequestOutbox(self._inbox, self._signal, timeouts)
@@ -121,6 +127,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         again on a new connection, and that is no retry.
         """
         return self.calls > 1 and not self._inbox.parser.fed_bytes
+
+    @property
+    def has_unread(self) -> bool:
+        """Tell whether bytes lie in the socket that the loop has not brought yet.
+
+        Before a request is written such bytes are nobody's answer: they would be taken for the answer to the next one.
+        """
+        return self._fd >= 0 and fcntl.ioctl(self._fd, termios.FIONREAD, _NONE_UNREAD) != _NONE_UNREAD
 
     def recycle(self) -> bool:
         """Forget the finished call and tell whether another may follow."""
@@ -255,6 +269,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Take the transport; a connection that was given up while dialling is closed at once."""
         # uvloop's transports keep the contract but do not derive from it, so isinstance cannot tell.
         self._transport = self._outbox.transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        self._fd = -1 if sock is None else sock.fileno()
         if not self.placed:
             self._transport.abort()
 
@@ -284,6 +300,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the caller and the pool."""
         self._transport = self._outbox.transport = None
+        self._fd = -1
         self._store(self._inbox.parser.cut())
         self._tell()
         self._on_lost(self)

@@ -126,7 +126,7 @@ class OriginPool:
         idle = self._idle
         while idle:
             kept = idle.pop()
-            if kept.usable:
+            if kept.usable and not kept.has_unread:
                 return kept
             self._drop(kept)
         return None
@@ -174,9 +174,9 @@ class OriginPool:
         handed = await self._queue()
         if handed is None:
             return await self._dial()
-        if handed.usable:
+        if handed.usable and not handed.has_unread:
             return handed
-        # It died between two turns of the loop.
+        # It died between two turns of the loop, or the peer said more than it was asked for.
         self._drop(handed)
         return await self.acquire()
 
