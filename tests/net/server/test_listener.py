@@ -384,3 +384,18 @@ async def test_a_request_body_struct_must_forbid_unknown_fields() -> None:
     with pytest.raises(ValueError, match="forbid unknown fields"):
         async with serving([route(echo, "POST", body=Loose)]):
             raise AssertionError("it started")
+
+
+async def test_a_method_that_no_route_takes_is_answered_with_the_ones_it_takes() -> None:
+    async with serving() as site:
+        client = site.connect()
+        client.send(
+            b"TRACE /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nTRACE /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        client.send(b"TRACE /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc" + get("/healthz"))
+        client.send(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answers = await client.gone()
+
+    assert [answer.status for answer in answers] == [405, 404, 405, 200, 405]
+    assert answers[0].headers[b"allow"] == answers[2].headers[b"allow"] == b"GET, HEAD, OPTIONS"
+    assert b"GET" in answers[4].headers[b"allow"]

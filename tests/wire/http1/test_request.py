@@ -91,7 +91,6 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "lower-case method": (b"get / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "method of another protocol": (b"DESCRIBE / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
     "CONNECT": (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
-    "TRACE": (b"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 405),
     "unknown expectation": (POST + b"Expect: 200-ok\r\nContent-Length: 1\r\n\r\na", 417),
     "two blank lines first": (b"\r\n\r\n" + GET + b"\r\n", 400),
     "bare LF first": (b"\n" + GET + b"\r\n", 400),

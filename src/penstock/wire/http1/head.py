@@ -165,10 +165,12 @@ def _method(raw: bytes) -> str:
     if _TOKEN.fullmatch(raw) is None:
         raise Malformed("The method is not a token.")
     method = raw.decode("ascii")
-    if method in METHODS:
+    # No route takes TRACE: it is read like the others so that its refusal can name the methods of its target.
+    if method in METHODS or method == "TRACE":
         return method
-    status = 405 if method in {"CONNECT", "TRACE"} else 501
-    raise Unsupported("This method is not supported.", status=status)
+    if method == "CONNECT":
+        raise Unsupported("This method is not supported.", status=405, allow=sorted(METHODS))
+    raise Unsupported("This method is not supported.", status=501)
 
 
 def fields_of(head: bytes) -> list[tuple[bytes, bytes]]:
