@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.config.listener import listener_settings, service_table
+from penstock.config.load import load
+from penstock.config.sources import Sources
+from penstock.config.tables import node_schema
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import Busy
@@ -16,6 +20,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.net.server.caps import address_block, fit_caps
 from penstock.net.server.listener import Listener, ListenerOptions
+from penstock.net.server.listener_config import listener_options
 from tests.net.server.listener_kit import (
     ROUTES,
     RawClient,
@@ -228,3 +233,23 @@ async def test_as_a_supervised_child_it_announces_drains_and_closes() -> None:
 
     assert report.clean
     assert [answer.status for answer in answers] == [200]
+
+
+@pytest.mark.parametrize("per_ip", [0, 2, 3])
+async def test_a_full_listener_names_the_limit_that_is_full(per_ip: int) -> None:
+    """A cap for each address that is off, or no lower than the cap for all, has refused nobody."""
+    options = {"max_conns": 2, "max_conns_per_ip": per_ip}
+    async with serving([route(lambda _r: asyncio.get_running_loop().create_future())], options) as site:
+        for _ in range(2):
+            site.connect().send(get("/it"))
+        await settle()
+        answers = await site.connect().gone()
+
+    assert [(answer.status, answer.json()["limit"]) for answer in answers] == [(429, "max_conns")]
+
+
+def test_an_address_is_not_capped_when_its_setting_is_off() -> None:
+    schema = node_schema(service_table("echo", port_offset=10, keys=()))
+    settings = load(schema, Sources(sets=("echo.max_conns_per_ip=0", "echo.max_conns=100")))
+
+    assert listener_options(listener_settings(settings, "echo")).per_ip == 0

@@ -38,7 +38,7 @@ class ConnectionCaps:
     """Who holds a place. A full house closes the connection idle longest, and only then says no."""
 
     def __init__(self, *, places: int, per_address: int, reserved: int, uids: frozenset[int] | None) -> None:
-        """Bound the connections; `reserved` places are for Unix-socket peers alone."""
+        """Bound the connections, in all and for each address (0: not); `reserved` places are for Unix-socket peers alone."""
         self._places = places
         self._per_address = per_address
         self._reserved = min(reserved, places - 1)
@@ -83,7 +83,9 @@ class ConnectionCaps:
         return len(self.refused) > LINGERING_MAX
 
     def _judge(self, peer: Peer, now: float) -> Refusal | None:
-        if peer.uid is None and self._by_address.get(address_block(peer.host), 0) >= self._per_address:
+        # A cap for each address that is off, or no lower than the cap for all, refuses nobody: the house is full first.
+        capped = peer.uid is None and 0 < self._per_address < self._places
+        if capped and self._by_address.get(address_block(peer.host), 0) >= self._per_address:
             return self.address_full
         places = self._places if peer.uid is not None else self._places - self._reserved
         if len(self.held) < places or self._evict(now):

@@ -80,7 +80,10 @@ class Listener:
         options, inventory, name = self.options, self._inventory, self.options.name
         inventory.limit(f"{name}.max_conns", options.max_conns, "full: idle longest is closed, else 429", self._live)
         inventory.limit(
-            f"{name}.max_conns_per_ip", options.per_ip, "full: 429 busy", lambda: {"capacity": self.options.per_ip}
+            f"{name}.max_conns_per_ip",
+            options.per_ip,
+            "full: 429 busy; 0 = off",
+            lambda: {"capacity": self.options.per_ip},
         )
         inventory.limit(
             f"{name}.body_bytes",

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def listener_options(settings: ListenerSettings) -> ListenerOptions:
-    """Translate; an empty list of user ids admits the node's own user, a per-peer cap of 0 turns it off."""
+    """Translate; an empty list of user ids admits the node's own user."""
     return ListenerOptions(
         host=settings.host,
         port=settings.port,
         uds_path=settings.uds_path,
         uds_allow_uids=frozenset(settings.uds_allow_uids) or None,
         max_conns=settings.max_conns,
-        max_conns_per_ip=settings.max_conns_per_ip or settings.max_conns,
+        max_conns_per_ip=settings.max_conns_per_ip,
         read_timeout_s=settings.read_timeout_s,
         write_timeout_s=settings.write_timeout_s,
         idle_timeout_s=settings.idle_timeout_s,

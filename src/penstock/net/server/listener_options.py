@@ -24,7 +24,7 @@ class ListenerOptions:
     uds_allow_uids: frozenset[int] | None = None
     backlog: int = 1024
     max_conns: int = 1024
-    # None is a quarter of max_conns; not for Unix sockets.
+    # None is a quarter of max_conns, 0 no cap of its own; not for Unix sockets.
     max_conns_per_ip: int | None = None
     # Places that only Unix-socket peers may take, so that a flood cannot lock the operator out.
     reserved_conns: int = 16
@@ -46,5 +46,5 @@ class ListenerOptions:
 
     @property
     def per_ip(self) -> int:
-        """Return how many connections one address may hold."""
+        """Return how many connections one address may hold; 0: as many as there are."""
         return max(1, self.max_conns // 4) if self.max_conns_per_ip is None else self.max_conns_per_ip
