@@ -36,25 +36,25 @@ class Stored:
 
 def check_ram(room: MailboxState) -> None:
     """Check what holds at any moment, whatever is under way."""
-    books = room.books
+    ledger = room.ledger
     messages = [message for shard in room.shards for message in shard.messages.values()]
     leased = Counter(message.lane.topic.name for message in messages if message.state == LEASED)
-    assert books.resident == len(messages)
-    assert books.inflight == leased.total()
-    waiting = [waiter for topic in books.topics.values() for waiter in topic.waiters]
+    assert ledger.resident == len(messages)
+    assert ledger.inflight == leased.total()
+    waiting = [waiter for topic in ledger.topics.values() for waiter in topic.waiters]
     assert room.waiters.count == len(waiting)
     assert room.waiters.impatient == sum(not waiter.patient for waiter in waiting)
-    assert books.inflight <= books.bounds.global_inflight
-    for name, topic in books.topics.items():
+    assert ledger.inflight <= ledger.bounds.global_inflight
+    for name, topic in ledger.topics.items():
         assert (topic.name, topic.inflight) == (name, leased[name])
         assert topic.pending >= 0
         assert topic.incoming >= 0
-        assert not topic.id or books.by_id[topic.id] is topic
+        assert not topic.id or ledger.by_id[topic.id] is topic
         assert all(waiter.job.topic is topic for waiter in topic.waiters)
     for shard in room.shards:
         assert min(shard.readers._reading) >= 0
         for message in shard.messages.values():
-            assert message.lane is books.topics[message.lane.topic.name].lanes[shard.index]
+            assert message.lane is ledger.topics[message.lane.topic.name].lanes[shard.index]
     _check_credit(messages)
     check_nobody_waits_in_vain(room)
 
@@ -67,7 +67,7 @@ def _check_credit(messages: list[Message]) -> None:
 
 def check_nobody_waits_in_vain(room: MailboxState) -> None:
     """Check that no receiver waits beside a message it could have; what is woken is served within the same step."""
-    if room.books.starved or not room.writer.ready:
+    if room.ledger.starved or not room.writer.ready:
         return
     for shard in room.shards:
         for message in shard.messages.values():
@@ -89,14 +89,14 @@ def _first(message: Message) -> bool:
 def check_all(room: MailboxState) -> None:
     """Check everything against the disk. Nothing may be queued, being read or on its way there."""
     check_ram(room)
-    stored, books = Stored(room.engine), room.books
-    assert books.messages == len(stored.living) + len(stored.dead)
-    assert books.bytes == sum(row[2] for row in stored.living.values()) + sum(size for _, size in stored.dead.values())
-    assert (books.dead, books.dead_bytes) == (len(stored.dead), sum(size for _, size in stored.dead.values()))
-    for topic in books.topics.values():
+    stored, ledger = Stored(room.engine), room.ledger
+    assert ledger.messages == len(stored.living) + len(stored.dead)
+    assert ledger.bytes == sum(row[2] for row in stored.living.values()) + sum(size for _, size in stored.dead.values())
+    assert (ledger.dead, ledger.dead_bytes) == (len(stored.dead), sum(size for _, size in stored.dead.values()))
+    for topic in ledger.topics.values():
         _check_topic(topic, stored)
-    assert {row[0] for row in (*stored.living.values(), *stored.dead.values())} <= books.by_id.keys()
-    assert stored.topics.items() >= {(number, topic.name) for number, topic in books.by_id.items() if topic.living}
+    assert {row[0] for row in (*stored.living.values(), *stored.dead.values())} <= ledger.by_id.keys()
+    assert stored.topics.items() >= {(number, topic.name) for number, topic in ledger.by_id.items() if topic.living}
     _check_reach(room, stored)
 
 
@@ -114,7 +114,7 @@ def _check_reach(room: MailboxState, stored: Stored) -> None:
     resident = {seq: (shard, message) for shard in room.shards for seq, message in shard.messages.items()}
     assert resident.keys() <= stored.living.keys()
     for seq, (number, key, _, kind, slot) in stored.living.items():
-        topic, shard = room.books.by_id[number], room.shard_of(slot)
+        topic, shard = room.ledger.by_id[number], room.shard_of(slot)
         lane = topic.lanes.get(shard.index)
         if seq in resident:
             _check_resident(shard, lane, resident[seq][1], kind)
@@ -149,6 +149,6 @@ async def settled(room: MailboxState) -> None:
     for _ in range(200):
         await room.writer.flushed()
         await room.writer.paused(0.001)
-        if room.quiet and not room.books.riders:
+        if room.quiet and not room.ledger.riders:
             return
     raise AssertionError("the mailbox does not come to rest")

@@ -21,21 +21,21 @@ from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, laggin
 
 
 def test_idle_topic_is_not_forgotten_in_the_name_of_another() -> None:
-    books = MailboxLedger(MailboxBounds())
-    old = books.topic("orders")
-    assert books.forget_idle(old)
-    new = books.topic("orders")
-    books.number(new)
+    ledger = MailboxLedger(MailboxBounds())
+    old = ledger.topic("orders")
+    assert ledger.forget_idle(old)
+    new = ledger.topic("orders")
+    ledger.number(new)
     new.living = 1
 
-    assert not books.forget_idle(old)
-    assert books.topics["orders"] is new
+    assert not ledger.forget_idle(old)
+    assert ledger.topics["orders"] is new
 
 
 async def test_receiver_that_gives_up_after_a_reopening_takes_no_living_topic_with_it() -> None:
     async with lagging() as mailbox:
-        early = mailbox.desk.recv(Recv("orders", 1, wait_ms=20_000), RequestMeta())
-        late = mailbox.desk.recv(Recv("orders", 1, wait_ms=20_000), RequestMeta())
+        early = mailbox.dispatcher.recv(Recv("orders", 1, wait_ms=20_000), RequestMeta())
+        late = mailbox.dispatcher.recv(Recv("orders", 1, wait_ms=20_000), RequestMeta())
         await asyncio.sleep(0.01)
         await reopened(mailbox)
         await mailbox.api.send(Send("orders", b"1"))
@@ -60,7 +60,7 @@ async def test_topic_whose_messages_were_taken_away_is_forgotten_though_nobody_r
             assert (await mailbox.api.purge(Purge("orders"))).purged == 3
         await asyncio.sleep(3)
 
-        assert mailbox.room.books.topics == {}
+        assert mailbox.room.ledger.topics == {}
         check_all(mailbox.room)
 
 
@@ -69,7 +69,7 @@ async def test_topics_that_were_only_asked_for_are_forgotten_at_once() -> None:
         for number in range(50):
             await mailbox.api.recv(Recv(f"nothing{number}"))
 
-        assert mailbox.room.books.topics == {}
+        assert mailbox.room.ledger.topics == {}
 
 
 async def test_topics_of_receivers_that_were_refused_are_forgotten_at_once() -> None:
@@ -80,7 +80,7 @@ async def test_topics_of_receivers_that_were_refused_are_forgotten_at_once() -> 
             for number in range(10):
                 with pytest.raises(Busy, match="Too many receivers"):
                     await mailbox.api.recv(Recv(f"asked/{number}", wait_ms=1000))
-            known = list(mailbox.room.books.topics)
+            known = list(mailbox.room.ledger.topics)
 
         assert known == ["waits"]
 
@@ -90,7 +90,7 @@ async def test_topics_of_receivers_whose_worker_is_full_are_forgotten_at_once() 
         async with asyncio.TaskGroup() as tasks:
             asked = [tasks.create_task(_refused(mailbox, f"asked/{number}")) for number in range(100)]
             await asyncio.sleep(0)
-            known = len(mailbox.room.books.topics)
+            known = len(mailbox.room.ledger.topics)
 
         assert sum(task.result() for task in asked) > 80
         assert known <= 8
@@ -111,7 +111,7 @@ async def test_topics_asked_for_while_nothing_more_may_be_leased_are_forgotten_a
         full = [(await mailbox.api.recv(Recv(f"asked/{number}"))).inflight_full for number in range(10)]
 
         assert all(full)
-        assert list(mailbox.room.books.topics) == ["orders"]
+        assert list(mailbox.room.ledger.topics) == ["orders"]
 
 
 def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -> None:
@@ -122,8 +122,8 @@ def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -
             receiving: list = []
 
             def begin() -> None:
-                mailbox.desk.send(Send("orders", b"new"), RequestMeta())
-                receiving.append(mailbox.desk.recv(Recv("orders", wait_ms=300), RequestMeta()))
+                mailbox.dispatcher.send(Send("orders", b"new"), RequestMeta())
+                receiving.append(mailbox.dispatcher.recv(Recv("orders", wait_ms=300), RequestMeta()))
 
             steps.begin(begin)
             await mailbox.api.ack(Ack(old.msg_id, old.receipt))
@@ -171,7 +171,7 @@ async def test_key_that_left_ram_and_came_back_is_leased_once() -> None:
             await mailbox.api.send(Send("orders", b"x", key=f"k{number}"))
         for _ in range(3):
             make_room(room.shards, 40)
-            room.shards[0].want_keys(room.books.topics["orders"])
+            room.shards[0].want_keys(room.ledger.topics["orders"])
             room.look_after_all()
             await settled(room)
         got = await taken(mailbox, "orders")
@@ -194,8 +194,8 @@ async def test_lane_that_gave_up_some_of_its_messages_is_still_in_order() -> Non
             # Leases that were undone stay in RAM when others leave, until the disk has heard of it.
             message = room.shards[0].messages[seq]
             room.give_back([(message, message.gen)])
-        make_room(room.shards, room.books.bounds.window_messages)
-        (lane,) = room.books.topics["orders"].lanes.values()
+        make_room(room.shards, room.ledger.bounds.window_messages)
+        (lane,) = room.ledger.topics["orders"].lanes.values()
 
         assert lane.ready == [2, 3]
 
@@ -208,7 +208,7 @@ async def test_follower_on_its_way_out_is_not_delivered_when_its_turn_comes(end:
             await mailbox.api.send(Send("orders", payload, key="k", ttl_ms=400 if payload == b"2" else None))
         (head,) = await taken(mailbox, "orders", visibility_ms=60_000)
         shard = next(shard for shard in room.shards if shard.messages)
-        acked = mailbox.desk.settle(Ack(head.msg_id, head.receipt), read_msg_id(head.msg_id), RequestMeta())
+        acked = mailbox.dispatcher.settle(Ack(head.msg_id, head.receipt), read_msg_id(head.msg_id), RequestMeta())
         await until(lambda: room.writer.busy)
         # The ack is being committed; what takes the next one away comes with the commit after it.
         ((row, state),) = room.engine.living(1, 1, 2, 1)
@@ -233,7 +233,7 @@ async def test_key_whose_follower_is_on_its_way_out_stays_in_ram() -> None:
         ((row, state),) = room.engine.living(1, 1, 2, 1)
         shard = room.shard_of(row.slot)
         shard.expire(row, state, Now(room.now().mono, room.now().wall + 60_001), room.writer.batch)
-        make_room(room.shards, room.books.bounds.window_messages)
+        make_room(room.shards, room.ledger.bounds.window_messages)
         await settled(room)
 
         check_all(room)
@@ -249,7 +249,7 @@ def test_next_of_a_key_is_found_by_a_scan_that_meets_its_first_on_the_way_out() 
             mailbox.shards.set(2)
             await asyncio.sleep(0.45)
             receiving: list = []
-            steps.begin(lambda: receiving.append(mailbox.desk.recv(Recv("orders", wait_ms=400), RequestMeta())))
+            steps.begin(lambda: receiving.append(mailbox.dispatcher.recv(Recv("orders", wait_ms=400), RequestMeta())))
             await asyncio.sleep(0.1)
             steps.end()
             got = (await kept(receiving[0].promise)).messages
@@ -301,7 +301,7 @@ def test_purge_at_any_step_of_acks_and_nacks_counts_each_message_once() -> None:
             await purging[0]
             await settled(room)
 
-            assert room.books.messages == 0
+            assert room.ledger.messages == 0
             check_all(room)
 
     assert at_every_step(scenario) > 10
@@ -345,7 +345,7 @@ async def test_purge_of_delays_that_lie_on_the_disk_is_counted() -> None:
         await mailbox.api.purge(Purge("orders"))
         await settled(mailbox.room)
 
-        assert mailbox.room.books.topics["orders"].delayed == 0
+        assert mailbox.room.ledger.topics["orders"].delayed == 0
         check_all(mailbox.room)
 
 
@@ -364,7 +364,7 @@ def test_receiver_that_goes_at_any_step_leaves_nothing_leased_and_no_attempt_cou
             await asyncio.wait({task})
             if task.cancelled():
                 await asyncio.sleep(0.05)
-                assert room.books.inflight == 0
+                assert room.ledger.inflight == 0
                 got = await taken(mailbox, "orders") + await taken(mailbox, "orders")
                 assert sorted(message.key for message in got) == [f"k{number}" for number in range(6)]
                 assert {message.attempt for message in got} == {1}
@@ -380,7 +380,7 @@ async def test_receiver_that_goes_between_two_shards_gives_back_what_it_has() ->
         room = mailbox.room
         for number in range(6):
             await mailbox.api.send(Send("orders", b"payload", key=f"k{number}"))
-        job = mailbox.desk.recv(Recv("orders", 6, visibility_ms=60_000), RequestMeta())
+        job = mailbox.dispatcher.recv(Recv("orders", 6, visibility_ms=60_000), RequestMeta())
         await until(lambda: job.got)
         assert not job.promise.done
         job.promise.cancel()

@@ -35,7 +35,7 @@ async def take(mailbox, topic: str, count: int) -> list[tuple[str | None, bytes]
 
 
 def resident(mailbox) -> int:
-    """Count what is really there, not what the books say."""
+    """Count what is really there, not what the ledger says."""
     return sum(len(shard.messages) for shard in mailbox.room.shards)
 
 
@@ -45,7 +45,7 @@ async def test_many_topics_and_keys_share_one_budget_of_ram(tmp_path: Path) -> N
     engine = big_engine(tmp_path)
     assert prefill(engine, chain(plain, keyed)) == 200_000
     async with running(engine, SMALL) as mailbox:
-        books, peak, keys = mailbox.room.books, 0, 0
+        ledger, peak, keys = mailbox.room.ledger, 0, 0
         for _ in range(2):
             for number in range(200):
                 assert len(await take(mailbox, f"t{number}", 3)) == 3
@@ -54,10 +54,10 @@ async def test_many_topics_and_keys_share_one_budget_of_ram(tmp_path: Path) -> N
                 keys += len(await take(mailbox, "keyed", 256))
                 peak = max(peak, resident(mailbox))
 
-        assert books.resident == resident(mailbox)
-        assert peak <= BUDGET + books.bounds.global_inflight
+        assert ledger.resident == resident(mailbox)
+        assert peak <= BUDGET + ledger.bounds.global_inflight
         assert keys > 4000
-        assert books.messages == 200_000 - 2 * 600 - keys
+        assert ledger.messages == 200_000 - 2 * 600 - keys
 
 
 async def test_evicted_messages_come_back_in_order_and_none_is_lost(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_evicted_messages_come_back_in_order_and_none_is_lost(tmp_path: Pa
 
         assert {name: len(ids) for name, ids in seen.items()} == dict.fromkeys(names, 2000)
         assert all(ids == sorted(ids) for ids in seen.values())
-        assert resident(mailbox) == mailbox.room.books.messages == 0
+        assert resident(mailbox) == mailbox.room.ledger.messages == 0
 
 
 async def test_delayed_key_that_left_ram_comes_back_when_its_time_has_come(tmp_path: Path) -> None:

@@ -55,4 +55,4 @@ async def test_message_whose_state_is_damaged_is_delivered_and_the_damage_is_cou
 
     async with running(engine(tmp_path), mailbox_options({})) as mailbox:
         assert (await mailbox.api.recv(Recv("orders", 10))).messages == ()
-        assert mailbox.room.books.messages == 0
+        assert mailbox.room.ledger.messages == 0

@@ -110,10 +110,10 @@ async def test_a_delayed_message_that_is_leased_late_does_not_hold_back_older_le
         await send(service, "delayed", delay_ms=1)
         await send(service)
         for _ in range(400):  # until its delay is over, which is still to be written then
-            if service.room.books.riders:
+            if service.room.ledger.riders:
                 break
             await asyncio.sleep(0.0005)
-        assert service.room.books.riders
+        assert service.room.ledger.riders
         await asyncio.sleep(0.001)
         assert len(await recv(service)) == 1
         leased_at = loop.time()

@@ -128,7 +128,7 @@ async def test_bad_input_is_refused_and_changes_nothing(method: str, path: str, 
 
         assert (got, problem["code"], problem["status"]) == (status, code, status)
         assert problem["corr_id"] == http.headers["x-corr-id"]
-        assert service.room.books.messages == 0
+        assert service.room.ledger.messages == 0
         http.close()
 
 
@@ -211,13 +211,13 @@ async def test_stream_never_has_more_unsettled_than_its_credit() -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"application/x-ndjson" in head
         lines = [json.loads(await _line(reader)) for _ in range(2)]
-        assert service.room.books.inflight == 2
+        assert service.room.ledger.inflight == 2
         settle = {"msg_id": lines[0]["msg_id"], "receipt": lines[0]["receipt"]}
         assert (await http.post("/v1/ack", settle))[0] == 200
         third = json.loads(await _line(reader))
 
         assert [base64.b64decode(each["payload_b64"]) for each in (*lines, third)] == [b"0", b"1", b"2"]
-        assert service.room.books.inflight == 2
+        assert service.room.ledger.inflight == 2
         service.stop_intake()
         settle = {"msg_id": third["msg_id"], "receipt": third["receipt"]}
         assert (await http.post("/v1/ack", settle))[0] == 200

@@ -65,7 +65,7 @@ async def test_receipt_is_stale_from_the_instant_its_lease_ends_and_changes_noth
         again = await one(http, wait_ms=20_000)
         assert (await http.post("/v1/ack", settle(first)))[0] == 409
 
-        assert (again["msg_id"], again["attempt"], service.room.books.messages) == (first["msg_id"], 2, 1)
+        assert (again["msg_id"], again["attempt"], service.room.ledger.messages) == (first["msg_id"], 2, 1)
         assert (await http.post("/v1/ack", settle(again)))[0] == 200
 
 
@@ -206,7 +206,7 @@ async def test_storm_is_refused_with_429_and_retry_after_while_consumers_are_ser
         assert acked == 64
         assert set(statuses) == {200, 429}
         assert deepest <= capacity
-        assert statuses[200] == service.room.books.messages
+        assert statuses[200] == service.room.ledger.messages
         metrics = service.room.inventory.metrics
         assert metrics.value("queue_dropped_total", queue="work") >= statuses[429]
         assert metrics.value("busy_rejections_total", endpoint="/v1/send", queue="work") == statuses[429]

@@ -155,7 +155,7 @@ async def finish(mailbox, oracle: Oracle) -> None:
 
     assert not left
     assert dead == set(oracle.attempts) - oracle.done
-    assert mailbox.room.books.messages == len(dead)
+    assert mailbox.room.ledger.messages == len(dead)
 
 
 def run_model(kind: str, steps: list[tuple[str, object]]) -> bool:

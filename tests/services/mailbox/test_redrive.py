@@ -52,7 +52,7 @@ def test_redrives_of_the_same_letters_at_any_step_make_one_message_of_each(to: s
                     await mailbox.api.ack(Ack(message.msg_id, message.receipt))
 
             assert [message.redriven_from for message in got] == names
-            assert mailbox.room.books.messages == mailbox.room.books.dead == 0
+            assert mailbox.room.ledger.messages == mailbox.room.ledger.dead == 0
 
     assert at_every_step(scenario) > 10
 
@@ -81,14 +81,14 @@ def test_redrive_at_any_step_of_the_retention_moves_each_letter_once() -> None:
 
 
 def test_dead_letter_is_moved_by_one_and_not_by_who_read_it_before_it_left() -> None:
-    departures = RedriveGuard()
-    mark = departures.mark()
-    first = departures.take([1, 2], mark)
-    assert (first, departures.take([2, 3], mark)) == ({1, 2}, {3})
-    departures.ended(first)
+    redrive_guard = RedriveGuard()
+    mark = redrive_guard.mark()
+    first = redrive_guard.take([1, 2], mark)
+    assert (first, redrive_guard.take([2, 3], mark)) == ({1, 2}, {3})
+    redrive_guard.ended(first)
 
-    assert departures.take([1, 2], mark) == set()
-    assert departures.take([2, 4], departures.mark()) == {2, 4}
+    assert redrive_guard.take([1, 2], mark) == set()
+    assert redrive_guard.take([2, 4], redrive_guard.mark()) == {2, 4}
 
 
 async def test_many_small_redrives_together_keep_to_the_rate() -> None:
@@ -97,7 +97,7 @@ async def test_many_small_redrives_together_keep_to_the_rate() -> None:
         began = asyncio.get_running_loop().time()
         for _ in range(12):
             await mailbox.api.reprocess(Reprocess("orders", 5, to="elsewhere"))
-        while mailbox.room.books.dead:  # noqa: ASYNC110 - nothing tells us
+        while mailbox.room.ledger.dead:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.001)
 
         # The last slice is moved at once; what it used up of the rate is waited for by the next.

@@ -16,7 +16,7 @@ from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, laggin
 
 async def test_receiver_that_waits_through_a_reopening_is_served_after_it() -> None:
     async with lagging() as mailbox:
-        waiting = mailbox.desk.recv(Recv("orders", wait_ms=20_000), RequestMeta())
+        waiting = mailbox.dispatcher.recv(Recv("orders", wait_ms=20_000), RequestMeta())
         await asyncio.sleep(0.01)
         # It is stored all the same, and its sender never heard of it.
         mailbox.room.engine.failures.append("after")
@@ -36,7 +36,7 @@ async def test_what_is_handed_in_while_the_engine_is_shut_is_not_committed_by_it
         (got,) = await taken(mailbox, "orders")
         await settled(room)
         room.engine.failures.append("before")
-        doubtful = mailbox.desk.send(Send("orders", b"doubtful"), RequestMeta())
+        doubtful = mailbox.dispatcher.send(Send("orders", b"doubtful"), RequestMeta())
         await until(lambda: not room.writer.ready)
         # A shard that is about to be made anew is told that a lease has ended, by somebody who was under way.
         message = room.shard_of(0).messages.get(1) or next(m for s in room.shards for m in s.messages.values())
@@ -59,7 +59,7 @@ async def test_reads_that_come_back_after_a_reopening_change_nothing() -> None:
         await settled(room)
         room.reading = Lagging(1, seconds=3.0)
         # One read for the receiver, one for the keys, one for what has expired: all are still out when it is open again.
-        waiting = mailbox.desk.recv(Recv("orders", 8, wait_ms=20_000), RequestMeta())
+        waiting = mailbox.dispatcher.recv(Recv("orders", 8, wait_ms=20_000), RequestMeta())
         await asyncio.sleep(0.6)
         await reopened(mailbox)
         room.reading = Lagging(1)
@@ -80,11 +80,11 @@ async def test_expired_message_that_was_read_before_a_reopening_is_buried_once()
         await reopened(mailbox)
         room.reading = Lagging(1)
         assert await taken(mailbox, "orders") == []
-        assert room.books.dead == 1
+        assert room.ledger.dead == 1
         await asyncio.sleep(5)
         await settled(room)
 
-        assert room.books.dead == 1
+        assert room.ledger.dead == 1
         check_all(room)
 
 
@@ -94,7 +94,7 @@ async def test_lease_that_is_undone_after_a_reopening_is_of_no_account() -> None
         for _ in range(2):
             await mailbox.api.send(Send("orders", b"payload"))
         room.reading = Lagging(1, seconds=3.0)
-        job = mailbox.desk.recv(Recv("orders", 2, visibility_ms=60_000), RequestMeta())
+        job = mailbox.dispatcher.recv(Recv("orders", 2, visibility_ms=60_000), RequestMeta())
         await asyncio.sleep(0.01)
         assert len(job.got) == 2
         await reopened(mailbox)
@@ -112,7 +112,7 @@ async def test_stored_lease_that_is_undone_is_ended_on_the_disk_too() -> None:
         for _ in range(2):
             await mailbox.api.send(Send("orders", b"payload"))
         room.reading = Lagging(1, seconds=1.0)
-        job = mailbox.desk.recv(Recv("orders", 2, visibility_ms=60_000), RequestMeta())
+        job = mailbox.dispatcher.recv(Recv("orders", 2, visibility_ms=60_000), RequestMeta())
         await asyncio.sleep(0.1)
         assert room.engine._kind(1) == KIND_LEASED
         job.promise.cancel()
@@ -131,7 +131,7 @@ async def test_receiver_that_would_not_wait_hears_at_once_that_the_engine_failed
         await settled(mailbox.room)
         mailbox.room.reading = Lagging(1, seconds=3.0)
         await mailbox.api.recv(Recv("orders"))
-        asked = mailbox.desk.recv(Recv("orders"), RequestMeta())
+        asked = mailbox.dispatcher.recv(Recv("orders"), RequestMeta())
         await asyncio.sleep(0.01)
         assert not asked.promise.done
         mailbox.room.engine.failures.append("before")
@@ -149,7 +149,7 @@ async def test_senders_that_wait_for_a_claim_are_answered_through_a_reopening() 
     async with lagging() as mailbox:
         await mailbox.api.send(Send("orders", b"x", idem_key="i"))
         mailbox.room.reading = Lagging(1, seconds=3.0)
-        again = [mailbox.desk.send(Send("orders", b"x", idem_key="i"), RequestMeta()) for _ in range(3)]
+        again = [mailbox.dispatcher.send(Send("orders", b"x", idem_key="i"), RequestMeta()) for _ in range(3)]
         await asyncio.sleep(0.01)
         await reopened(mailbox)
         mailbox.room.reading = Lagging(1)
@@ -163,7 +163,7 @@ async def test_senders_that_wait_for_a_claim_are_answered_through_a_reopening() 
 async def test_number_of_shards_that_changes_while_the_engine_is_shut_is_taken_up_later() -> None:
     async with lagging() as mailbox:
         mailbox.room.engine.failures.append("before")
-        mailbox.desk.send(Send("elsewhere", b"doubtful"), RequestMeta())
+        mailbox.dispatcher.send(Send("elsewhere", b"doubtful"), RequestMeta())
         await until(lambda: not mailbox.room.writer.ready)
         mailbox.shards.set(2)
         await mailbox.until_ready()
@@ -184,13 +184,13 @@ def test_reopening_at_any_step_of_a_receive_answers_it_and_leaves_every_count_ri
 
             def fail() -> None:
                 room.engine.failures.append(failure)
-                mailbox.desk.send(Send("elsewhere", b"doubtful"), RequestMeta())
+                mailbox.dispatcher.send(Send("elsewhere", b"doubtful"), RequestMeta())
 
             steps.begin(fail)
             async with asyncio.timeout(20):
                 for _ in range(3):
                     try:
-                        await kept(mailbox.desk.recv(Recv("orders", 4, wait_ms=wait_ms), RequestMeta()).promise)
+                        await kept(mailbox.dispatcher.recv(Recv("orders", 4, wait_ms=wait_ms), RequestMeta()).promise)
                     except PenstockError:
                         await mailbox.until_ready()
             steps.end()

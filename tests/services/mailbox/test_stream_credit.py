@@ -21,7 +21,7 @@ from tests.services.mailbox.lagging import lagging, until
 
 def stream_of(mailbox, max_inflight: int, max_messages: int = 3) -> RecvStream:
     recv = Recv("orders", max_messages, visibility_ms=60_000)
-    return RecvStream(mailbox.room, mailbox.desk, recv, max_inflight)
+    return RecvStream(mailbox.room, mailbox.dispatcher, recv, max_inflight)
 
 
 async def send(mailbox, count: int) -> None:
@@ -99,7 +99,7 @@ def test_credit_is_never_above_its_limit_although_messages_turn_out_to_be_damage
             rooms.clear()
 
             assert stream._credit.used == 0
-            assert mailbox.room.books.dead >= 2
+            assert mailbox.room.ledger.dead >= 2
 
     run_with(scenario, Session(VirtualLoop(observer=look)), "scenario")
     assert most[0] == 2
@@ -114,7 +114,7 @@ async def test_stream_gets_its_credit_back_when_its_leases_do_not_survive_a_reop
         await until(lambda: len(handed) == 2)
         # The leases ride with a commit that fails: one that is not stored has never been.
         mailbox.room.engine.failures.append("before")
-        failing = mailbox.desk.send(Send("orders", b"doubtful"), RequestMeta())
+        failing = mailbox.dispatcher.send(Send("orders", b"doubtful"), RequestMeta())
         await until(lambda: failing.done)
         await mailbox.until_ready()
         async with asyncio.timeout(5):
@@ -134,7 +134,7 @@ async def test_stream_keeps_the_leases_that_survive_a_reopening() -> None:
         await until(lambda: handed)
         await settled(mailbox.room)
         mailbox.room.engine.failures.append("before")
-        mailbox.desk.send(Send("other", b"doubtful"), RequestMeta())
+        mailbox.dispatcher.send(Send("other", b"doubtful"), RequestMeta())
         await asyncio.sleep(0.01)
         await mailbox.until_ready()
         await asyncio.sleep(1)

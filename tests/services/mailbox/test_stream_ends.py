@@ -18,7 +18,7 @@ from tests.services.mailbox.test_http import Http, served
 
 def lines_of(mailbox, max_inflight: int):
     recv = Recv("orders", 3, visibility_ms=60_000)
-    return RecvStream(mailbox.room, mailbox.desk, recv, max_inflight).lines(RequestMeta())
+    return RecvStream(mailbox.room, mailbox.dispatcher, recv, max_inflight).lines(RequestMeta())
 
 
 async def test_stream_without_credit_ends_politely_as_soon_as_the_service_drains() -> None:

@@ -45,7 +45,7 @@ class Asking:
 
     def recv(self, recv: Recv):
         """Begin to receive, in this very step."""
-        promise = self._mailbox.desk.recv(recv, RequestMeta()).promise
+        promise = self._mailbox.dispatcher.recv(recv, RequestMeta()).promise
         answer = promise.resolve
 
         class Watched(type(promise)):
@@ -61,7 +61,7 @@ class Asking:
 
     def _note(self, name: str) -> None:
         room = self._mailbox.room
-        topic = room.books.topics.get(name)
+        topic = room.ledger.topics.get(name)
         for index, lane in {} if topic is None else topic.lanes.items():
             messages = room.shards[index].messages
             ready = [seq for seq in lane.ready if seq in messages and messages[seq].state == READY]
@@ -159,7 +159,7 @@ def test_receive_finds_what_lies_on_the_disk_whatever_is_stored_meanwhile(
             await settled(mailbox.room)
             mailbox.room.engine.failing_reads = unread
             asking, seen = Asking(mailbox), 0
-            steps.begin(lambda: mailbox.desk.send(Send(TOPIC, b"x", key="k9" if keyed else None), RequestMeta()))
+            steps.begin(lambda: mailbox.dispatcher.send(Send(TOPIC, b"x", key="k9" if keyed else None), RequestMeta()))
             while seen < 7:
                 try:
                     got = await asking.got(asking.recv(Recv(TOPIC, 2, visibility_ms=60_000, wait_ms=wait_ms)))
@@ -180,9 +180,9 @@ async def test_stream_is_served_when_an_undone_lease_makes_room_for_it() -> None
     async with lagging(20, bounds={"global_inflight": 1, "cache_bytes": 1}) as mailbox:
         for topic in ("a", "b"):
             await mailbox.api.send(Send(topic, b"payload"))
-        leased = mailbox.desk.recv(Recv("a", visibility_ms=60_000), RequestMeta())
+        leased = mailbox.dispatcher.recv(Recv("a", visibility_ms=60_000), RequestMeta())
         await until(lambda: leased.got)
-        stream = mailbox.desk.recv(Recv("b", wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
+        stream = mailbox.dispatcher.recv(Recv("b", wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await until(lambda: mailbox.room.waiters.count)
         leased.promise.cancel()
         before = now()
@@ -200,7 +200,7 @@ async def test_receiver_that_would_not_wait_gets_what_the_scan_for_keys_finds_in
         for _ in KEYS:
             # Each time another shard is the last one that is asked, and asks for the scan.
             await mailbox.api.send(Send(TOPIC, b"x", key=KEYS[-1]))
-            make_room(room.shards, room.books.bounds.window_messages)
+            make_room(room.shards, room.ledger.bounds.window_messages)
             job = asking.recv(Recv(TOPIC, visibility_ms=60_000))
 
             assert await asking.got(job) == [b"x"]
@@ -213,9 +213,9 @@ async def test_stream_that_waits_for_room_is_served_though_the_shards_were_rebou
         for topic in ("other", TOPIC):
             await mailbox.api.send(Send(topic, b"x"))
         (held,) = (await mailbox.api.recv(Recv("other", visibility_ms=60_000))).messages
-        stream = mailbox.desk.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
+        stream = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await asyncio.sleep(0.01)
-        make_room(mailbox.room.shards, mailbox.room.books.bounds.window_messages)
+        make_room(mailbox.room.shards, mailbox.room.ledger.bounds.window_messages)
         mailbox.shards.set(2)
         await asyncio.sleep(0.1)
         await mailbox.api.ack(Ack(held.msg_id, held.receipt))
@@ -236,7 +236,7 @@ async def test_nothing_is_read_while_nothing_more_may_be_leased(
         await mailbox.api.recv(Recv("other", visibility_ms=60_000, wait_ms=100))
         reads: list[str] = []
         monkeypatch.setattr(mailbox.room.engine, "_read", lambda: reads.append("read"))
-        waiting = mailbox.desk.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
+        waiting = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await asyncio.sleep(1)
 
         assert not waiting.promise.done
@@ -265,12 +265,12 @@ async def test_reads_that_fail_are_tried_again_at_a_pace_and_those_who_would_not
         engine = mailbox.room.engine
         engine.failing_reads = 10_000
         # What is in RAM is given out; then somebody would have to look.
-        while (lane := mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.books.topics[TOPIC])).ready:
+        while (lane := mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.ledger.topics[TOPIC])).ready:
             await mailbox.api.recv(Recv(TOPIC, visibility_ms=60_000))
         assert lane.more
         with pytest.raises(EngineFailed):
             await mailbox.api.recv(Recv(TOPIC))
-        waiting = mailbox.desk.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
+        waiting = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
         await asyncio.sleep(1)
         tried = 10_000 - engine.failing_reads
         engine.failing_reads = 0
@@ -297,7 +297,7 @@ async def test_more_reads_than_there_are_places_for_are_all_made(monkeypatch: py
             await mailbox.api.ack_batch(AckBatch(tuple(Ack(message.msg_id, message.receipt) for message in got)))
         await settled(mailbox.room)
 
-        assert mailbox.room.books.messages == 0
+        assert mailbox.room.ledger.messages == 0
         check_all(mailbox.room)
 
 
@@ -305,9 +305,9 @@ async def test_receive_that_waits_for_a_read_does_not_hold_up_a_drain() -> None:
     async with lagging(5, bounds={"window_messages": 1}) as mailbox:
         await mailbox.api.send(Send("other", b"x"))
         await mailbox.api.send(Send(TOPIC, b"x", delay_ms=60_000))
-        lane = mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.books.topics[TOPIC])
+        lane = mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.ledger.topics[TOPIC])
         lane.more = True
-        late = mailbox.desk.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
+        late = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
         mailbox.stop_intake()
         before = now()
 
@@ -323,7 +323,7 @@ async def test_places_that_come_free_go_round_among_the_topics_that_wait_for_one
         for topic in ("a", "b", "c"):
             for _ in range(2):
                 await mailbox.api.send(Send(topic, b"x"))
-                jobs.append(mailbox.desk.recv(Recv(topic, wait_ms=5000), RequestMeta(), owner=StreamCredit(1)))
+                jobs.append(mailbox.dispatcher.recv(Recv(topic, wait_ms=5000), RequestMeta(), owner=StreamCredit(1)))
         await asyncio.sleep(0.01)
         order = []
         for _ in range(6):
@@ -339,13 +339,16 @@ async def test_places_that_come_free_go_round_among_the_topics_that_wait_for_one
 
 async def test_place_that_comes_free_is_offered_to_nobody_who_waits_for_nothing() -> None:
     async with lagging(0, bounds={"global_inflight": 1}) as mailbox:
-        topics = mailbox.room.books.topics
+        topics = mailbox.room.ledger.topics
         idle = [
-            mailbox.desk.recv(Recv(f"idle/{n}", wait_ms=5000), RequestMeta(), owner=StreamCredit(1)) for n in range(9)
+            mailbox.dispatcher.recv(Recv(f"idle/{n}", wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
+            for n in range(9)
         ]
         for _ in range(3):
             await mailbox.api.send(Send("busy", b"x"))
-        busy = [mailbox.desk.recv(Recv("busy", wait_ms=5000), RequestMeta(), owner=StreamCredit(1)) for _ in range(3)]
+        busy = [
+            mailbox.dispatcher.recv(Recv("busy", wait_ms=5000), RequestMeta(), owner=StreamCredit(1)) for _ in range(3)
+        ]
         await asyncio.sleep(1)
         asked = {name: [lane.used for lane in topics[name].lanes.values()] for name in topics if name != "busy"}
         for job in busy:

@@ -98,7 +98,7 @@ async def test_send_that_is_overdue_says_that_nobody_knows_and_is_stored_all_the
     status, problem = await http.post("/v1/send", send)
     assert (status, problem["code"], problem["outcome"]) == (504, "timeout", "unknown")
     engine.let.set()
-    while service.room.books.topics["orders"].living == 0:  # noqa: ASYNC110 - nothing tells us
+    while service.room.ledger.topics["orders"].living == 0:  # noqa: ASYNC110 - nothing tells us
         await asyncio.sleep(0)
     again = await service.api.send(Send("orders", b"hi", idem_key="one"))
     http.close()

@@ -5,8 +5,8 @@
 | `config` | the `[mailbox]` table and the frozen options |
 | `routes`, `bodies`, `stream` | HTTP to the contract and back |
 | `api`, `authority` | the contract for other services; capability checks |
-| `desk`, `jobs` | contract values to jobs for the workers |
-| `ids`, `rows`, `topics`, `batch`, `books`, `claims` | the values everything is made of; pure |
+| `dispatcher`, `jobs` | contract values to jobs for the workers |
+| `ids`, `rows`, `topics`, `batch`, `ledger`, `claims` | the values everything is made of; pure |
 | `shard`, `window`, `eviction` | the state machine of a shard's messages, and what of it stays in RAM; pure |
 | `mailroom` | what the workers share |
 | `shard_worker`, `envelopes`, `loader`, `waiters` | the one who changes a shard, and how it answers, reads and waits |

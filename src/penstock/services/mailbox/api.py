@@ -1,4 +1,4 @@
-"""The mailbox contract: what other services and the framed protocol call. Authority first, then the desk."""
+"""The mailbox contract: what other services and the framed protocol call. Authority first, then the dispatcher."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class MailboxApi:
     """Implements `penstock.contracts.mailbox.Mailbox`."""
 
     def __init__(
-        self, room: MailboxState, desk: Dispatcher, authority: MailboxAuthority, reprocessor: Reprocessor
+        self, room: MailboxState, dispatcher: Dispatcher, authority: MailboxAuthority, reprocessor: Reprocessor
     ) -> None:
         """Stand in front of these."""
         self._room = room
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._authority = authority
         self._reprocessor = reprocessor
 
@@ -55,21 +55,21 @@ class MailboxApi:
     async def send(self, request: m.Send, call: Call = NOBODY) -> m.Sent:
         """Store a message; answers when it is as durable as the engine promises."""
         await self._allow(call, "send", request.topic, len(request.payload))
-        sent: m.Sent = await kept(self._desk.send(request, _bearings(call)))
+        sent: m.Sent = await kept(self._dispatcher.send(request, _meta(call)))
         return sent
 
     async def send_batch(self, request: m.SendBatch, call: Call = NOBODY) -> m.SentBatch:
         """Store many, each on its own."""
-        return m.SentBatch(tuple(await self.send_many(request, call, _bearings(call))))
+        return m.SentBatch(tuple(await self.send_many(request, call, _meta(call))))
 
-    async def send_many(self, request: m.SendBatch, call: Call, bearings: RequestMeta) -> Any:  # noqa: ANN401 - as its form says
+    async def send_many(self, request: m.SendBatch, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401 - as its codec writes it
         """Store many; one the capability does not cover is refused alone."""
         check_batch(request.messages)
         costs: Counter[str | None] = Counter()
         for send in request.messages:
             costs[send.topic] += len(send.payload)
         refused = await self._refused(call, "send", [send.topic for send in request.messages], costs)
-        return await kept(self._desk.send_batch(request.messages, bearings, refused))
+        return await kept(self._dispatcher.send_batch(request.messages, meta, refused))
 
     async def _refused(
         self, call: Call, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
@@ -90,7 +90,7 @@ class MailboxApi:
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
         await self._allow(call, "recv", request.topic)
-        job = self._desk.recv(request, _bearings(call))
+        job = self._dispatcher.recv(request, _meta(call))
         try:
             received: m.Received = await kept(job.promise)
         except asyncio.CancelledError:
@@ -118,7 +118,7 @@ class MailboxApi:
     async def _settle(self, op: str, request: m.Settlement, call: Call) -> Any:  # noqa: ANN401 - typed by its caller
         name = read_msg_id(request.msg_id)
         await self._allow(call, op, await self.topic_of(name, request.receipt))
-        return await kept(self._desk.settle(request, name, _bearings(call)))
+        return await kept(self._dispatcher.settle(request, name, _meta(call)))
 
     async def topic_of(self, name: MessageName | None, receipt: str) -> str | None:
         """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says.
@@ -126,36 +126,38 @@ class MailboxApi:
         A message that is gone took its topic with it. Whoever has a receipt of it was given it, and can change nothing more:
         he hears what became of it whatever his topics.
         """
-        found = self._desk.topic_of(name)
+        found = self._dispatcher.topic_of(name)
         if found is not None or name is None or self._authority.open:
             return found
         rows = await self._room.ask(self._room.engine.rows, [name.seq])
-        topic = self._room.books.by_id.get(rows[name.seq].topic) if name.seq in rows else None
+        topic = self._room.ledger.by_id.get(rows[name.seq].topic) if name.seq in rows else None
         if topic is not None:
             return topic.name
-        return ANY_TOPIC if self._desk.gave_out(name, receipt) else None
+        return ANY_TOPIC if self._dispatcher.gave_out(name, receipt) else None
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Settle many, each on its own."""
-        return m.SettledBatch(tuple(await self.settle_many("ack", request.acks, call, _bearings(call))))
+        return m.SettledBatch(tuple(await self.settle_many("ack", request.acks, call, _meta(call))))
 
     async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Give many back, each on its own."""
-        return m.SettledBatch(tuple(await self.settle_many("nack", request.nacks, call, _bearings(call))))
+        return m.SettledBatch(tuple(await self.settle_many("nack", request.nacks, call, _meta(call))))
 
     async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Lengthen many, each on its own."""
-        return m.SettledBatch(tuple(await self.settle_many("recv", request.extends, call, _bearings(call))))
+        return m.SettledBatch(tuple(await self.settle_many("recv", request.extends, call, _meta(call))))
 
-    async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, bearings: RequestMeta) -> Any:  # noqa: ANN401 - as its form says
+    async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401 - as its codec writes it
         """Settle many; one the capability does not cover is refused alone."""
         check_batch(tuple(items))
         named = [(item, read_msg_id(item.msg_id)) for item in items]
         topics: list[str | None] = []
         if not self._authority.open:
             # Nearly all are in RAM; only the others are worth waiting for.
-            topics = [self._desk.topic_of(name) or await self.topic_of(name, item.receipt) for item, name in named]
-        return await kept(self._desk.settle_batch(named, bearings, await self._refused(call, op, topics)))
+            topics = [
+                self._dispatcher.topic_of(name) or await self.topic_of(name, item.receipt) for item, name in named
+            ]
+        return await kept(self._dispatcher.settle_batch(named, meta, await self._refused(call, op, topics)))
 
     # --- looking
 
@@ -164,7 +166,7 @@ class MailboxApi:
         await self._allow(call, "recv", ANY_TOPIC)
         room = self._room
         room.check_ready()
-        named = sorted((topic.name, topic) for topic in room.books.topics.values() if topic.living or topic.dead)
+        named = sorted((topic.name, topic) for topic in room.ledger.topics.values() if topic.living or topic.dead)
         seen = [topic for name, topic in named if await self._authority.covers(call, "recv", name)]
         return m.TopicList(tuple([await self._stats(topic) for topic in seen]))
 
@@ -175,7 +177,7 @@ class MailboxApi:
 
     def _known(self, name: str) -> Topic:
         self._room.check_ready()
-        topic = self._room.books.topics.get(name)
+        topic = self._room.ledger.topics.get(name)
         if topic is None or not (topic.living or topic.dead):
             raise NotFound("There is no such topic.")
         return topic
@@ -203,7 +205,7 @@ class MailboxApi:
         await self._allow(call, "recv", request.topic)
         self._room.check_ready()
         room = self._room
-        topic = room.books.topics.get(request.topic)
+        topic = room.ledger.topics.get(request.topic)
         if topic is None or not topic.id:
             return m.PeekedList(())
         # Leases ride; looking is the one thing that wants to see them on the disk.
@@ -238,8 +240,8 @@ class MailboxApi:
         await self._allow(call, "admin", request.topic)
         self._room.check_ready()
         room = self._room
-        topic = room.books.topics.get(request.topic)
-        purged, after, up_to = 0, 0, room.books.seq
+        topic = room.ledger.topics.get(request.topic)
+        purged, after, up_to = 0, 0, room.ledger.seq
         while topic is not None and topic.id:
             await room.writer.flushed()
             with room.scanning():
@@ -277,11 +279,11 @@ class MailboxApi:
     def _dead_page(self, topic: str | None, reason: str | None, after: int, limit: int) -> DeadPage | None:
         if topic is None:
             return DeadPage(None, reason, after, limit)
-        known = self._room.books.topics.get(topic)
+        known = self._room.ledger.topics.get(topic)
         return None if known is None or not known.id else DeadPage(known.id, reason, after, limit)
 
     def _dead_letter(self, row: MessageRow, dead: DeadRow) -> m.DeadLetter:
-        topic = self._room.books.by_id.get(row.topic)
+        topic = self._room.ledger.by_id.get(row.topic)
         return m.DeadLetter(
             msg_id=row.msg_id,
             topic="" if topic is None else topic.name,
@@ -303,11 +305,11 @@ class MailboxApi:
         page = self._dead_page(request.topic, request.reason, 0, request.limit)
         planned = 0 if page is None else await self._room.ask(self._room.engine.dead_count, page)
         if page is not None and planned and not request.dry_run:
-            self._reprocessor.submit(Redrive(page, request.to, _bearings(call).corr_id))
+            self._reprocessor.submit(Redrive(page, request.to, _meta(call).corr_id))
         return m.Reprocessing(planned)
 
 
-def _bearings(call: Call) -> RequestMeta:
+def _meta(call: Call) -> RequestMeta:
     return RequestMeta(call.corr_id, current_deadline())
 
 

@@ -28,7 +28,7 @@ class Deliveries:
         """Answer at once when every payload is in RAM."""
         if len(job.got) > 1:
             job.got.sort(key=_seq)
-        cached = self._room.books.cache.get
+        cached = self._room.ledger.cache.get
         rows = [cached(message.seq) for message, _ in job.got]
         here = [row for row in rows if row is not None]
         if len(here) == len(rows):

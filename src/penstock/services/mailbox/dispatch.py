@@ -1,4 +1,4 @@
-"""The desk: turns contract values into jobs for the workers. It checks and routes; it decides nothing."""
+"""The dispatcher: turns contract values into jobs for the workers. It checks and routes; it decides nothing."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ class Dispatcher:
         return digest
 
     def _slot(self, send: m.Send) -> int:
-        topic = self._room.books.topics.get(send.topic) if send.key is None else None
+        topic = self._room.ledger.topics.get(send.topic) if send.key is None else None
         return slot_of(send.topic, send.key) if topic is None else topic.slot
 
-    def send(self, send: m.Send, bearings: RequestMeta) -> Promise:
+    def send(self, send: m.Send, meta: RequestMeta) -> Promise:
         """Store one message; the promise is kept when it is durable."""
         self.check_intake()
-        job = SendJob(send, self._slot(send), self._check(send), bearings)
+        job = SendJob(send, self._slot(send), self._check(send), meta)
         self._room.worker_of(job.slot).offer(job)
         return job.promise
 
-    def send_batch(self, batch: Sequence[m.Send], bearings: RequestMeta, refused: Refused) -> BatchPromise:
+    def send_batch(self, batch: Sequence[m.Send], meta: RequestMeta, refused: Refused) -> BatchPromise:
         """Store many, each on its own but those refused already: one job a worker, and one answer for all."""
         self.check_intake()
-        bulk = BatchPromise(len(batch), bearings.form)
+        bulk = BatchPromise(len(batch), meta.codec)
         groups: dict[int, list[SendItem | SendRun]] = {}
         run: SendRun | None = None
         for place, send in enumerate(batch):
@@ -85,22 +85,22 @@ class Dispatcher:
                     raise refused[place]
                 digest = self._check(send)
             except PenstockError as error:
-                bulk.put(place, bearings.form.refused_send(error))
+                bulk.put(place, meta.codec.refused_send(error))
                 continue
             if send.idem_key is not None or send.key is not None or send.delay_ms:
                 run = None
-                self._group(groups, self._draft(send, digest, bulk, bearings)).place = place
+                self._group(groups, self._draft(send, digest, bulk, meta)).place = place
                 continue
             if run is None or run.topic != send.topic:
-                run = self._group(groups, SendRun(send.topic, self._slot(send), bulk, bearings))
+                run = self._group(groups, SendRun(send.topic, self._slot(send), bulk, meta))
             run.sends.append(send)
             run.sums.append(digest)
             run.places.append(place)
-        self._offer_all(groups, bulk, bearings)
+        self._offer_all(groups, bulk, meta)
         return bulk
 
-    def _draft(self, send: m.Send, digest: bytes, bulk: BatchPromise, bearings: RequestMeta) -> SendItem:
-        draft = SendItem(send, self._slot(send), digest, bearings)
+    def _draft(self, send: m.Send, digest: bytes, bulk: BatchPromise, meta: RequestMeta) -> SendItem:
+        draft = SendItem(send, self._slot(send), digest, meta)
         draft.bulk = bulk
         return draft
 
@@ -108,12 +108,10 @@ class Dispatcher:
         groups.setdefault(self._room.worker_of(part.slot).index, []).append(part)
         return part
 
-    def _offer_all(
-        self, groups: dict[int, list[SendItem | SendRun]], bulk: BatchPromise, bearings: RequestMeta
-    ) -> None:
+    def _offer_all(self, groups: dict[int, list[SendItem | SendRun]], bulk: BatchPromise, meta: RequestMeta) -> None:
         for index, parts in groups.items():
             try:
-                self._room.workers[index].offer(SendBatchJob(parts, bulk, bearings))
+                self._room.workers[index].offer(SendBatchJob(parts, bulk, meta))
             except PenstockError as error:
                 for part in parts:
                     part.refuse(error)
@@ -127,15 +125,15 @@ class Dispatcher:
 
     # --- recv
 
-    def recv(self, recv: m.Recv, bearings: RequestMeta, owner: object = None) -> RecvJob:
+    def recv(self, recv: m.Recv, meta: RequestMeta, owner: object = None) -> RecvJob:
         """Ask the shards of a topic for messages."""
         self.check_intake()
         room = self._room
         room.options.rules.check_visibility(recv.visibility_ms)
-        topic = room.books.topic(recv.topic)
+        topic = room.ledger.topic(recv.topic)
         bytes_max = min(recv.max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
         want = RecvQuery(recv.max_messages, recv.visibility_ms, bytes_max, owner)
-        job = RecvJob(want, topic, recv.wait_ms, bearings)
+        job = RecvJob(want, topic, recv.wait_ms, meta)
         job.path = self._path(topic)
         try:
             room.workers[job.path[-1] % len(room.workers)].offer(job)
@@ -158,15 +156,15 @@ class Dispatcher:
 
     # --- settlements
 
-    def settle(self, value: m.Settlement, name: MessageName | None, bearings: RequestMeta) -> Promise:
+    def settle(self, value: m.Settlement, name: MessageName | None, meta: RequestMeta) -> Promise:
         """Ack, nack or extend one message; `name` is what its msg_id says."""
-        job = SettleJob(value, _known(name), bearings)
+        job = SettleJob(value, _known(name), meta)
         self._hand_over(job.name.slot, job)
         return job.promise
 
-    def settle_batch(self, values: Sequence[Named], bearings: RequestMeta, refused: Refused) -> BatchPromise:
+    def settle_batch(self, values: Sequence[Named], meta: RequestMeta, refused: Refused) -> BatchPromise:
         """Settle many, each on its own but those refused already."""
-        bulk = BatchPromise(len(values), bearings.form)
+        bulk = BatchPromise(len(values), meta.codec)
         groups: dict[int, list[SettleItem]] = {}
         for place, (value, name) in enumerate(values):
             try:
@@ -174,11 +172,11 @@ class Dispatcher:
                     raise refused[place]
                 item = SettleItem(value, _known(name), place)
             except PenstockError as error:
-                bulk.put(place, bearings.form.refused_settle(error))
+                bulk.put(place, meta.codec.refused_settle(error))
                 continue
             groups.setdefault(self._room.worker_of(item.name.slot).index, []).append(item)
         for items in groups.values():
-            job = SettleBatchJob(items, bulk, bearings)
+            job = SettleBatchJob(items, bulk, meta)
             try:
                 self._hand_over(items[0].name.slot, job)
             except PenstockError as error:
@@ -201,7 +199,7 @@ class Dispatcher:
 
     def gave_out(self, name: MessageName, receipt: str) -> bool:
         """Tell whether a receipt is one that this mailbox made for this message, now or in an earlier life."""
-        read = self._room.books.receipts.read(receipt)
+        read = self._room.ledger.receipts.read(receipt)
         return read is not None and read[0] == name.seq
 
 

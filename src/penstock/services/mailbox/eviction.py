@@ -20,27 +20,27 @@ _SLACK: Final = 0.125
 
 def make_room(shards: Sequence[Window], need: int) -> int:
     """Evict until `need` more messages fit; returns how many left RAM. What is leased or on its way stays."""
-    books = shards[0].books
-    budget = books.bounds.window_messages
-    if books.resident + need <= budget:
+    ledger = shards[0].ledger
+    budget = ledger.bounds.window_messages
+    if ledger.resident + need <= budget:
         return 0
-    before = books.resident
+    before = ledger.resident
     goal = max(0, int(budget * (1 - _SLACK)) - need)
     for window, lane in _by_age(shards):
-        if books.resident <= goal:
+        if ledger.resident <= goal:
             break
         if not lane.loading:
             _evict_plain(window, lane)
             _evict_keys(window, lane)
             # In order, so that it is a heap still; and without those that left, who are named anew when they come back.
             lane.ready = sorted({seq for seq in lane.ready if seq in window.messages})
-    return before - books.resident
+    return before - ledger.resident
 
 
 def _by_age(shards: Sequence[Window]) -> list[tuple[Window, Lane]]:
     lanes = [
         (shards[index], lane)
-        for topic in shards[0].books.topics.values()
+        for topic in shards[0].ledger.topics.values()
         for index, lane in topic.lanes.items()
         if lane.ready or lane.keys
     ]
@@ -87,5 +87,5 @@ def _as_stored(message: Message) -> bool:
 def _drop(window: Window, messages: Iterable[Message]) -> None:
     for message in messages:
         if window.messages.pop(message.seq, None) is not None:
-            window.books.resident -= 1
-            window.books.cache.drop(message.seq)
+            window.ledger.resident -= 1
+            window.ledger.cache.drop(message.seq)

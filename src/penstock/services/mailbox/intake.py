@@ -62,17 +62,17 @@ class SendIntake:
     def _send_run(self, run: SendRun, now: Now) -> None:
         """Store a run in one go, if there is room for all of it."""
         room = self._room
-        books, batch = room.books, room.writer.batch
+        ledger, batch = room.ledger, room.writer.batch
         size = sum(len(send.payload) for send in run.sends)
-        if not books.take_rooms(len(run.sends), size):
+        if not ledger.take_rooms(len(run.sends), size):
             for draft in run.drafts():
                 self._send_one(draft, now)
             return
         topic = self._topic(run.topic)
         topic.incoming += len(run.sends)
-        number, slot, corr_id, wall, random = topic.id, run.slot, run.bearings.corr_id, now.wall, room.rng.random
+        number, slot, corr_id, wall, random = topic.id, run.slot, run.meta.corr_id, now.wall, room.rng.random
         rows: list[MessageRow] = []
-        for seq, (send, total) in enumerate(zip(run.sends, run.sums, strict=True), books.seq + 1):
+        for seq, (send, total) in enumerate(zip(run.sends, run.sums, strict=True), ledger.seq + 1):
             nonce = int(random() * 65536)
             row = MessageRow(
                 seq=seq, slot=slot, topic=number, key=None, ts=wall, nonce=nonce, corr_id=corr_id, idem_key=None,
@@ -80,7 +80,7 @@ class SendIntake:
                 payload=send.payload, name=make_msg_id(wall, seq, slot, nonce),
             )  # fmt: skip
             rows.append(row)
-        books.seq += len(rows)
+        ledger.seq += len(rows)
         batch.rows += rows
         batch.bytes += size
         batch.stored.append((self._run_stored, (run, rows)))
@@ -94,10 +94,10 @@ class SendIntake:
 
     def _topic(self, name: str) -> Topic:
         """Return a topic that is about to get a message: at its first one it gets a number."""
-        books = self._room.books
-        topic = books.topics.get(name) or books.topic(name)
+        ledger = self._room.ledger
+        topic = ledger.topics.get(name) or ledger.topic(name)
         if not topic.id:
-            self._room.writer.batch.topics.append((books.number(topic), topic.name))
+            self._room.writer.batch.topics.append((ledger.number(topic), topic.name))
         return topic
 
     def _send_one(self, draft: Incoming, now: Now) -> None:
@@ -159,13 +159,13 @@ class SendIntake:
 
     def _store(self, draft: Incoming, now: Now) -> None:
         room, send = self._room, draft.value
-        books, batch = room.books, room.writer.batch
+        ledger, batch = room.ledger, room.writer.batch
         size = len(send.payload)
         if draft.redrive is None:
-            books.take_room(size)
+            ledger.take_room(size)
         topic = self._topic(send.topic)
         topic.incoming += 1
-        books.seq = seq = books.seq + 1
+        ledger.seq = seq = ledger.seq + 1
         nonce = int(room.rng.random() * 65536)
         msg_id = make_msg_id(now.wall, seq, draft.slot, nonce)
         row = MessageRow(

@@ -32,30 +32,30 @@ ACKED: Final = m.Acked()
 class RequestMeta:
     """What travels with a request beside its value."""
 
-    __slots__ = ("corr_id", "deadline", "form", "strict")
+    __slots__ = ("codec", "corr_id", "deadline", "strict")
 
     def __init__(
-        self, corr_id: str = "", deadline: Deadline | None = None, form: AnswerCodec = VALUES, *, strict: bool = False
+        self, corr_id: str = "", deadline: Deadline | None = None, codec: AnswerCodec = VALUES, *, strict: bool = False
     ) -> None:
-        """`form` says how answers are written; `strict` makes a duplicate send a 409."""
+        """`codec` says how answers are written; `strict` makes a duplicate send a 409."""
         self.corr_id = corr_id
         self.deadline = deadline
-        self.form = form
+        self.codec = codec
         self.strict = strict
 
 
 class PromiseJob(Job[V, Any], Generic[V]):
     """A job that is answered through a promise; no future is made unless somebody awaits it."""
 
-    __slots__ = ("form", "promise")
+    __slots__ = ("codec", "promise")
 
-    def __init__(self, value: V, promise: Promise, bearings: RequestMeta) -> None:
-        """Take the request's bearings; the jobs of one batch share its promise."""
+    def __init__(self, value: V, promise: Promise, meta: RequestMeta) -> None:
+        """Take the request's meta; the jobs of one batch share its promise."""
         self.value = value
-        self.deadline = bearings.deadline
-        self.corr_id = bearings.corr_id
+        self.deadline = meta.deadline
+        self.corr_id = meta.corr_id
         self.taken = False
-        self.form = bearings.form
+        self.codec = meta.codec
         self.promise = promise
 
     def take(self) -> bool:
@@ -104,16 +104,16 @@ def _wake(future: asyncio.Future[None], _result: object) -> None:
 class BatchPromise(Promise):
     """The answer to a batch: complete when every item has its result, in its place."""
 
-    __slots__ = ("_form", "left", "results")
+    __slots__ = ("_codec", "left", "results")
 
-    def __init__(self, count: int, form: AnswerCodec) -> None:
+    def __init__(self, count: int, codec: AnswerCodec) -> None:
         """Wait for so many results."""
         super().__init__()
-        self._form = form
+        self._codec = codec
         self.left = count
         self.results: list[Any] = [None] * count
         if not count:
-            self.resolve(form.many(()))
+            self.resolve(codec.many(()))
 
     def put(self, place: int, result: object) -> None:
         """Take the result of one item; the last one completes the answer."""
@@ -124,7 +124,7 @@ class BatchPromise(Promise):
         """Note that so many results were put in their places."""
         self.left -= count
         if not self.left:
-            self.resolve(self._form.many(self.results))
+            self.resolve(self._codec.many(self.results))
 
 
 class SendJob(PromiseJob[m.Send]):
@@ -135,18 +135,18 @@ class SendJob(PromiseJob[m.Send]):
     # Only drafts are redriven.
     redrive = None
 
-    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: RequestMeta) -> None:
+    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, meta: RequestMeta) -> None:
         """Hold what was checked."""
-        super().__init__(send, Promise(), bearings)
+        super().__init__(send, Promise(), meta)
         self.slot = slot
         self.payload_hash = payload_hash
         # A duplicate is a 409 instead of an answer with a flag.
-        self.strict = bearings.strict
+        self.strict = meta.strict
         self.name = b""
 
     def answer(self, msg_id: str, shard: int, *, duplicate: bool = False) -> None:
         """Say where the message is."""
-        self.promise.resolve(self.form.sent(msg_id, duplicate, shard))
+        self.promise.resolve(self.codec.sent(msg_id, duplicate, shard))
 
     def refuse(self, error: PenstockError) -> None:
         """Say why it is not stored."""
@@ -156,16 +156,16 @@ class SendJob(PromiseJob[m.Send]):
 class SendItem:
     """One message of a batch on its way in, and where its answer goes."""
 
-    __slots__ = ("bulk", "corr_id", "form", "name", "payload_hash", "place", "redrive", "slot", "strict", "value")
+    __slots__ = ("bulk", "codec", "corr_id", "name", "payload_hash", "place", "redrive", "slot", "strict", "value")
 
-    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, bearings: RequestMeta) -> None:
+    def __init__(self, send: m.Send, slot: int, payload_hash: bytes, meta: RequestMeta) -> None:
         """Hold what was checked; its place in the answer is set when it is handed over."""
         self.value = send
         self.slot = slot
         self.payload_hash = payload_hash
-        self.corr_id = bearings.corr_id
-        self.form = bearings.form
-        self.strict = bearings.strict
+        self.corr_id = meta.corr_id
+        self.codec = meta.codec
+        self.strict = meta.strict
         self.bulk: BatchPromise
         self.place = 0
         self.name = b""
@@ -174,11 +174,11 @@ class SendItem:
 
     def answer(self, msg_id: str, shard: int, *, duplicate: bool = False) -> None:
         """Say where the message is."""
-        self.bulk.put(self.place, self.form.sent_item(msg_id, duplicate, shard))
+        self.bulk.put(self.place, self.codec.sent_item(msg_id, duplicate, shard))
 
     def refuse(self, error: PenstockError) -> None:
         """Say why it is not stored; the others of its batch are not touched."""
-        self.bulk.put(self.place, self.form.refused_send(error))
+        self.bulk.put(self.place, self.codec.refused_send(error))
 
     def fail(self, error: PenstockError) -> None:
         """Answer the whole batch with an error: what became of it nobody knows."""
@@ -194,21 +194,21 @@ def refuse_all(drafts: list[Any], error: PenstockError) -> None:
 class SendRun:
     """Messages of a batch that follow each other, of one topic and with nothing special: stored and answered together."""
 
-    __slots__ = ("bearings", "bulk", "places", "sends", "slot", "sums", "topic")
+    __slots__ = ("bulk", "meta", "places", "sends", "slot", "sums", "topic")
 
-    def __init__(self, topic: str, slot: int, bulk: BatchPromise, bearings: RequestMeta) -> None:
+    def __init__(self, topic: str, slot: int, bulk: BatchPromise, meta: RequestMeta) -> None:
         """Start empty."""
         self.topic = topic
         self.slot = slot
         self.bulk = bulk
-        self.bearings = bearings
+        self.meta = meta
         self.sends: list[m.Send] = []
         self.sums: list[bytes] = []
         self.places: list[int] = []
 
     def answer(self, names: list[str], shard: int) -> None:
         """Say where the messages are."""
-        results, sent = self.bulk.results, self.bearings.form.sent_item
+        results, sent = self.bulk.results, self.meta.codec.sent_item
         for place, name in zip(self.places, names, strict=True):
             results[place] = sent(name, False, shard)
         self.bulk.ended(len(names))
@@ -216,13 +216,13 @@ class SendRun:
     def refuse(self, error: PenstockError) -> None:
         """Say why none of them is stored."""
         for place in self.places:
-            self.bulk.put(place, self.bearings.form.refused_send(error))
+            self.bulk.put(place, self.meta.codec.refused_send(error))
 
     def drafts(self) -> list[SendItem]:
         """Take the run apart: each message on its own."""
         drafts = []
         for send, total, place in zip(self.sends, self.sums, self.places, strict=True):
-            draft = SendItem(send, self.slot, total, self.bearings)
+            draft = SendItem(send, self.slot, total, self.meta)
             draft.bulk, draft.place = self.bulk, place
             drafts.append(draft)
         return drafts
@@ -268,9 +268,9 @@ class RecvJob(PromiseJob[RecvQuery]):
 
     promise: RecvPromise
 
-    def __init__(self, want: RecvQuery, topic: Topic, wait_ms: int, bearings: RequestMeta) -> None:
+    def __init__(self, want: RecvQuery, topic: Topic, wait_ms: int, meta: RequestMeta) -> None:
         """Ask a topic; `path` names the shards still to be asked."""
-        super().__init__(want, RecvPromise(), bearings)
+        super().__init__(want, RecvPromise(), meta)
         self.topic = topic
         self.wait_ms = wait_ms
         self.path: list[int] = []
@@ -278,7 +278,7 @@ class RecvJob(PromiseJob[RecvQuery]):
 
     def deliver(self, received: m.Received) -> None:
         """Answer with what was leased."""
-        self.promise.resolve(self.form.received(received))
+        self.promise.resolve(self.codec.received(received))
 
 
 class SettleJob(PromiseJob[m.Settlement]):
@@ -286,14 +286,14 @@ class SettleJob(PromiseJob[m.Settlement]):
 
     __slots__ = ("name",)
 
-    def __init__(self, value: m.Settlement, name: MessageName, bearings: RequestMeta) -> None:
+    def __init__(self, value: m.Settlement, name: MessageName, meta: RequestMeta) -> None:
         """Name the message by what its msg_id says."""
-        super().__init__(value, Promise(), bearings)
+        super().__init__(value, Promise(), meta)
         self.name = name
 
     def answer(self, value: m.Acked | m.Nacked | m.Extended) -> None:
         """Say what came of it."""
-        self.promise.resolve(self.form.settled(value))
+        self.promise.resolve(self.codec.settled(value))
 
     def refuse(self, error: PenstockError) -> None:
         """Say why it is not settled."""
@@ -303,7 +303,7 @@ class SettleJob(PromiseJob[m.Settlement]):
 class SettleItem:
     """One settlement of a batch, and where its answer goes."""
 
-    __slots__ = ("bulk", "form", "name", "place", "value")
+    __slots__ = ("bulk", "codec", "name", "place", "value")
 
     def __init__(self, value: m.Settlement, name: MessageName, place: int) -> None:
         """Name the message by what its msg_id says."""
@@ -311,15 +311,15 @@ class SettleItem:
         self.name = name
         self.place = place
         self.bulk: BatchPromise
-        self.form: AnswerCodec
+        self.codec: AnswerCodec
 
     def answer(self, value: m.Acked | m.Nacked | m.Extended) -> None:
         """Say what came of it."""
-        self.bulk.put(self.place, self.form.settled_item(value))
+        self.bulk.put(self.place, self.codec.settled_item(value))
 
     def refuse(self, error: PenstockError) -> None:
         """Say why it is not settled; the others of its batch are not touched."""
-        self.bulk.put(self.place, self.form.refused_settle(error))
+        self.bulk.put(self.place, self.codec.refused_settle(error))
 
 
 class SettleBatchJob(PromiseJob[list[SettleItem]]):
@@ -329,15 +329,15 @@ class SettleBatchJob(PromiseJob[list[SettleItem]]):
 
     promise: BatchPromise
 
-    def __init__(self, items: list[SettleItem], bulk: BatchPromise, bearings: RequestMeta) -> None:
+    def __init__(self, items: list[SettleItem], bulk: BatchPromise, meta: RequestMeta) -> None:
         """Answer through the batch."""
-        super().__init__(items, bulk, bearings)
+        super().__init__(items, bulk, meta)
         for item in items:
-            item.bulk, item.form = bulk, bearings.form
+            item.bulk, item.codec = bulk, meta.codec
 
     def answer_acks(self, items: list[SettleItem]) -> None:
         """Say that these were acked."""
-        results, acked = self.promise.results, self.form.settled_item(ACKED)
+        results, acked = self.promise.results, self.codec.settled_item(ACKED)
         for item in items:
             results[item.place] = acked
         self.promise.ended(len(items))

@@ -59,6 +59,6 @@ class Rebalancer:
         self._rebinds.value += 1
         elapsed_ms = round((child.clock.monotonic() - began) * 1000)
         self._log.info("shards.rebound", shards=shards, elapsed_ms=elapsed_ms)
-        for topic in list(room.books.topics.values()):
+        for topic in list(room.ledger.topics.values()):
             if topic.waiters:
                 room.rouse(topic)

@@ -82,11 +82,11 @@ class Reprocessor:
         room, left, page = self._room, redrive.page.limit, redrive.page
         attempt = 0
         while left and not child.shutdown.draining:
-            mark = room.departures.mark()
+            mark = room.redrive_guard.mark()
             found = await room.ask(room.engine.dead, replace(page, limit=min(left, SLICE)))
             if not found:
                 return
-            taken = room.departures.take([row.seq for row, _ in found], mark)
+            taken = room.redrive_guard.take([row.seq for row, _ in found], mark)
             if not taken:
                 # Others are being removed just now: look again what is left.
                 await child.shutdown.sleep(_REFUSED.delay(1, room.rng))
@@ -94,7 +94,7 @@ class Reprocessor:
             try:
                 moved, refused = await self._send_back([each for each in found if each[0].seq in taken], redrive)
             finally:
-                room.departures.ended(taken)
+                room.redrive_guard.ended(taken)
             self._moved.value += moved
             left -= moved
             attempt = attempt + 1 if refused else 0
@@ -129,7 +129,7 @@ class Reprocessor:
         return moved, sum(map(len, groups.values())) - moved
 
     def _draft(self, row: MessageRow, dead: DeadRow, redrive: Redrive) -> SendItem | None:
-        topic = self._room.books.by_id.get(row.topic)
+        topic = self._room.ledger.by_id.get(row.topic)
         name = redrive.to or (None if topic is None else topic.name)
         if name is None or row.damaged:
             return None  # its bytes are damaged: it stays where it can be looked at

@@ -90,19 +90,19 @@ class Retention:
 
     async def _tick(self, now_s: float) -> None:
         room = self._room
-        room.rates.sample(room.books.topics, now_s)
+        room.rates.sample(room.ledger.topics, now_s)
         await self._expire()
         await self._bound_dead()
         room.claims.forget(room.now())
         await self._trim()
         for topic in self._some_topics():
-            if room.books.forget_idle(topic) and topic.id:
+            if room.ledger.forget_idle(topic) and topic.id:
                 room.writer.batch.topics_gone.append(topic.id)
 
     def _some_topics(self) -> list[Topic]:
         """Take the next topics in turn, so that each is looked at however many there are."""
         if not self._topics:
-            self._topics = list(self._room.books.topics.values())
+            self._topics = list(self._room.ledger.topics.values())
         some, self._topics = self._topics[:_SLICE], self._topics[_SLICE:]
         return some
 
@@ -124,27 +124,27 @@ class Retention:
     async def _bound_dead(self) -> None:
         """Remove the oldest dead letters when they are too old, or take more than their share."""
         room, options = self._room, self._room.options
-        if not room.books.dead:
+        if not room.ledger.dead:
             return
         over = self._over()
         crowded = over != (0, 0)
         before = 1 << 62 if crowded else room.now().wall - round(options.dlq_retention_s * 1000)
-        mark = room.departures.mark()
+        mark = room.redrive_guard.mark()
         found = await room.ask(room.engine.dead_old, before, _SLICE)
         if crowded:
             found = _enough(found, *over)
-        taken = room.departures.take([row.seq for row in found], mark)
+        taken = room.redrive_guard.take([row.seq for row in found], mark)
         try:
             if taken:
                 await self._drop([row for row in found if row.seq in taken], "share" if crowded else "age")
         finally:
-            room.departures.ended(taken)
+            room.redrive_guard.ended(taken)
 
     def _over(self) -> tuple[int, int]:
         """Say by how many messages and bytes the dead letters are above their share."""
-        books, share = self._room.books, self._room.options.dlq_share
-        messages = books.dead - int(share * books.bounds.backlog_messages)
-        return max(0, messages), max(0, books.dead_bytes - int(share * books.bounds.backlog_bytes))
+        ledger, share = self._room.ledger, self._room.options.dlq_share
+        messages = ledger.dead - int(share * ledger.bounds.backlog_messages)
+        return max(0, messages), max(0, ledger.dead_bytes - int(share * ledger.bounds.backlog_bytes))
 
     async def _drop(self, found: list[MessageRow], why: str) -> None:
         """Remove dead letters; each is written down before it goes."""
@@ -161,7 +161,7 @@ class Retention:
         await room.writer.flushed()
 
     def _log_of(self, found: list[MessageRow], why: str) -> list[dict[str, object]]:
-        topics, at = self._room.books.by_id, self._room.now().wall
+        topics, at = self._room.ledger.by_id, self._room.now().wall
         names = {row.topic: topics[row.topic].name if row.topic in topics else "" for row in found}
         return [
             {"at_ms": at, "action": "dlq.dropped", "why": why, "topic": names[row.topic], "msg_id": row.msg_id}

@@ -1,4 +1,4 @@
-"""HTTP to the contract and back; no decisions. The three hot routes go straight to the desk."""
+"""HTTP to the contract and back; no decisions. The three hot routes go straight to the dispatcher."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ Convert = Callable[[Any, str | None], Any]
 class MailboxRoutes:
     """Every route of the mailbox."""
 
-    def __init__(self, room: MailboxState, desk: Dispatcher, api: MailboxApi, authority: MailboxAuthority) -> None:
+    def __init__(
+        self, room: MailboxState, dispatcher: Dispatcher, api: MailboxApi, authority: MailboxAuthority
+    ) -> None:
         """Stand in front of these."""
         self._room = room
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._api = api
         self._authority = authority
 
@@ -85,8 +87,8 @@ class MailboxRoutes:
     def _send(self, request: Request, send: m.Send) -> Any:  # noqa: ANN401 - typed by its caller
         waiting = self._authority.admit(request, "send", send.topic, len(send.payload))
         if waiting is not None:
-            return _after(waiting, lambda: self._desk.send(send, _bearings(request)))
-        return _now_or_later(self._desk.send(send, _bearings(request)))
+            return _after(waiting, lambda: self._dispatcher.send(send, _meta(request)))
+        return _now_or_later(self._dispatcher.send(send, _meta(request)))
 
     def _send_raw(self, request: Request) -> Any:  # noqa: ANN401 - typed by its caller
         headers = request.headers
@@ -100,28 +102,28 @@ class MailboxRoutes:
         }
         return self._send(request, _convert(value, m.Send))
 
-    async def _send_batch(self, request: Request, batch: m.SendBatch) -> Any:  # noqa: ANN401 - written by the desk
-        return await self._api.send_many(batch, call_of(request), _bearings(request))
+    async def _send_batch(self, request: Request, batch: m.SendBatch) -> Any:  # noqa: ANN401 - written by the dispatcher
+        return await self._api.send_many(batch, call_of(request), _meta(request))
 
     def _recv(self, request: Request, recv: bodies.RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
         visibility_ms = recv.visibility_ms or self._room.options.default_visibility_ms
         asked = m.Recv(recv.topic, recv.max_messages, visibility_ms, recv.wait_ms, recv.max_bytes)
         waiting = self._authority.admit(request, "recv", recv.topic)
         if waiting is not None:
-            return _after(waiting, lambda: self._desk.recv(asked, _bearings(request)).promise)
-        return _now_or_later(self._desk.recv(asked, _bearings(request)).promise)
+            return _after(waiting, lambda: self._dispatcher.recv(asked, _meta(request)).promise)
+        return _now_or_later(self._dispatcher.recv(asked, _meta(request)).promise)
 
     async def _stream(self, request: Request, asked: bodies.StreamIn) -> StreamResponse:
         waiting = self._authority.admit(request, "recv", asked.topic)
         if waiting is not None:
             await waiting
-        self._desk.check_intake()
+        self._dispatcher.check_intake()
         visibility_ms = asked.visibility_ms or self._room.options.default_visibility_ms
         self._room.options.rules.check_visibility(visibility_ms)
         recv = m.Recv(asked.topic, asked.max_messages, visibility_ms, 0, asked.max_bytes)
-        stream = RecvStream(self._room, self._desk, recv, asked.max_inflight)
+        stream = RecvStream(self._room, self._dispatcher, recv, asked.max_inflight)
         stream.refusal = partial(self._refusal, call_of(request), asked.topic)
-        answer = StreamResponse(200, stream.lines(_bearings(request)), _NDJSON)
+        answer = StreamResponse(200, stream.lines(_meta(request)), _NDJSON)
         # It is silent between heartbeats, and one may be preceded by a wait for credit.
         answer.chunk_s = 3 * HEARTBEAT_S
         return answer
@@ -139,14 +141,14 @@ class MailboxRoutes:
         def settle(request: Request, body: Any) -> Any:  # noqa: ANN401 - typed by its caller
             value = convert(body, request.params.get("msg_id"))
             if isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch):
-                return self._api.settle_many(op, _items(value), call_of(request), _bearings(request))
+                return self._api.settle_many(op, _items(value), call_of(request), _meta(request))
             name = read_msg_id(value.msg_id)
             if not self._authority.open:
-                topic = self._desk.topic_of(name)
+                topic = self._dispatcher.topic_of(name)
                 waiting = None if topic is None else self._authority.admit(request, op, topic)
                 if topic is None or waiting is not None:
                     return self._settle_later(request, op, value, waiting)
-            return _now_or_later(self._desk.settle(value, name, _bearings(request)))
+            return _now_or_later(self._dispatcher.settle(value, name, _meta(request)))
 
         return settle
 
@@ -160,7 +162,7 @@ class MailboxRoutes:
             waiting = self._authority.allow(call_of(request), op, topic)
         if waiting is not None:
             await waiting
-        return await kept(self._desk.settle(value, name, _bearings(request)))
+        return await kept(self._dispatcher.settle(value, name, _meta(request)))
 
     # --- looking and the operator
 
@@ -220,7 +222,7 @@ def _items(batch: m.AckBatch | m.NackBatch | m.ExtendBatch) -> tuple[m.Settlemen
             return batch.extends
 
 
-def _bearings(request: Request) -> RequestMeta:
+def _meta(request: Request) -> RequestMeta:
     strict = request.headers.get(b"x-idempotency-mode") == b"409-conflict"
     deadline = Deadline(request.received_at + request.timeout_s, request.timeout_s)
     return RequestMeta(request.corr.decode("ascii"), deadline, JSON, strict=strict)

@@ -64,19 +64,19 @@ class MailboxService:
         self.room.workers = [self._worker(index) for index in range(options.ready_shards)]
         self.shards = inventory.watch("ready_shards", options.ready_shards, producers="config", consumers="rebalancer")
         authority = MailboxAuthority(verifier)
-        self.desk = Dispatcher(self.room)
+        self.dispatcher = Dispatcher(self.room)
         reproc = inventory.channel(
             "reproc", Redrive, capacity=options.reproc_capacity, full=Full.REFUSE, producers="operator",
             consumers="dlq_reprocessor",
         )  # fmt: skip
         self.reprocessor = Reprocessor(self.room, reproc)
-        self.api = MailboxApi(self.room, self.desk, authority, self.reprocessor)
+        self.api = MailboxApi(self.room, self.dispatcher, authority, self.reprocessor)
         self._scanner = VisibilityScanner(self.room)
         self._retention = Retention(self.room)
         self._rebalancer = Rebalancer(self.room, self.shards)
         self._refresher = CapCacheRefresher(inventory, authority, trim_capabilities, options.cap_cache_ttl_s)
         self._intake = inventory.health.gate("intake", is_open=True)
-        self.routes = MailboxRoutes(self.room, self.desk, self.api, authority).routes()
+        self.routes = MailboxRoutes(self.room, self.dispatcher, self.api, authority).routes()
         self.listener: Listener | None = None
         if options.listener is not None:
             busy = Busy("The mailbox is draining.", queue="work")
@@ -183,7 +183,7 @@ class MailboxService:
     async def _linger(self, child: Child) -> None:
         """Wait while leases are out that may still be settled, and connections that may do it."""
         until = child.clock.monotonic() + self._options.drain_deadline_s * _LINGER_SHARE
-        while self.room.books.inflight and child.clock.monotonic() < until:
+        while self.room.ledger.inflight and child.clock.monotonic() < until:
             await self.room.writer.paused(_LINGER_STEP_S)
 
 

@@ -85,9 +85,9 @@ class StoredTrace(NamedTuple):
 class Shard(Window):
     """One shard's messages. Its worker is its only caller."""
 
-    def __init__(self, place: tuple[int, int], books: MailboxLedger, rules: ShardRules, rng: Rng) -> None:
+    def __init__(self, place: tuple[int, int], ledger: MailboxLedger, rules: ShardRules, rng: Rng) -> None:
         """Start empty, as shard `place[0]` of `place[1]`."""
-        super().__init__(*place, books)
+        super().__init__(*place, ledger)
         self.rules = rules
         self._rng = rng
         self.reorder_depth_max = 0
@@ -99,14 +99,14 @@ class Shard(Window):
 
     def lease(self, lane: Lane, want: RecvQuery, now: Now, batch: Batch) -> list[Message]:
         """Lease what is deliverable, in order of seq."""
-        books, messages, ready, size = self.books, self.messages, lane.ready, 0
+        ledger, messages, ready, size = self.ledger, self.messages, lane.ready, 0
         lane.used = now.mono
         if lane.stalled:
             self.retry_keys(lane)
-        room = min(want.max_messages, books.bounds.global_inflight - books.inflight)
+        room = min(want.max_messages, ledger.bounds.global_inflight - ledger.inflight)
         got: list[Message] = []
         if room <= 0 and (ready or lane.more or lane.topic.keys_more):
-            books.starved[lane.topic] = None
+            ledger.starved[lane.topic] = None
         while ready and len(got) < room:
             message = messages.get(ready[0])
             if message is None or message.state != READY:
@@ -129,8 +129,8 @@ class Shard(Window):
         return got
 
     def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> None:
-        books, riders, leases, make = self.books, self.books.riders, self.leases, self.books.receipts.make
-        until, gen = now.mono + want.visibility_ms, books.gen
+        ledger, riders, leases, make = self.ledger, self.ledger.riders, self.leases, self.ledger.receipts.make
+        until, gen = now.mono + want.visibility_ms, ledger.gen
         for message in got:
             gen += 1
             seq = message.seq
@@ -144,8 +144,8 @@ class Shard(Window):
             heappush(leases, (until, seq, gen))
             riders.pop(seq, None)
             riders[seq] = message
-        books.gen = gen
-        books.inflight += len(got)
+        ledger.gen = gen
+        ledger.inflight += len(got)
         got[0].lane.topic.inflight += len(got)
         if want.owner is not None:
             want.owner.leased(len(got))
@@ -168,7 +168,7 @@ class Shard(Window):
             message.until = WRITTEN
         else:
             # The disk may have this lease, or the delay before it, and shall hear that both are over: so long it stays.
-            self.books.riders[message.seq] = message
+            self.ledger.riders[message.seq] = message
         self._make_ready(message)
 
     def spoiled(self, message: Message, gen: int, now: Now, batch: Batch) -> None:
@@ -181,8 +181,8 @@ class Shard(Window):
         return message.state == LEASED and message.gen == gen and self.messages.get(message.seq) is message
 
     def _unlease(self, message: Message) -> None:
-        self.books.inflight -= 1
-        self.books.riders.pop(message.seq, None)
+        self.ledger.inflight -= 1
+        self.ledger.riders.pop(message.seq, None)
         message.lane.topic.inflight -= 1
         if message.owner is not None:
             owner, message.owner = message.owner, None
@@ -254,7 +254,7 @@ class Shard(Window):
 
     def judge(self, trace: StoredTrace, name: MessageName, msg_id: str, receipt: str) -> None:
         """Decide on a settlement by what the engine knows; returns only for a repeated ack."""
-        ours = self.books.receipts.read(receipt)
+        ours = self.ledger.receipts.read(receipt)
         known = ours is not None and ours[0] == name.seq
         if trace.kind == "acked" and ours == (name.seq, trace.gen):
             return
@@ -302,14 +302,14 @@ class Shard(Window):
 
     def _buried(self, moved: tuple[Message, str]) -> None:
         message, reason = moved
-        topic, books = message.lane.topic, self.books
+        topic, ledger = message.lane.topic, self.ledger
         topic.pending -= 1
         topic.dead += 1
-        books.dead += 1
-        books.dead_bytes += message.size
+        ledger.dead += 1
+        ledger.dead_bytes += message.size
         # It leaves the window but not the backlog: dead letters count.
-        books.messages += 1
-        books.bytes += message.size
+        ledger.messages += 1
+        ledger.bytes += message.size
         topic.bytes += message.size
         self._leave(message)
         if self.on_buried is not None:
@@ -318,7 +318,7 @@ class Shard(Window):
     def _expire(self, message: Message, now: Now, batch: Batch) -> None:
         # One that merely waited too long is never just gone.
         if message.expires is not None and message.expires <= now.wall and self.rules.drops(message.lane.topic.name):
-            self.books.dropped += 1
+            self.ledger.dropped += 1
             self._purge(message, now, batch)
             return
         if message.state == DELAYED:
@@ -351,7 +351,7 @@ class Shard(Window):
                 return
 
     def _lapse(self, message: Message, now: Now, batch: Batch) -> None:
-        self.books.lapsed += 1
+        self.ledger.lapsed += 1
         self._end_attempt(message, "visibility", 0.0, now, batch)
 
     def expire(self, row: MessageRow, state: MessageState | None, now: Now, batch: Batch) -> None:

@@ -186,7 +186,7 @@ class ShardWorker:
         room = self._room
         shard = room.shards[job.path.pop() % len(room.shards)]
         batch, want = room.writer.batch, job.value
-        topic = job.topic = room.books.topic(job.topic.name)
+        topic = job.topic = room.ledger.topic(job.topic.name)
         lane = topic.lanes.get(shard.index) or shard.lane(topic)
         if shard.leases and shard.leases[0][0] <= now.mono:
             shard.due(now, batch)
@@ -223,7 +223,7 @@ class ShardWorker:
         room = self._room
         if job.got:
             self._deliveries.deliver(job, now)
-        elif room.books.sated and job.value.owner is None:
+        elif room.ledger.sated and job.value.owner is None:
             empty(job, full=True)
             room.idle(job.topic)
         else:
@@ -260,7 +260,7 @@ class ShardWorker:
             self._deliveries.deliver(waiter.job, now)
         if topic.waiters:
             # While nothing more may be leased, nothing more is read: RAM may have no room for it either.
-            if topic.keys_more and not room.books.sated:
+            if topic.keys_more and not room.ledger.sated:
                 shard.want_keys(topic)
             if room.waiters.impatient and not room.stirs(topic):
                 room.waiters.settle(topic)

@@ -65,7 +65,7 @@ class MailboxState:
         self.inventory = inventory
         self.options = options
         self.engine = engine
-        self.books = MailboxLedger(options.bounds)
+        self.ledger = MailboxLedger(options.bounds)
         self.claims = IdemClaims(options.dedup_entries, options.t_replay_s * 1000)
         self.rng = random.Random()  # noqa: S311 - jitter and nonces, no secret
         self.workers: list[ShardWorker] = []
@@ -76,7 +76,7 @@ class MailboxState:
         self.reading = EngineThread(inventory.pool("mailbox_reads", threads=1, capacity=4096) if pooled else None)
         self._checking = EngineThread(inventory.pool("mailbox_check", threads=1, capacity=1) if pooled else None)
         self.writing = EngineThread(inventory.pool("mailbox_writer", threads=1, capacity=1) if pooled else None)
-        self.writer = Writer(inventory, self.books, engine, self.writing, lease_flush_s=options.lease_flush_s)
+        self.writer = Writer(inventory, self.ledger, engine, self.writing, lease_flush_s=options.lease_flush_s)
         self.writer.on_open = self._opened
         self.writer.on_damage = self._damaged
         self.writer.on_applied = self.look_after_all
@@ -89,7 +89,7 @@ class MailboxState:
         )
         self.shards = self._cut(options.ready_shards)
         self.rates = TopicRates()
-        self.departures = RedriveGuard()
+        self.redrive_guard = RedriveGuard()
         # Of every stream that is open.
         self.credits: set[StreamCredit] = set()
         # Told of a deadline that may be nearer than the one the scanner sleeps until.
@@ -100,42 +100,42 @@ class MailboxState:
         return [self._shard(index, count) for index in range(count)]
 
     def _shard(self, index: int, count: int) -> Shard:
-        shard = Shard((index, count), self.books, self.options.rules, self.rng)
+        shard = Shard((index, count), self.ledger, self.options.rules, self.rng)
         shard.on_buried = self._buried
         return shard
 
     def _declare(self, inventory: Inventory) -> None:
-        bounds, books, metrics = self.options.bounds, self.books, inventory.metrics
+        bounds, ledger, metrics = self.options.bounds, self.ledger, inventory.metrics
         inventory.limit(
-            "backlog_messages", bounds.backlog_messages, "full: 429 busy", lambda: {"in_use": books.messages}
+            "backlog_messages", bounds.backlog_messages, "full: 429 busy", lambda: {"in_use": ledger.messages}
         )
-        inventory.limit("backlog_bytes", bounds.backlog_bytes, "full: 429 busy", lambda: {"in_use": books.bytes})
+        inventory.limit("backlog_bytes", bounds.backlog_bytes, "full: 429 busy", lambda: {"in_use": ledger.bytes})
         inventory.limit(
-            "global_inflight", bounds.global_inflight, "full: recv answers empty", lambda: {"in_use": books.inflight}
+            "global_inflight", bounds.global_inflight, "full: recv answers empty", lambda: {"in_use": ledger.inflight}
         )
         inventory.limit(
-            "window_messages", bounds.window_messages, "full: left on the disk", lambda: {"in_use": books.resident}
+            "window_messages", bounds.window_messages, "full: left on the disk", lambda: {"in_use": ledger.resident}
         )
-        inventory.limit("cache_bytes", bounds.cache_bytes, "oldest out", lambda: {"in_use": books.cache.bytes})
+        inventory.limit("cache_bytes", bounds.cache_bytes, "oldest out", lambda: {"in_use": ledger.cache.bytes})
         inventory.limit(
             "dedup_entries", self.claims.entries_max, "full: 429 busy", lambda: {"in_use": self.claims.live}
         )
         inventory.limit("waiters", bounds.waiters, "full: 429 busy", lambda: {"in_use": self.waiters.count})
         inventory.timeout("mailbox.read", _READ_S, "503")
-        metrics.gauge("backlog_messages", "Messages stored, dead ones included.", read=lambda: books.messages)
-        metrics.gauge("backlog_bytes", "Payload bytes stored.", read=lambda: books.bytes)
-        metrics.gauge("inflight_messages", "Messages leased.", read=lambda: books.inflight)
-        metrics.gauge("dlq_messages", "Dead letters.", read=lambda: books.dead)
-        metrics.gauge("resident_messages", "Messages in RAM.", read=lambda: books.resident)
+        metrics.gauge("backlog_messages", "Messages stored, dead ones included.", read=lambda: ledger.messages)
+        metrics.gauge("backlog_bytes", "Payload bytes stored.", read=lambda: ledger.bytes)
+        metrics.gauge("inflight_messages", "Messages leased.", read=lambda: ledger.inflight)
+        metrics.gauge("dlq_messages", "Dead letters.", read=lambda: ledger.dead)
+        metrics.gauge("resident_messages", "Messages in RAM.", read=lambda: ledger.resident)
         metrics.gauge("dedup_claims", "Live claims on idem_keys.", read=lambda: self.claims.live)
         self.integrity = {
             reason: metrics.counter("integrity_fail_total", "Hashes that did not match.", reason=reason)
             for reason in ("payload_hash", "row", "state", "wal", "file")
         }
         lapses = metrics.watched("io_timeouts_total", "Deadlines that passed.", op="recv")
-        lapses.append(lambda: books.lapsed)
+        lapses.append(lambda: ledger.lapsed)
         expired = metrics.watched("expired_dropped_total", "Expired messages of topics that want them dropped.")
-        expired.append(lambda: books.dropped)
+        expired.append(lambda: ledger.dropped)
         self._dead_total = {
             reason: metrics.counter("dlq_moved_total", "Messages dead-lettered, by reason.", reason=reason)
             for reason in ("visibility", "rejected", "max_attempts", "integrity", "ttl")
@@ -212,22 +212,22 @@ class MailboxState:
 
     def _opened(self, opened: EngineContents) -> None:
         """Rebuild everything in RAM from what the engine holds."""
-        books, now = self.books, self.now()
+        ledger, now = self.ledger, self.now()
         owned = [message for shard in self.shards for message in shard.messages.values() if message.owner is not None]
-        books.clear()
-        books.begin(opened.boot, Receipts(opened.key))
-        books.seq = opened.seq
-        books.topic_number = opened.topic_number
+        ledger.clear()
+        ledger.begin(opened.boot, Receipts(opened.key))
+        ledger.seq = opened.seq
+        ledger.topic_number = opened.topic_number
         self.shards = self._cut(len(self.shards))
         for stored in opened.topics:
-            topic = books.adopt_topic(stored.id, stored.name)
+            topic = ledger.adopt_topic(stored.id, stored.name)
             topic.living, topic.bytes = stored.plain + stored.keyed, stored.bytes
             topic.delayed, topic.dead = stored.delayed, stored.dead
             topic.cold, topic.keys_more = stored.plain > 0, stored.keyed > 0
-            books.messages += stored.plain + stored.keyed + stored.dead
-            books.bytes += stored.bytes
-            books.dead += stored.dead
-            books.dead_bytes += stored.dead_bytes
+            ledger.messages += stored.plain + stored.keyed + stored.dead
+            ledger.bytes += stored.bytes
+            ledger.dead += stored.dead
+            ledger.dead_bytes += stored.dead_bytes
         self._restore_states(opened, now)
         self._restore_owners(owned)
         for drafts in self.claims.pending.values():
@@ -238,10 +238,10 @@ class MailboxState:
         if opened.damage:
             self._damaged("wal", opened.damage)
         # Keys are looked for before anybody asks, so that none waits behind the backlog of another.
-        for topic in [topic for topic in books.topics.values() if topic.keys_more][:_WARM_TOPICS]:
+        for topic in [topic for topic in ledger.topics.values() if topic.keys_more][:_WARM_TOPICS]:
             self.shards[0].want_keys(topic)
         self.look_after_all()
-        for topic in [topic for topic in books.topics.values() if topic.waiters]:
+        for topic in [topic for topic in ledger.topics.values() if topic.waiters]:
             self.rouse(topic)
 
     def _restore_owners(self, owned: list[Message]) -> None:
@@ -266,13 +266,13 @@ class MailboxState:
         disk_due = min(shard.disk_due for shard in self.shards)
         self.shards = self._cut(shards)
         self.shards[0].disk_due = disk_due
-        for topic in self.books.topics.values():
+        for topic in self.ledger.topics.values():
             topic.lanes.clear()
             topic.inflight = 0
             topic.keys_more = True
             topic.keys_cursor = ""
             topic.cold = True
-        self.books.resident = self.books.inflight = 0
+        self.ledger.resident = self.ledger.inflight = 0
         for message in states:
             self.shard_of(message.slot).take_over(message)
 
@@ -292,10 +292,10 @@ class MailboxState:
 
     def _serve_starved(self) -> None:
         """Offer what may be leased again to the topics that went without, in turn, and before it is taken by others."""
-        books = self.books
-        while books.starved and not books.sated:
-            topic = next(iter(books.starved))
-            del books.starved[topic]
+        ledger = self.ledger
+        while ledger.starved and not ledger.sated:
+            topic = next(iter(ledger.starved))
+            del ledger.starved[topic]
             for index in list(topic.lanes):
                 self.workers[index % len(self.workers)].serve(topic, self.shards[index])
 
@@ -324,7 +324,7 @@ class MailboxState:
 
     def _stopped(self, error: PenstockError) -> None:
         """Answer who waits for nothing but what was under way: it is not, any more."""
-        for topic in list(self.books.topics.values()):
+        for topic in list(self.ledger.topics.values()):
             self.waiters.refuse(topic, error)
 
     def _over_written(self, over: list[Over]) -> None:
@@ -333,12 +333,12 @@ class MailboxState:
 
     def _rows_refused(self, batch: Batch) -> None:
         for row in batch.rows:
-            self.books.give_room(len(row.payload))
-            self.books.by_id[row.topic].incoming -= 1
+            self.ledger.give_room(len(row.payload))
+            self.ledger.by_id[row.topic].incoming -= 1
         refused = {row.seq for row in batch.rows}
         for dead in batch.redriven:
-            self.books.messages += 1
-            self.books.bytes += next(len(row.payload) for row in batch.rows if row.seq == dead)
+            self.ledger.messages += 1
+            self.ledger.bytes += next(len(row.payload) for row in batch.rows if row.seq == dead)
         batch.redriven = {}
         batch.states = {seq: state for seq, state in batch.states.items() if seq not in refused}
         for claim in batch.claims:
@@ -354,16 +354,16 @@ class MailboxState:
     def dead_gone(self, gone: tuple[int, int]) -> None:
         """Note that a dead letter (its topic and size) was removed."""
         self._dead_left(*gone)
-        self.books.give_room(gone[1])
+        self.ledger.give_room(gone[1])
 
     def redriven(self, moved: tuple[MessageRow, int, int]) -> None:
         """Note that a dead letter became a message again; it never left the backlog."""
         self._dead_left(moved[1], moved[2])
 
     def _dead_left(self, number: int, size: int) -> None:
-        topic = self.books.by_id.get(number)
-        self.books.dead -= 1
-        self.books.dead_bytes -= size
+        topic = self.ledger.by_id.get(number)
+        self.ledger.dead -= 1
+        self.ledger.dead_bytes -= size
         if topic is not None:
             topic.dead -= 1
             topic.bytes -= size
@@ -376,13 +376,13 @@ class MailboxState:
     def idle(self, topic: Topic) -> None:
         """Forget a topic that was only asked for; one that had messages is forgotten in its time."""
         if not topic.id:
-            self.books.forget_idle(topic)
+            self.ledger.forget_idle(topic)
 
     # --- the end
 
     def end_waits(self) -> None:
         """Answer every parked receiver, and wake the streams that wait for credit: the service drains."""
-        self.waiters.end_all(list(self.books.topics.values()))
+        self.waiters.end_all(list(self.ledger.topics.values()))
         for credit in self.credits:
             credit.wake()
 

@@ -68,10 +68,10 @@ class StreamCredit:
 class RecvStream:
     """The lines of one `/v1/recv/stream` answer."""
 
-    def __init__(self, room: MailboxState, desk: Dispatcher, recv: m.Recv, max_inflight: int) -> None:
+    def __init__(self, room: MailboxState, dispatcher: Dispatcher, recv: m.Recv, max_inflight: int) -> None:
         """Ask for what `recv` asks for, again and again."""
         self._room = room
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._recv = recv
         self._credit = StreamCredit(max_inflight)
         # What was leased and not yet handed on.
@@ -80,14 +80,14 @@ class RecvStream:
         self.refusal: Callable[[], Awaitable[str]] | None = None
         self._judge_at = room.now().mono + _JUDGED_MS
 
-    async def lines(self, bearings: RequestMeta) -> AsyncIterator[bytes]:
+    async def lines(self, meta: RequestMeta) -> AsyncIterator[bytes]:
         """Yield envelopes as they become ready, a heartbeat when idle, and a last line that says why it ends."""
         end = "draining"
         self._room.credits.add(self._credit)
         try:
             while not self._room.draining:
                 idle = self._credit.left <= 0
-                received = () if idle else await self._next(bearings)
+                received = () if idle else await self._next(meta)
                 if idle and await self._credit.wait():
                     continue
                 if refused := await self._refused():
@@ -112,12 +112,12 @@ class RecvStream:
         self._judge_at = now_ms + _JUDGED_MS
         return await self.refusal()
 
-    async def _next(self, bearings: RequestMeta) -> tuple[m.Envelope, ...]:
+    async def _next(self, meta: RequestMeta) -> tuple[m.Envelope, ...]:
         """Wait for messages within the credit, or for a heartbeat's time."""
         until = self._room.now().mono + HEARTBEAT_S * 1000
         while not self._room.draining and (left_ms := until - self._room.now().mono) > 0:
             try:
-                return await self._ask(bearings, math.ceil(left_ms))
+                return await self._ask(meta, math.ceil(left_ms))
             except PenstockError as error:
                 if not error.retryable:
                     raise
@@ -125,11 +125,11 @@ class RecvStream:
                 await self._room.writer.paused(_REFUSED_S)
         return ()
 
-    async def _ask(self, bearings: RequestMeta, wait_ms: int) -> tuple[m.Envelope, ...]:
+    async def _ask(self, meta: RequestMeta, wait_ms: int) -> tuple[m.Envelope, ...]:
         recv = self._recv
         many = min(recv.max_messages, self._credit.left)
         asked = m.Recv(recv.topic, many, recv.visibility_ms, wait_ms, recv.max_bytes)
-        job = self._desk.recv(asked, RequestMeta(bearings.corr_id), owner=self._credit)
+        job = self._dispatcher.recv(asked, RequestMeta(meta.corr_id), owner=self._credit)
         try:
             received: m.Received = await kept(job.promise)
         finally:

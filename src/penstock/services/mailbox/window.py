@@ -34,12 +34,12 @@ Loaded = tuple[MessageRow, MessageState | None]
 class Window(PendingReads):
     """The resident messages of a shard, and what it wants to read."""
 
-    def __init__(self, index: int, count: int, books: MailboxLedger) -> None:
+    def __init__(self, index: int, count: int, ledger: MailboxLedger) -> None:
         """Start empty, as one of `count` shards."""
         super().__init__()
         self.index = index
         self._count = count
-        self.books = books
+        self.ledger = ledger
         self.refill_below = REFILL // 4
         self.messages: dict[int, Message] = {}
         self.leases: list[tuple[float, int, int]] = []
@@ -58,7 +58,7 @@ class Window(PendingReads):
 
     def stored(self, row: MessageRow, until: float) -> None:
         """Take a message whose commit is done; `until` is its delay's end."""
-        topic = self.books.by_id[row.topic]
+        topic = self.ledger.by_id[row.topic]
         topic.incoming -= 1
         topic.living += 1
         topic.bytes += len(row.payload)
@@ -73,10 +73,10 @@ class Window(PendingReads):
 
     def run_stored(self, rows: list[MessageRow]) -> None:
         """Take messages of one topic whose commit is done: un-keyed, undelayed, in order."""
-        books, first = self.books, rows[0]
-        topic = books.by_id[first.topic]
+        ledger, first = self.ledger, rows[0]
+        topic = ledger.by_id[first.topic]
         lane = topic.lanes.get(self.index) or self.lane(topic)
-        full = len(lane.ready) + len(rows) > LANE_MAX or books.resident + len(rows) > books.bounds.window_messages
+        full = len(lane.ready) + len(rows) > LANE_MAX or ledger.resident + len(rows) > ledger.bounds.window_messages
         if full or lane.more or lane.loading or first.seq <= lane.tail:
             for row in rows:
                 self.stored(row, 0.0)
@@ -87,8 +87,8 @@ class Window(PendingReads):
         topic.bytes += sum(len(row.payload) for row in rows)
         for row in rows:
             self.messages[row.seq] = _bare(row, lane)
-            books.cache.put(row)
-        books.resident += len(rows)
+            ledger.cache.put(row)
+        ledger.resident += len(rows)
         # Higher than all that is in the heap: at its end they are in their place.
         lane.ready += [row.seq for row in rows]
         lane.tail = rows[-1].seq
@@ -102,7 +102,7 @@ class Window(PendingReads):
             return
         lane.tail = row.seq
         self._take_in(_bare(row, lane))
-        self.books.cache.put(row)
+        self.ledger.cache.put(row)
 
     def _store_delayed(self, row: MessageRow, until: float, lane: Lane) -> None:
         lane.topic.delayed += 1
@@ -130,7 +130,7 @@ class Window(PendingReads):
             message = _bare(row, lane)
             lane.keys[key] = KeyQueue(message)
             self._take_in(message)
-            self.books.cache.put(row)
+            self.ledger.cache.put(row)
 
     def _follow(self, row: MessageRow, line: KeyQueue, lane: Lane) -> None:
         if row.seq in self.messages:
@@ -147,11 +147,11 @@ class Window(PendingReads):
             line.followers.append(message)
 
     def _crowded(self) -> bool:
-        return self.books.resident >= self.books.bounds.window_messages
+        return self.ledger.resident >= self.ledger.bounds.window_messages
 
     def _keep(self, message: Message) -> None:
         self.messages[message.seq] = message
-        self.books.resident += 1
+        self.ledger.resident += 1
 
     def _take_in(self, message: Message) -> None:
         self._keep(message)
@@ -174,7 +174,7 @@ class Window(PendingReads):
         if message is not None and message.state == DELAYED:
             message.lane.topic.delayed -= 1
             # Its stored delay would be found again and again by those who look for delays that are over.
-            self.books.riders[seq] = message
+            self.ledger.riders[seq] = message
             self._make_ready(message)
 
     # --- what goes out
@@ -183,10 +183,10 @@ class Window(PendingReads):
         """Forget a message that is durably gone from the living, and let its key go on."""
         if self.messages.pop(message.seq, None) is None:
             return
-        books, lane = self.books, message.lane
-        books.resident -= 1
-        books.cache.drop(message.seq)
-        books.give_room(message.size)
+        ledger, lane = self.ledger, message.lane
+        ledger.resident -= 1
+        ledger.cache.drop(message.seq)
+        ledger.give_room(message.size)
         lane.topic.living -= 1
         lane.topic.bytes -= message.size
         self.readers.left(message.seq)
@@ -221,7 +221,7 @@ class Window(PendingReads):
         for row, state in rows:
             if self._is_new(row.seq):
                 self._take_in(self._restored(row, state, lane, now))
-                self.books.cache.put(row)
+                self.ledger.cache.put(row)
             lane.tail = max(lane.tail, row.seq)
         lane.loading = False
         lane.more = lane.missed or not exhausted
@@ -247,7 +247,7 @@ class Window(PendingReads):
 
     def key_found(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
         """Make a line for a key whose first message was found by the scan."""
-        lane = self.lane(self.books.by_id[row.topic])
+        lane = self.lane(self.ledger.by_id[row.topic])
         if row.key is None or row.key in lane.keys:
             return
         if not self._is_new(row.seq):
@@ -280,13 +280,13 @@ class Window(PendingReads):
                 # A delayed message is the first of its key; its line was given up to make room.
                 self.key_found(row, state, now)
             elif self._is_new(row.seq):
-                message = self._restored(row, state, self.lane(self.books.by_id[row.topic]), now)
+                message = self._restored(row, state, self.lane(self.ledger.by_id[row.topic]), now)
                 self._keep(message)
                 self._settle_in(message)
 
     def adopt(self, row: MessageRow, state: MessageState | None, now: Now) -> Message:
         """Make a message resident without making it deliverable, for a command that needs it in hand."""
-        message = self._restored(row, state, self.lane(self.books.by_id[row.topic]), now)
+        message = self._restored(row, state, self.lane(self.ledger.by_id[row.topic]), now)
         self._keep(message)
         return message
 
@@ -302,12 +302,12 @@ class Window(PendingReads):
                 message.state = LEASED
                 message.until = now.mono + state.left(now.wall)
                 message.span = state.span
-                message.receipt = self.books.receipts.make(row.slot, row.seq, state.gen)
+                message.receipt = self.ledger.receipts.make(row.slot, row.seq, state.gen)
         return message
 
     def restore(self, row: MessageRow, state: MessageState, now: Now) -> None:
         """Take over a lease or a delay of an earlier life."""
-        lane = self.lane(self.books.by_id[row.topic])
+        lane = self.lane(self.ledger.by_id[row.topic])
         message = self._restored(row, state, lane, now)
         self._keep(message)
         if row.key is not None:
@@ -331,7 +331,7 @@ class Window(PendingReads):
     def restore_lease(self, message: Message) -> None:
         """Count a lease of an earlier life: its receipt stays good until it ends."""
         heappush(self.leases, (message.until, message.seq, message.gen))
-        self.books.inflight += 1
+        self.ledger.inflight += 1
         message.lane.topic.inflight += 1
 
 

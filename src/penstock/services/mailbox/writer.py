@@ -64,10 +64,10 @@ class Writer:
     """Owns the open batch and the engine's life."""
 
     def __init__(
-        self, inventory: Inventory, books: MailboxLedger, engine: Engine, thread: EngineThread, *, lease_flush_s: float
+        self, inventory: Inventory, ledger: MailboxLedger, engine: Engine, thread: EngineThread, *, lease_flush_s: float
     ) -> None:
         """Wait for `run`; until then everything is refused."""
-        self._books = books
+        self._ledger = ledger
         self._engine = engine
         self._thread = thread
         self._clock: Clock = inventory.clock
@@ -123,21 +123,21 @@ class Writer:
         """Commit what there is: at once, or with the leases if there is nothing else."""
         if self.batch:
             self.kick()
-        elif self._books.riders:
+        elif self._ledger.riders:
             self.ride()
 
     def ride(self) -> None:
         """See to it that leases are written within their few milliseconds, by any commit or by one of their own."""
         if self._rider is None:
             now = self.now()
-            left_s = self._lease_flush_s - (now.mono - self._books.oldest_rider(now)) / 1000
+            left_s = self._lease_flush_s - (now.mono - self._ledger.oldest_rider(now)) / 1000
             self._rider = asyncio.get_running_loop().call_later(
                 max(0.0, left_s), self._flush_riders
             )  # lint: allow PK006 at most one, cancelled when the writer stops
 
     def _flush_riders(self) -> None:
         self._rider = None
-        if self._books.riders:
+        if self._ledger.riders:
             self.kick()
 
     @property
@@ -245,7 +245,7 @@ class Writer:
                 await self._some.wait()
 
     def _wanted(self) -> bool:
-        return bool(self.batch or self._tasks or self._ending or self._books.riders)
+        return bool(self.batch or self._tasks or self._ending or self._ledger.riders)
 
     async def _run_tasks(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -259,7 +259,7 @@ class Writer:
 
     def _take(self) -> Batch:
         batch, self.batch = self.batch, Batch()
-        if self._books.riders:
+        if self._ledger.riders:
             self._take_riders(batch)
         room, self._room = self._room, []
         for future in room:
@@ -271,12 +271,12 @@ class Writer:
         now = self.now()
         held_ms = 0.0 if self._all_ride or self._ending else self._lease_flush_s * 1000 * _HELD_SHARE
         self._all_ride = False
-        states, over = self._books.lease_states(now, now.mono - held_ms)
+        states, over = self._ledger.lease_states(now, now.mono - held_ms)
         for seq, state in states.items():
             batch.states.setdefault(seq, state)
         if over and self.on_over_written is not None:
             batch.after.append((self.on_over_written, over))
-        if self._books.riders:
+        if self._ledger.riders:
             self.ride()
 
     async def _commit(self, batch: Batch) -> None:
