@@ -52,7 +52,7 @@ def check_ram(room: MailboxState) -> None:
         assert not topic.id or ledger.by_id[topic.id] is topic
         assert all(waiter.job.topic is topic for waiter in topic.waiters)
     for shard in room.shards:
-        assert min(shard.readers._reading) >= 0
+        assert min(shard.reads.tracker._reading) >= 0
         for message in shard.messages.values():
             assert message.lane is ledger.topics[message.lane.topic.name].lanes[shard.index]
     _check_credit(messages)
@@ -120,13 +120,14 @@ def _check_reach(room: MailboxState, stored: Stored) -> None:
             _check_resident(shard, lane, resident[seq][1], kind)
         elif key is not None:
             line = None if lane is None else lane.keys.get(key)
-            assert topic.keys_more if line is None else line.more
+            assert topic.key_backlog.more if line is None else line.backlog.more
         elif kind == KIND_DELAYED:
             assert min(each.disk_due for each in room.shards) < float("inf")
         else:
             assert kind != KIND_LEASED
-            assert topic.cold if lane is None else lane.more
-            assert lane is None or seq > lane.tail
+            assert lane is not None
+            assert lane.backlog.more
+            assert seq > lane.tail
 
 
 def _check_resident(shard, lane, message: Message, kind: int) -> None:

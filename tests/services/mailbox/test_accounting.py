@@ -171,7 +171,7 @@ async def test_key_that_left_ram_and_came_back_is_leased_once() -> None:
             await mailbox.api.send(Send("orders", b"x", key=f"k{number}"))
         for _ in range(3):
             make_room(room.shards, 40)
-            room.shards[0].want_keys(room.ledger.topics["orders"])
+            room.shards[0].reads.want_keys(room.ledger.topics["orders"])
             room.look_after_all()
             await settled(room)
         got = await taken(mailbox, "orders")

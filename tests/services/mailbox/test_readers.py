@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.services.mailbox.read_tracker import ReadTracker
+from penstock.services.mailbox.reading import ReadTracker
 from penstock.services.mailbox.topics import LEASED, READY, WRITTEN
 
 

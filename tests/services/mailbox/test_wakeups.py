@@ -267,7 +267,7 @@ async def test_reads_that_fail_are_tried_again_at_a_pace_and_those_who_would_not
         # What is in RAM is given out; then somebody would have to look.
         while (lane := mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.ledger.topics[TOPIC])).ready:
             await mailbox.api.recv(Recv(TOPIC, visibility_ms=60_000))
-        assert lane.more
+        assert lane.backlog.more
         with pytest.raises(EngineFailed):
             await mailbox.api.recv(Recv(TOPIC))
         waiting = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
@@ -306,7 +306,7 @@ async def test_receive_that_waits_for_a_read_does_not_hold_up_a_drain() -> None:
         await mailbox.api.send(Send("other", b"x"))
         await mailbox.api.send(Send(TOPIC, b"x", delay_ms=60_000))
         lane = mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.ledger.topics[TOPIC])
-        lane.more = True
+        lane.backlog.more = True
         late = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
         mailbox.stop_intake()
         before = now()

@@ -144,11 +144,7 @@ class Dispatcher:
 
     def _path(self, topic: Topic) -> list[int]:
         """Name the shards to ask, in rotating order: all that may have something of the topic."""
-        home = topic.slot % len(self._room.shards)
-        lanes = [*topic.lanes]
-        if home not in topic.lanes and (topic.cold or not lanes):
-            # Nobody has looked yet whether un-keyed messages of an earlier life lie on the disk.
-            lanes.append(home)
+        lanes = [*topic.lanes] or [topic.slot % len(self._room.shards)]
         if len(lanes) > 1:
             lanes = _rotated(lanes, topic.turn)
             topic.turn += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.services.mailbox.topics import (
     DELAYED,
@@ -12,7 +12,9 @@ from penstock.services.mailbox.topics import (
     Lane,
     Message,
 )
-from penstock.services.mailbox.window import Window
+
+if TYPE_CHECKING:
+    from penstock.services.mailbox.window import Window
 
 # Room is made for more than the next read, so that not every read has to look for some.
 _SLACK: Final = 0.125
@@ -29,7 +31,7 @@ def make_room(shards: Sequence[Window], need: int) -> int:
     for window, lane in _by_age(shards):
         if ledger.resident <= goal:
             break
-        if not lane.loading:
+        if not lane.backlog.reading:
             _evict_plain(window, lane)
             _evict_keys(window, lane)
             # In order, so that it is a heap still; and without those that left, who are named anew when they come back.
@@ -55,26 +57,26 @@ def _evict_plain(window: Window, lane: Lane) -> None:
     _drop(window, plain)
     # Never forward: one that came back from a lease of an earlier life may lie beyond what was read of the disk.
     lane.tail = min(lane.tail, *(message.seq - 1 for message in plain))
-    lane.more = True
+    lane.backlog.more = True
 
 
 def _evict_keys(window: Window, lane: Lane) -> None:
-    """Give up whole keys: the scan for keys without a line finds them again, in order."""
-    evicted = [key for key, line in lane.keys.items() if _idle(line)]
+    """Give up whole keys: the scan for keys without a queue finds them again, in order."""
+    evicted = [key for key, queue in lane.keys.items() if _idle(queue)]
     for key in evicted:
-        line = lane.keys.pop(key)
-        assert line.head is not None
-        if line.head.state == DELAYED:
-            window.disk_due = min(window.disk_due, line.head.until)
-        _drop(window, (line.head, *line.followers))
+        queue = lane.keys.pop(key)
+        assert queue.head is not None
+        if queue.head.state == DELAYED:
+            window.disk_due = min(window.disk_due, queue.head.until)
+        _drop(window, (queue.head, *queue.followers))
     if evicted:
-        lane.topic.keys_more = lane.topic.keys_missed = True
+        lane.topic.key_backlog.stored_beyond()
 
 
-def _idle(line: KeyQueue) -> bool:
+def _idle(queue: KeyQueue) -> bool:
     """Tell whether nothing of a key is out or under way, and its head lies on the disk just as it does here."""
-    head = line.head
-    if head is None or line.loading or any(follower.state != READY for follower in line.followers):
+    head = queue.head
+    if head is None or queue.backlog.reading or any(follower.state != READY for follower in queue.followers):
         return False
     return _as_stored(head) or (head.state == DELAYED and head.until > 0)
 

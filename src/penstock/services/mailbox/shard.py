@@ -102,10 +102,10 @@ class Shard(Window):
         ledger, messages, ready, size = self.ledger, self.messages, lane.ready, 0
         lane.used = now.mono
         if lane.stalled:
-            self.retry_keys(lane)
+            self.reads.retry_keys(lane)
         room = min(want.max_messages, ledger.bounds.global_inflight - ledger.inflight)
         got: list[Message] = []
-        if room <= 0 and (ready or lane.more or lane.topic.keys_more):
+        if room <= 0 and (ready or lane.backlog.more or lane.topic.key_backlog.more):
             ledger.starved[lane.topic] = None
         while ready and len(got) < room:
             message = messages.get(ready[0])
@@ -124,8 +124,8 @@ class Shard(Window):
             got.append(message)
         if got:
             self._lease(got, want, now)
-        if lane.more and room > 0 and len(ready) < self.refill_below:
-            self.want_window(lane)
+        if lane.backlog.more and room > 0 and len(ready) < self.refill_below:
+            self.reads.want_window(lane)
         return got
 
     def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> None:

@@ -26,10 +26,10 @@ from penstock.services.mailbox.jobs import (
     Work,
 )
 from penstock.services.mailbox.ledger import Now
-from penstock.services.mailbox.loader import load
+from penstock.services.mailbox.reading import load
 from penstock.services.mailbox.shard import NackCause, RecvQuery, Shard
 from penstock.services.mailbox.state import empty
-from penstock.services.mailbox.topics import Lane, Message, Topic
+from penstock.services.mailbox.topics import Message, Topic
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.state import MailboxState
@@ -161,18 +161,18 @@ class ShardWorker:
                 woken, shard.woken = shard.woken, {}
                 for topic in woken:
                     self.serve(topic, shard)
-            if shard.wanted:
+            if shard.reads.wanted:
                 self._read(shard)
         room.writer.see_to_it()
 
     def _read(self, shard: Shard) -> None:
         """Begin the reads a shard wants; those for which there is no place begin when others end."""
-        wanted, shard.wanted = shard.wanted, []
+        wanted, shard.reads.wanted = shard.reads.wanted, []
         for place, each in enumerate(wanted):
             try:
                 self.spawn(load(self._room, shard, each))
             except Busy:
-                shard.wanted = wanted[place:]
+                shard.reads.wanted = wanted[place:]
                 return
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -200,8 +200,8 @@ class ShardWorker:
             if job.path and not _sated(job):
                 self._pass_on(job)
                 return
-            if topic.keys_more:
-                shard.want_keys(topic)
+            if topic.key_backlog.more:
+                shard.reads.want_keys(topic)
         self._finish_recv(job, now)
 
     def _hint(self, until: float) -> None:
@@ -233,7 +233,7 @@ class ShardWorker:
         """Let a receiver wait; but a shard that it asked on its way may have got something since."""
         room, topic = self._room, job.topic
         patient = bool(job.wait_ms) and not room.draining
-        stirring = [index for index, lane in topic.lanes.items() if lane.ready or lane.stalled or _unread(lane)]
+        stirring = [index for index, lane in topic.lanes.items() if lane.ready or lane.stalled or lane.backlog.unread]
         if not (patient or stirring or topic.pending):
             empty(job)
             room.idle(topic)
@@ -260,8 +260,8 @@ class ShardWorker:
             self._deliveries.deliver(waiter.job, now)
         if topic.waiters:
             # While nothing more may be leased, nothing more is read: RAM may have no room for it either.
-            if topic.keys_more and not room.ledger.sated:
-                shard.want_keys(topic)
+            if topic.key_backlog.more and not room.ledger.sated:
+                shard.reads.want_keys(topic)
             if room.waiters.impatient and not room.stirs(topic):
                 room.waiters.settle(topic)
 
@@ -341,11 +341,6 @@ class ShardWorker:
         purged = sum(room.shard_of(row.slot).purge(row, state, now, room.writer.batch) for row, state in job.value)
         room.writer.batch.after.append((job.done, purged))
         room.writer.batch.failed.append(job.fail)
-
-
-def _unread(lane: Lane) -> bool:
-    """Tell whether a lane has more on the disk that nobody reads."""
-    return lane.more and not lane.loading
 
 
 def _rest(want: RecvQuery, got: list[tuple[Message, int]]) -> RecvQuery:

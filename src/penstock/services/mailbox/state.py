@@ -13,6 +13,7 @@ from penstock.contracts import mailbox as m
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.audit import append_lines
+from penstock.services.mailbox.backlog import Backlog
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.claims import IdemClaims
 from penstock.services.mailbox.engines.engine import (
@@ -28,7 +29,7 @@ from penstock.services.mailbox.redrive_guard import RedriveGuard
 from penstock.services.mailbox.retention import TopicRates
 from penstock.services.mailbox.rows import MessageRow
 from penstock.services.mailbox.shard import Shard
-from penstock.services.mailbox.topics import Message, Topic
+from penstock.services.mailbox.topics import Lane, Message, Topic
 from penstock.services.mailbox.waiters import Waiters
 from penstock.services.mailbox.writer import EngineThread, Writer
 
@@ -151,6 +152,10 @@ class MailboxState:
         """Return the shard that has a slot now."""
         return self.shards[slot % len(self.shards)]
 
+    def home_lane(self, topic: Topic) -> Lane:
+        """Return the lane that holds a topic's un-keyed messages: they all live in one shard."""
+        return self.shard_of(topic.slot).lane(topic)
+
     def worker_of(self, slot: int) -> ShardWorker:
         """Return the one worker that may touch a slot's messages now."""
         return self.workers[slot % len(self.shards) % len(self.workers)]
@@ -201,12 +206,12 @@ class MailboxState:
     def scanning(self) -> Iterator[list[Shard]]:
         """Let every shard remember what leaves while somebody reads for it and acts on what he read."""
         shards = self.shards
-        begun = [(shard.readers, shard.readers.begin()) for shard in shards]
+        begun = [(shard.reads.tracker, shard.reads.tracker.begin()) for shard in shards]
         try:
             yield shards
         finally:
-            for readers, generation in begun:
-                readers.end(generation)
+            for tracker, generation in begun:
+                tracker.end(generation)
 
     # --- the engine came, committed, went
 
@@ -223,7 +228,9 @@ class MailboxState:
             topic = ledger.adopt_topic(stored.id, stored.name)
             topic.living, topic.bytes = stored.plain + stored.keyed, stored.bytes
             topic.delayed, topic.dead = stored.delayed, stored.dead
-            topic.cold, topic.keys_more = stored.plain > 0, stored.keyed > 0
+            topic.key_backlog.more = stored.keyed > 0
+            if stored.plain:
+                self.home_lane(topic).backlog.more = True
             ledger.messages += stored.plain + stored.keyed + stored.dead
             ledger.bytes += stored.bytes
             ledger.dead += stored.dead
@@ -238,8 +245,8 @@ class MailboxState:
         if opened.damage:
             self._damaged("wal", opened.damage)
         # Keys are looked for before anybody asks, so that none waits behind the backlog of another.
-        for topic in [topic for topic in ledger.topics.values() if topic.keys_more][:_WARM_TOPICS]:
-            self.shards[0].want_keys(topic)
+        for topic in [topic for topic in ledger.topics.values() if topic.key_backlog.more][:_WARM_TOPICS]:
+            self.shards[0].reads.want_keys(topic)
         self.look_after_all()
         for topic in [topic for topic in ledger.topics.values() if topic.waiters]:
             self.rouse(topic)
@@ -269,9 +276,8 @@ class MailboxState:
         for topic in self.ledger.topics.values():
             topic.lanes.clear()
             topic.inflight = 0
-            topic.keys_more = True
-            topic.keys_cursor = ""
-            topic.cold = True
+            topic.key_backlog = Backlog(more=True)
+            self.home_lane(topic).backlog.more = True
         self.ledger.resident = self.ledger.inflight = 0
         for message in states:
             self.shard_of(message.slot).take_over(message)
@@ -286,7 +292,7 @@ class MailboxState:
         """Let every worker do what the last steps made possible."""
         self._serve_starved()
         for shard in self.shards:
-            if shard.woken or shard.wanted:
+            if shard.woken or shard.reads.wanted:
                 self.workers[shard.index % len(self.workers)].look_after()
         self.writer.see_to_it()
 
@@ -319,7 +325,7 @@ class MailboxState:
 
     def rouse(self, topic: Topic) -> None:
         """Look everywhere for those who wait for a topic whose lanes were made anew."""
-        self.shard_of(topic.slot).lane(topic)
+        self.home_lane(topic)
         self.wake(topic)
 
     def _stopped(self, error: PenstockError) -> None:
@@ -329,7 +335,7 @@ class MailboxState:
 
     def _over_written(self, over: list[Over]) -> None:
         for each in over:
-            self.shard_of(each[0].slot).readers.over_written(each)
+            self.shard_of(each[0].slot).reads.tracker.over_written(each)
 
     def _rows_refused(self, batch: Batch) -> None:
         for row in batch.rows:
@@ -348,7 +354,7 @@ class MailboxState:
     def quiet(self) -> bool:
         """Tell whether nothing is queued, being read or on its way to the disk."""
         queued = any(worker.work.depth or worker.requeue.depth for worker in self.workers)
-        reading = any(len(shard.readers) for shard in self.shards)
+        reading = any(len(shard.reads.tracker) for shard in self.shards)
         return not (queued or reading or self.writer.batch or self.writer.busy or self.claims.pending)
 
     def dead_gone(self, gone: tuple[int, int]) -> None:

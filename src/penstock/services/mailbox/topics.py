@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.services.mailbox.backlog import Backlog
 from penstock.services.mailbox.ids import make_msg_id, slot_of
 from penstock.services.mailbox.rows import History, MessageRow, chain_start
 
@@ -24,8 +25,8 @@ class Topic:
     """One topic over all shards."""
 
     __slots__ = (
-        "acks", "bytes", "chain_start", "cold", "dead", "delayed", "id", "incoming", "inflight", "keys_cursor", "keys_loading", "keys_missed", "keys_more",
-        "lanes", "living", "name", "pending", "recvs", "sends", "slot", "turn", "waiters",
+        "acks", "bytes", "chain_start", "dead", "delayed", "id", "incoming", "inflight", "key_backlog", "lanes", "living",
+        "name", "pending", "recvs", "sends", "slot", "turn", "waiters",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str) -> None:
@@ -41,13 +42,8 @@ class Topic:
         self.delayed = 0
         self.dead = 0
         self.bytes = 0
-        # Keys that have messages on the disk but no line in RAM, and how far the scan for them has come.
-        self.keys_more = False
-        self.keys_missed = False
-        self.keys_loading = False
-        self.keys_cursor = ""
-        # Un-keyed messages of an earlier life lie on the disk and no lane has looked for them yet.
-        self.cold = False
+        # Keys that have messages on the disk but no queue in RAM; its cursor is the key that the scan has come to.
+        self.key_backlog = Backlog()
         # Loads and ends of lease under way: while there are any, an empty answer could be wrong.
         self.pending = 0
         self.lanes: dict[int, Lane] = {}
@@ -59,15 +55,14 @@ class Topic:
 class KeyQueue:
     """The unsettled messages of one key: the first is the only one that may be delivered."""
 
-    __slots__ = ("followers", "head", "loading", "missed", "more", "released")
+    __slots__ = ("backlog", "followers", "head", "released")
 
     def __init__(self, head: Message | None) -> None:
         """Begin with its first message."""
         self.head = head
         self.followers: deque[Message] = deque()
-        self.more = False
-        self.loading = False
-        self.missed = False
+        # Followers that only the disk has.
+        self.backlog = Backlog()
         # The last one that was settled: what comes next is read from behind it.
         self.released = 0
 
@@ -75,7 +70,7 @@ class KeyQueue:
 class Lane:
     """One shard's part of a topic: a window of deliverable messages, in order of seq."""
 
-    __slots__ = ("keys", "loading", "missed", "more", "ready", "stalled", "tail", "topic", "used")
+    __slots__ = ("backlog", "keys", "ready", "stalled", "tail", "topic", "used")
 
     def __init__(self, topic: Topic) -> None:
         """Start with an empty window."""
@@ -83,13 +78,11 @@ class Lane:
         # A heap of seqs; an entry whose message is no longer READY is skipped when it comes up.
         self.ready: list[int] = []
         self.keys: dict[str, KeyQueue] = {}
-        # Un-keyed messages up to here were in the window; `more` says that there are others beyond.
+        # Un-keyed messages up to here were in the window; the backlog says whether there are others beyond.
         self.tail = 0
+        self.backlog = Backlog()
         # Keys whose next messages could not be read; the next receiver asks again.
         self.stalled: list[str] = []
-        self.more = False
-        self.loading = False
-        self.missed = False
         # When (monotonic ms) somebody last received from it: the longest ago gives up its place in RAM first.
         self.used = 0.0
 

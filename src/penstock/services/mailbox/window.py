@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from heapq import heappush
 from typing import Final
 
 from penstock.services.mailbox.ledger import MailboxLedger, Now
-from penstock.services.mailbox.pending_reads import PendingReads
+from penstock.services.mailbox.reading import FOLLOWERS_MAX, REFILL, ReadQueue, ReadRequest
 from penstock.services.mailbox.rows import (
     KIND_DELAYED,
     KIND_LEASED,
@@ -24,19 +25,21 @@ from penstock.services.mailbox.topics import (
 )
 
 LANE_MAX: Final = 4096
-REFILL: Final = 1024
-FOLLOWERS_MAX: Final = 64
 DELAYS_MAX: Final = 16_384
 
 Loaded = tuple[MessageRow, MessageState | None]
 
 
-class Window(PendingReads):
+class Window:
     """The resident messages of a shard, and what it wants to read."""
 
     def __init__(self, index: int, count: int, ledger: MailboxLedger) -> None:
         """Start empty, as one of `count` shards."""
-        super().__init__()
+        self.reads = ReadQueue()
+        # The earliest delay that is on the disk only.
+        self.disk_due = math.inf
+        # Topics in which something became deliverable, or stopped being under way.
+        self.woken: dict[Topic, None] = {}
         self.index = index
         self._count = count
         self.ledger = ledger
@@ -50,8 +53,6 @@ class Window(PendingReads):
         lane = topic.lanes.get(self.index)
         if lane is None:
             lane = topic.lanes[self.index] = Lane(topic)
-            # Un-keyed messages all live in one shard: the others must never look for them.
-            lane.more = topic.cold and topic.slot % self._count == self.index
         return lane
 
     # --- what comes in
@@ -77,7 +78,7 @@ class Window(PendingReads):
         topic = ledger.by_id[first.topic]
         lane = topic.lanes.get(self.index) or self.lane(topic)
         full = len(lane.ready) + len(rows) > LANE_MAX or ledger.resident + len(rows) > ledger.bounds.window_messages
-        if full or lane.more or lane.loading or first.seq <= lane.tail:
+        if full or lane.backlog.more or lane.backlog.reading or first.seq <= lane.tail:
             for row in rows:
                 self.stored(row, 0.0)
             return
@@ -95,10 +96,10 @@ class Window(PendingReads):
         self.woken[topic] = None
 
     def _store_plain(self, row: MessageRow, lane: Lane) -> None:
-        if lane.more or lane.loading or len(lane.ready) >= LANE_MAX or self._crowded():
-            lane.more = lane.missed = True
+        if lane.backlog.more or lane.backlog.reading or len(lane.ready) >= LANE_MAX or self._crowded():
+            lane.backlog.stored_beyond()
             if lane.topic.waiters:
-                self.want_window(lane)
+                self.reads.want_window(lane)
             return
         lane.tail = row.seq
         self._take_in(_bare(row, lane))
@@ -117,34 +118,35 @@ class Window(PendingReads):
         heappush(self.delays, (until, message.seq))
 
     def _store_keyed(self, row: MessageRow, key: str, lane: Lane) -> None:
-        line = lane.keys.get(key)
+        queue = lane.keys.get(key)
         topic = lane.topic
-        if line is not None:
-            self._follow(row, line, lane)
-        elif topic.keys_more or self._crowded():
-            # The key may have older messages that no line knows of yet: the scan of keys will tell.
-            topic.keys_more = topic.keys_missed = True
+        if queue is not None:
+            self._follow(row, queue, lane)
+        elif topic.key_backlog.more or self._crowded():
+            # The key may have older messages on the disk: the scan of keys will find the first of them.
+            topic.key_backlog.stored_beyond()
             if topic.waiters:
-                self.want_keys(topic)
+                self.reads.want_keys(topic)
         else:
             message = _bare(row, lane)
             lane.keys[key] = KeyQueue(message)
             self._take_in(message)
             self.ledger.cache.put(row)
 
-    def _follow(self, row: MessageRow, line: KeyQueue, lane: Lane) -> None:
+    def _follow(self, row: MessageRow, queue: KeyQueue, lane: Lane) -> None:
         if row.seq in self.messages:
             return
-        if line.more or line.loading or len(line.followers) >= FOLLOWERS_MAX or self._crowded():
-            line.more = line.missed = True
+        backlog = queue.backlog
+        if backlog.more or backlog.reading or len(queue.followers) >= FOLLOWERS_MAX or self._crowded():
+            backlog.stored_beyond()
             return
         message = _bare(row, lane)
         self._keep(message)
-        if line.head is None:
-            line.head = message
+        if queue.head is None:
+            queue.head = message
             self._make_ready(message)
         else:
-            line.followers.append(message)
+            queue.followers.append(message)
 
     def _crowded(self) -> bool:
         return self.ledger.resident >= self.ledger.bounds.window_messages
@@ -189,32 +191,43 @@ class Window(PendingReads):
         ledger.give_room(message.size)
         lane.topic.living -= 1
         lane.topic.bytes -= message.size
-        self.readers.left(message.seq)
+        self.reads.tracker.left(message.seq)
         if message.key is not None:
             self._release(message, message.key, lane)
         if lane.topic.waiters:
             self.woken[lane.topic] = None
 
     def _release(self, message: Message, key: str, lane: Lane) -> None:
-        line = lane.keys.get(key)
-        if line is None:
+        queue = lane.keys.get(key)
+        if queue is None:
             return
-        if line.head is not message:
-            if message in line.followers:
-                line.followers.remove(message)
+        if queue.head is not message:
+            if message in queue.followers:
+                queue.followers.remove(message)
             return
-        if line.followers:
-            line.head = line.followers.popleft()
-            if line.head.state == READY:
+        if queue.followers:
+            queue.head = queue.followers.popleft()
+            if queue.head.state == READY:
                 # Otherwise it is on its way out itself, and lets the next one go when it is gone.
-                self._make_ready(line.head)
-        elif line.more:
-            line.head, line.released = None, message.seq
-            self._want_key(lane, key, line)
+                self._make_ready(queue.head)
+        elif queue.backlog.more:
+            queue.head, queue.released = None, message.seq
+            self.reads.want_key(lane, key, queue)
         else:
             del lane.keys[key]
 
     # --- what was read
+
+    def want_due(self) -> None:
+        """Ask for delayed messages whose time has come and that only the disk has."""
+        self.disk_due = math.inf
+        self.reads.want_due()
+
+    def read_ended(self, request: ReadRequest) -> None:
+        """Note that a read came back, well or not: those who wait may hear now that there is nothing."""
+        self.reads.ended(request)
+        if request.topic is not None:
+            self.woken[request.topic] = None
 
     def window_loaded(self, lane: Lane, rows: list[Loaded], *, exhausted: bool, now: Now) -> None:
         """Add un-keyed messages beyond the tail to the window."""
@@ -223,40 +236,38 @@ class Window(PendingReads):
                 self._take_in(self._restored(row, state, lane, now))
                 self.ledger.cache.put(row)
             lane.tail = max(lane.tail, row.seq)
-        lane.loading = False
-        lane.more = lane.missed or not exhausted
+        lane.backlog.arrived(exhausted=exhausted)
 
     def key_loaded(self, lane: Lane, key: str, rows: list[Loaded], now: Now) -> None:
         """Give a key its next messages; the first becomes its head."""
-        line = lane.keys.get(key)
-        if line is None:
+        queue = lane.keys.get(key)
+        if queue is None:
             return
-        line.loading = False
         fresh = [self._restored(row, state, lane, now) for row, state in rows if self._is_new(row.seq)]
         for message in fresh:
             self._keep(message)
-            line.followers.append(message)
-        line.more = line.missed or bool(rows)
-        if line.head is None and line.followers:
-            line.head = line.followers.popleft()
-            self._settle_in(line.head)
-        elif line.head is None and line.more:
-            self._want_key(lane, key, line)
-        elif line.head is None:
+            queue.followers.append(message)
+        queue.backlog.arrived(exhausted=not rows)
+        if queue.head is None and queue.followers:
+            queue.head = queue.followers.popleft()
+            self._settle_in(queue.head)
+        elif queue.head is None and queue.backlog.more:
+            self.reads.want_key(lane, key, queue)
+        elif queue.head is None:
             del lane.keys[key]
 
     def key_found(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
-        """Make a line for a key whose first message was found by the scan."""
+        """Make a queue for a key whose first message was found by the scan."""
         lane = self.lane(self.ledger.by_id[row.topic])
         if row.key is None or row.key in lane.keys:
             return
         if not self._is_new(row.seq):
             # It is leaving or has just left; the next of its key is found by another scan.
-            lane.topic.keys_more = lane.topic.keys_missed = True
+            lane.topic.key_backlog.stored_beyond()
             return
         message = self._restored(row, state, lane, now)
-        line = lane.keys[row.key] = KeyQueue(message)
-        line.more = True
+        queue = lane.keys[row.key] = KeyQueue(message)
+        queue.backlog.more = True
         self._keep(message)
         self._settle_in(message)
 
@@ -270,14 +281,14 @@ class Window(PendingReads):
             self._make_ready(message)
 
     def _is_new(self, seq: int) -> bool:
-        return seq not in self.messages and not self.readers.saw_gone(seq)
+        return seq not in self.messages and not self.reads.tracker.saw_gone(seq)
 
     def due_loaded(self, rows: list[Loaded], next_due: float, now: Now) -> None:
         """Take delayed messages whose time has come."""
         self.disk_due = min(self.disk_due, next_due)
         for row, state in rows:
             if row.key is not None:
-                # A delayed message is the first of its key; its line was given up to make room.
+                # A delayed message is the first of its key; its queue was given up to make room.
                 self.key_found(row, state, now)
             elif self._is_new(row.seq):
                 message = self._restored(row, state, self.lane(self.ledger.by_id[row.topic]), now)
@@ -312,8 +323,8 @@ class Window(PendingReads):
         self._keep(message)
         if row.key is not None:
             # Only the first of a key is ever leased or given back.
-            line = lane.keys[row.key] = KeyQueue(message)
-            line.more = True
+            queue = lane.keys[row.key] = KeyQueue(message)
+            queue.backlog.more = True
         self._settle_in(message)
 
     def take_over(self, message: Message) -> None:
@@ -324,8 +335,8 @@ class Window(PendingReads):
             return
         self._keep(message)
         if message.key is not None:
-            line = lane.keys[message.key] = KeyQueue(message)
-            line.more = True
+            queue = lane.keys[message.key] = KeyQueue(message)
+            queue.backlog.more = True
         self._settle_in(message)
 
     def restore_lease(self, message: Message) -> None:
