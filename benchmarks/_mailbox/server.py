@@ -78,7 +78,7 @@ async def main() -> None:
     verifier, token = capability()
     (directory / "token").write_text(token)
     service = MailboxService(Inventory(SERVICE), options, verifier=None if "open" in extra else verifier)
-    supervisor = Supervisor(service.room.inventory, service.children(), service.supervision())
+    supervisor = Supervisor(service.inventory, service.children(), service.supervision())
     await supervisor.start()
     gc.collect()
     gc.freeze()

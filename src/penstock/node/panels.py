@@ -39,7 +39,7 @@ def mailbox_topics(service: MailboxService) -> Panel:
     """Count the mailbox's topics; those with dead letters first, then those with the most messages."""
 
     def source() -> Rows:
-        return _topics(service.room.ledger.topics.values())
+        return _topics(service.state.ledger.topics.values())
 
     return Panel("mailbox-topics", "Mailbox topics", source, columns=_TOPIC_COLUMNS, empty="No messages.", rows_max=50)
 
@@ -141,12 +141,12 @@ def dead_letters(service: MailboxService, capability: Callable[[], str]) -> Pane
     """List the topics with dead letters; those can be looked at, and sent back to where they came from."""
 
     def source() -> Rows:
-        topics = [topic for topic in service.room.ledger.topics.values() if topic.dead]
+        topics = [topic for topic in service.state.ledger.topics.values() if topic.dead]
         return [{"topic": topic.name, "dead": topic.dead} for topic in sorted(topics, key=lambda topic: -topic.dead)]
 
     def check(topic: str) -> None:
         # What a page sends back was never checked as a request of the mailbox is.
-        if topic not in service.room.ledger.topics:
+        if topic not in service.state.ledger.topics:
             raise NotFound("There is no such topic.")
 
     async def look(topic: str) -> ActionOutcome:

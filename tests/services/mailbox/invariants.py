@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import apsw
 
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY
-from penstock.services.mailbox.state import MailboxState
+from penstock.services.mailbox.service import MailboxService
 from penstock.services.mailbox.topics import DELAYED, LEASED, READY, Message, Topic
 
 
@@ -34,16 +35,16 @@ class Stored:
         db.close()
 
 
-def check_ram(room: MailboxState) -> None:
+def check_ram(mailbox: MailboxService) -> None:
     """Check what holds at any moment, whatever is under way."""
-    ledger = room.ledger
-    messages = [message for shard in room.shards for message in shard.messages.values()]
+    ledger = mailbox.state.ledger
+    messages = [message for shard in mailbox.state.shards for message in shard.messages.values()]
     leased = Counter(message.lane.topic.name for message in messages if message.state == LEASED)
     assert ledger.resident == len(messages)
     assert ledger.inflight == leased.total()
     waiting = [waiter for topic in ledger.topics.values() for waiter in topic.waiters]
-    assert room.waiters.count == len(waiting)
-    assert room.waiters.impatient == sum(not waiter.patient for waiter in waiting)
+    assert mailbox.state.waiters.count == len(waiting)
+    assert mailbox.state.waiters.impatient == sum(not waiter.patient for waiter in waiting)
     assert ledger.inflight <= ledger.bounds.global_inflight
     for name, topic in ledger.topics.items():
         assert (topic.name, topic.inflight) == (name, leased[name])
@@ -51,12 +52,12 @@ def check_ram(room: MailboxState) -> None:
         assert topic.incoming >= 0
         assert not topic.id or ledger.by_id[topic.id] is topic
         assert all(waiter.job.topic is topic for waiter in topic.waiters)
-    for shard in room.shards:
-        assert min(shard.reads.tracker._reading) >= 0
+    for shard in mailbox.state.shards:
+        assert min(shard.window.reads.tracker._reading) >= 0
         for message in shard.messages.values():
             assert message.lane is ledger.topics[message.lane.topic.name].lanes[shard.index]
     _check_credit(messages)
-    check_nobody_waits_in_vain(room)
+    check_nobody_waits_in_vain(mailbox)
 
 
 def _check_credit(messages: list[Message]) -> None:
@@ -65,11 +66,11 @@ def _check_credit(messages: list[Message]) -> None:
         assert count == credit.used <= credit.limit
 
 
-def check_nobody_waits_in_vain(room: MailboxState) -> None:
+def check_nobody_waits_in_vain(mailbox: MailboxService) -> None:
     """Check that no receiver waits beside a message it could have; what is woken is served within the same step."""
-    if room.ledger.starved or not room.writer.ready:
+    if mailbox.state.ledger.starved or not mailbox.state.ready:
         return
-    for shard in room.shards:
+    for shard in mailbox.state.shards:
         for message in shard.messages.values():
             topic = message.lane.topic
             if message.state == READY and topic.waiters and _first(message):
@@ -86,10 +87,10 @@ def _first(message: Message) -> bool:
     return line is not None and line.head is message
 
 
-def check_all(room: MailboxState) -> None:
+def check_all(mailbox: MailboxService) -> None:
     """Check everything against the disk. Nothing may be queued, being read or on its way there."""
-    check_ram(room)
-    stored, ledger = Stored(room.engine), room.ledger
+    check_ram(mailbox)
+    stored, ledger = Stored(mailbox.engine), mailbox.state.ledger
     assert ledger.messages == len(stored.living) + len(stored.dead)
     assert ledger.bytes == sum(row[2] for row in stored.living.values()) + sum(size for _, size in stored.dead.values())
     assert (ledger.dead, ledger.dead_bytes) == (len(stored.dead), sum(size for _, size in stored.dead.values()))
@@ -97,7 +98,7 @@ def check_all(room: MailboxState) -> None:
         _check_topic(topic, stored)
     assert {row[0] for row in (*stored.living.values(), *stored.dead.values())} <= ledger.by_id.keys()
     assert stored.topics.items() >= {(number, topic.name) for number, topic in ledger.by_id.items() if topic.living}
-    _check_reach(room, stored)
+    _check_reach(mailbox, stored)
 
 
 def _check_topic(topic: Topic, stored: Stored) -> None:
@@ -109,12 +110,12 @@ def _check_topic(topic: Topic, stored: Stored) -> None:
     assert topic.delayed == sum(row[3] == KIND_DELAYED for row in living)
 
 
-def _check_reach(room: MailboxState, stored: Stored) -> None:
+def _check_reach(mailbox: MailboxService, stored: Stored) -> None:
     """Check that every living message is in a line of RAM, or that somebody will look for it on the disk."""
-    resident = {seq: (shard, message) for shard in room.shards for seq, message in shard.messages.items()}
+    resident = {seq: (shard, message) for shard in mailbox.state.shards for seq, message in shard.messages.items()}
     assert resident.keys() <= stored.living.keys()
     for seq, (number, key, _, kind, slot) in stored.living.items():
-        topic, shard = room.ledger.by_id[number], room.shard_of(slot)
+        topic, shard = mailbox.state.ledger.by_id[number], mailbox.state.shard_of(slot)
         lane = topic.lanes.get(shard.index)
         if seq in resident:
             _check_resident(shard, lane, resident[seq][1], kind)
@@ -122,7 +123,7 @@ def _check_reach(room: MailboxState, stored: Stored) -> None:
             line = None if lane is None else lane.keys.get(key)
             assert topic.key_backlog.more if line is None else line.backlog.more
         elif kind == KIND_DELAYED:
-            assert min(each.disk_due for each in room.shards) < float("inf")
+            assert min(each.window.disk_due for each in mailbox.state.shards) < float("inf")
         else:
             assert kind != KIND_LEASED
             assert lane is not None
@@ -140,16 +141,17 @@ def _check_resident(shard, lane, message: Message, kind: int) -> None:
     if message.state == READY:
         assert lane.ready.count(message.seq) >= 1
     elif message.state == LEASED:
-        assert (message.until, message.seq, message.gen) in shard.leases
+        watched = [lease for until, _, together in shard.window.leases if until == message.until for lease in together]
+        assert (message, message.gen) in watched
     else:
-        assert (message.until, message.seq) in shard.delays
+        assert (message.until, message.seq) in shard.window.delays
 
 
-async def settled(room: MailboxState) -> None:
+async def settled(mailbox: MailboxService) -> None:
     """Wait until nothing is under way."""
     for _ in range(200):
-        await room.writer.flushed()
-        await room.writer.paused(0.001)
-        if room.quiet and not room.ledger.riders:
+        await mailbox.writer.flushed()
+        await asyncio.sleep(0.001)
+        if mailbox.dispatcher.quiet and not mailbox.state.ledger.riders:
             return
     raise AssertionError("the mailbox does not come to rest")

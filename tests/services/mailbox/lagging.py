@@ -16,9 +16,9 @@ from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import DiskFull, EngineFailed
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
+from penstock.services.mailbox.engines.thread import EngineThread
 from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.service import MailboxService
-from penstock.services.mailbox.writer import EngineThread
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.session import Session, run_with
 from tests.services.mailbox.worlds import running
@@ -107,13 +107,12 @@ async def lagging(turns: int = 1, **wishes) -> AsyncIterator[MailboxService]:
     engine = wishes.pop("engine", None) or failing_engine()
     options = MailboxOptions(bounds=bounds, **{"ready_shards": 4, **wishes})
     async with running(engine, options) as mailbox:
-        room = mailbox.room
-        threads = room.reading, room.writing
-        room.reading = room.writing = room.writer._thread = Lagging(turns)
+        threads = mailbox.reader.thread, mailbox.writer.thread
+        mailbox.reader.thread = mailbox.writer.thread = Lagging(turns)
         try:
             yield mailbox
         finally:
-            room.reading, room.writing = threads
+            mailbox.reader.thread, mailbox.writer.thread = threads
 
 
 class Steps:
@@ -165,7 +164,7 @@ async def until(happened: Callable[[], object]) -> None:
 
 async def reopened(mailbox, failure: str = "before") -> None:
     """Let the engine fail, and wait until it is open again."""
-    mailbox.room.engine.failures.append(failure)
+    mailbox.engine.failures.append(failure)
     with pytest.raises(PenstockError):
         await mailbox.api.send(Send("elsewhere", b"doubtful"))
     await mailbox.until_ready()

@@ -95,7 +95,7 @@ async def main() -> None:
     )  # fmt: skip
     options = MailboxOptions(listener=listener, data_dir=Path(sys.argv[1]), wal_bytes=2 << 20)
     service = MailboxService(Inventory(SERVICE), options)
-    supervisor = Supervisor(service.room.inventory, service.children(), service.supervision())
+    supervisor = Supervisor(service.inventory, service.children(), service.supervision())
     await supervisor.start()
     sys.stdout.write(f"{service.listener.port}\n")
     sys.stdout.flush()

@@ -46,8 +46,8 @@ async def test_receiver_that_gives_up_after_a_reopening_takes_no_living_topic_wi
 
         assert [message.payload for message in await taken(mailbox, "orders")] == [b"2"]
         assert (await mailbox.api.ack(Ack(got.msg_id, got.receipt))).ok
-        await settled(mailbox.room)
-        check_all(mailbox.room)
+        await settled(mailbox)
+        check_all(mailbox)
 
 
 @pytest.mark.parametrize("end", ["purge", "ttl"])
@@ -60,8 +60,8 @@ async def test_topic_whose_messages_were_taken_away_is_forgotten_though_nobody_r
             assert (await mailbox.api.purge(Purge("orders"))).purged == 3
         await asyncio.sleep(3)
 
-        assert mailbox.room.ledger.topics == {}
-        check_all(mailbox.room)
+        assert mailbox.state.ledger.topics == {}
+        check_all(mailbox)
 
 
 async def test_topics_that_were_only_asked_for_are_forgotten_at_once() -> None:
@@ -69,7 +69,7 @@ async def test_topics_that_were_only_asked_for_are_forgotten_at_once() -> None:
         for number in range(50):
             await mailbox.api.recv(Recv(f"nothing{number}"))
 
-        assert mailbox.room.ledger.topics == {}
+        assert mailbox.state.ledger.topics == {}
 
 
 async def test_topics_of_receivers_that_were_refused_are_forgotten_at_once() -> None:
@@ -80,7 +80,7 @@ async def test_topics_of_receivers_that_were_refused_are_forgotten_at_once() -> 
             for number in range(10):
                 with pytest.raises(Busy, match="Too many receivers"):
                     await mailbox.api.recv(Recv(f"asked/{number}", wait_ms=1000))
-            known = list(mailbox.room.ledger.topics)
+            known = list(mailbox.state.ledger.topics)
 
         assert known == ["waits"]
 
@@ -90,7 +90,7 @@ async def test_topics_of_receivers_whose_worker_is_full_are_forgotten_at_once() 
         async with asyncio.TaskGroup() as tasks:
             asked = [tasks.create_task(_refused(mailbox, f"asked/{number}")) for number in range(100)]
             await asyncio.sleep(0)
-            known = len(mailbox.room.ledger.topics)
+            known = len(mailbox.state.ledger.topics)
 
         assert sum(task.result() for task in asked) > 80
         assert known <= 8
@@ -111,7 +111,7 @@ async def test_topics_asked_for_while_nothing_more_may_be_leased_are_forgotten_a
         full = [(await mailbox.api.recv(Recv(f"asked/{number}"))).inflight_full for number in range(10)]
 
         assert all(full)
-        assert list(mailbox.room.ledger.topics) == ["orders"]
+        assert list(mailbox.state.ledger.topics) == ["orders"]
 
 
 def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -> None:
@@ -133,8 +133,8 @@ def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -
             (got,) = (await kept(receiving[0].promise)).messages
 
             assert got.payload == b"new"
-            await settled(mailbox.room)
-            check_all(mailbox.room)
+            await settled(mailbox)
+            check_all(mailbox)
 
     assert at_every_step(scenario) > 10
 
@@ -144,7 +144,6 @@ def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -
 
 async def test_lease_of_an_earlier_life_that_ends_does_not_hide_what_was_never_read() -> None:
     async with lagging(bounds={"window_messages": 4}) as mailbox:
-        room = mailbox.room
         for number in range(6):
             await mailbox.api.send(Send("orders", b"%d" % number))
         got = [
@@ -154,11 +153,11 @@ async def test_lease_of_an_earlier_life_that_ends_does_not_hide_what_was_never_r
         ]
         for message in got[:5]:
             await mailbox.api.nack(Nack(message.msg_id, message.receipt, delay_ms=0))
-        await settled(room)
+        await settled(mailbox)
         await reopened(mailbox)
         # The last one comes back before anything was read, and has to make room for others.
         await asyncio.sleep(2)
-        make_room(room.shards, 8)
+        make_room(mailbox.state.shards, 8)
         seen = {message.payload for _ in range(8) for message in await taken(mailbox, "orders", visibility_ms=60_000)}
 
         assert seen == {b"%d" % number for number in range(6)}
@@ -166,36 +165,34 @@ async def test_lease_of_an_earlier_life_that_ends_does_not_hide_what_was_never_r
 
 async def test_key_that_left_ram_and_came_back_is_leased_once() -> None:
     async with lagging(bounds={"window_messages": 40}) as mailbox:
-        room = mailbox.room
         for number in range(5):
             await mailbox.api.send(Send("orders", b"x", key=f"k{number}"))
         for _ in range(3):
-            make_room(room.shards, 40)
-            room.shards[0].reads.want_keys(room.ledger.topics["orders"])
-            room.look_after_all()
-            await settled(room)
+            make_room(mailbox.state.shards, 40)
+            mailbox.state.shards[0].window.reads.want_keys(mailbox.state.ledger.topics["orders"])
+            mailbox.dispatcher.wake_all()
+            await settled(mailbox)
         got = await taken(mailbox, "orders")
         got += await taken(mailbox, "orders")
 
         assert sorted(message.key for message in got) == [f"k{number}" for number in range(5)]
         assert {message.attempt for message in got} == {1}
-        check_all(room)
+        check_all(mailbox)
 
 
 async def test_lane_that_gave_up_some_of_its_messages_is_still_in_order() -> None:
     async with lagging(ready_shards=1) as mailbox:
-        room = mailbox.room
         for _ in range(3):
             await mailbox.api.send(Send("orders", b"x"))
         first, *_ = (await mailbox.api.recv(Recv("orders", 3))).messages
         await mailbox.api.nack(Nack(first.msg_id, first.receipt, delay_ms=0))
-        await room.writer.flushed()
+        await mailbox.writer.flushed()
         for seq in (3, 2):
             # Leases that were undone stay in RAM when others leave, until the disk has heard of it.
-            message = room.shards[0].messages[seq]
-            room.give_back([(message, message.gen)])
-        make_room(room.shards, room.ledger.bounds.window_messages)
-        (lane,) = room.ledger.topics["orders"].lanes.values()
+            message = mailbox.state.shards[0].messages[seq]
+            mailbox.dispatcher.give_back([(message, message.gen)])
+        make_room(mailbox.state.shards, mailbox.state.ledger.bounds.window_messages)
+        (lane,) = mailbox.state.ledger.topics["orders"].lanes.values()
 
         assert lane.ready == [2, 3]
 
@@ -203,40 +200,40 @@ async def test_lane_that_gave_up_some_of_its_messages_is_still_in_order() -> Non
 @pytest.mark.parametrize("end", ["purge", "expire"])
 async def test_follower_on_its_way_out_is_not_delivered_when_its_turn_comes(end: str) -> None:
     async with lagging(10) as mailbox:
-        room = mailbox.room
         for payload in (b"1", b"2", b"3"):
             await mailbox.api.send(Send("orders", payload, key="k", ttl_ms=400 if payload == b"2" else None))
         (head,) = await taken(mailbox, "orders", visibility_ms=60_000)
-        shard = next(shard for shard in room.shards if shard.messages)
+        shard = next(shard for shard in mailbox.state.shards if shard.messages)
         acked = mailbox.dispatcher.settle(Ack(head.msg_id, head.receipt), read_msg_id(head.msg_id), RequestMeta())
-        await until(lambda: room.writer.busy)
+        await until(lambda: mailbox.writer.busy)
         # The ack is being committed; what takes the next one away comes with the commit after it.
-        ((row, state),) = room.engine.living(1, 1, 2, 1)
+        ((row, state),) = mailbox.engine.living(1, 1, 2, 1)
         if end == "purge":
-            assert shard.purge(row, state, room.now(), room.writer.batch)
+            assert shard.purge(row, state, mailbox.state.now(), mailbox.writer.batch)
         else:
-            shard.expire(row, state, Now(room.now().mono, room.now().wall + 500), room.writer.batch)
+            shard.expire(
+                row, state, Now(mailbox.state.now().mono, mailbox.state.now().wall + 500), mailbox.writer.batch
+            )
         await kept(acked)
         got = await taken(mailbox, "orders")
 
         assert [message.payload for message in got] == [b"3"]
-        await settled(room)
-        check_all(room)
+        await settled(mailbox)
+        check_all(mailbox)
 
 
 async def test_key_whose_follower_is_on_its_way_out_stays_in_ram() -> None:
     async with lagging() as mailbox:
-        room = mailbox.room
         for payload in (b"1", b"2"):
             await mailbox.api.send(Send("orders", payload, key="k", ttl_ms=60_000))
-        await settled(room)
-        ((row, state),) = room.engine.living(1, 1, 2, 1)
-        shard = room.shard_of(row.slot)
-        shard.expire(row, state, Now(room.now().mono, room.now().wall + 60_001), room.writer.batch)
-        make_room(room.shards, room.ledger.bounds.window_messages)
-        await settled(room)
+        await settled(mailbox)
+        ((row, state),) = mailbox.engine.living(1, 1, 2, 1)
+        shard = mailbox.state.shard_of(row.slot)
+        shard.expire(row, state, Now(mailbox.state.now().mono, mailbox.state.now().wall + 60_001), mailbox.writer.batch)
+        make_room(mailbox.state.shards, mailbox.state.ledger.bounds.window_messages)
+        await settled(mailbox)
 
-        check_all(room)
+        check_all(mailbox)
         assert [message.payload for message in await taken(mailbox, "orders")] == [b"1"]
 
 
@@ -255,8 +252,8 @@ def test_next_of_a_key_is_found_by_a_scan_that_meets_its_first_on_the_way_out() 
             got = (await kept(receiving[0].promise)).messages
 
             assert [message.payload for message in got] == [b"2"]
-            await settled(mailbox.room)
-            check_all(mailbox.room)
+            await settled(mailbox)
+            check_all(mailbox)
 
     assert at_every_step(scenario) > 5
 
@@ -270,7 +267,7 @@ async def test_delays_that_had_no_room_in_ram_all_end_in_time(rebind: bool) -> N
         if rebind:
             mailbox.shards.set(2)
             await asyncio.sleep(0.1)
-            assert len(mailbox.room.shards) == 2
+            assert len(mailbox.state.shards) == 2
         loop = asyncio.get_running_loop()
         before, seen = loop.time(), []
         while loop.time() - before < 2:
@@ -285,7 +282,6 @@ async def test_delays_that_had_no_room_in_ram_all_end_in_time(rebind: bool) -> N
 def test_purge_at_any_step_of_acks_and_nacks_counts_each_message_once() -> None:
     async def scenario(steps: Steps) -> None:
         async with lagging(2, bounds={"window_messages": 3}) as mailbox:
-            room = mailbox.room
             await mailbox.api.send_batch(
                 SendBatch(tuple(Send("orders", b"x", key=key, delay_ms=delay) for key, delay in MIXED))
             )
@@ -299,10 +295,10 @@ def test_purge_at_any_step_of_acks_and_nacks_counts_each_message_once() -> None:
                     continue
             steps.end()
             await purging[0]
-            await settled(room)
+            await settled(mailbox)
 
-            assert room.ledger.messages == 0
-            check_all(room)
+            assert mailbox.state.ledger.messages == 0
+            check_all(mailbox)
 
     assert at_every_step(scenario) > 10
 
@@ -323,17 +319,16 @@ async def settle(mailbox, place: int, message) -> None:
 
 async def test_message_that_is_acked_while_a_purge_reads_it_leaves_once() -> None:
     async with lagging() as mailbox:
-        room = mailbox.room
         await mailbox.api.send(Send("orders", b"x"))
         (held,) = await taken(mailbox, "orders")
-        room.reading = Lagging(1, seconds=0.05)
+        mailbox.reader.thread = Lagging(1, seconds=0.05)
         purging = asyncio.get_running_loop().create_task(mailbox.api.purge(Purge("orders")))
         await asyncio.sleep(0.02)
         await mailbox.api.ack(Ack(held.msg_id, held.receipt))
         await purging
-        await settled(room)
+        await settled(mailbox)
 
-        check_all(room)
+        check_all(mailbox)
 
 
 async def test_purge_of_delays_that_lie_on_the_disk_is_counted() -> None:
@@ -343,10 +338,10 @@ async def test_purge_of_delays_that_lie_on_the_disk_is_counted() -> None:
             await mailbox.api.send(Send("orders", b"x", delay_ms=5000))
         assert (await mailbox.api.topic(GetTopic("orders"))).delayed == 3
         await mailbox.api.purge(Purge("orders"))
-        await settled(mailbox.room)
+        await settled(mailbox)
 
-        assert mailbox.room.ledger.topics["orders"].delayed == 0
-        check_all(mailbox.room)
+        assert mailbox.state.ledger.topics["orders"].delayed == 0
+        check_all(mailbox)
 
 
 # --- receivers that go
@@ -355,29 +350,27 @@ async def test_purge_of_delays_that_lie_on_the_disk_is_counted() -> None:
 def test_receiver_that_goes_at_any_step_leaves_nothing_leased_and_no_attempt_counted() -> None:
     async def scenario(steps: Steps) -> None:
         async with lagging(2, bounds={"cache_bytes": 1}) as mailbox:
-            room = mailbox.room
             for number in range(6):
                 await mailbox.api.send(Send("orders", b"payload", key=f"k{number}"))
-            await settled(room)
+            await settled(mailbox)
             task = asyncio.get_running_loop().create_task(mailbox.api.recv(Recv("orders", 6, visibility_ms=60_000)))
             steps.begin(task.cancel)
             await asyncio.wait({task})
             if task.cancelled():
                 await asyncio.sleep(0.05)
-                assert room.ledger.inflight == 0
+                assert mailbox.state.ledger.inflight == 0
                 got = await taken(mailbox, "orders") + await taken(mailbox, "orders")
                 assert sorted(message.key for message in got) == [f"k{number}" for number in range(6)]
                 assert {message.attempt for message in got} == {1}
             steps.end()
-            await settled(room)
-            check_all(room)
+            await settled(mailbox)
+            check_all(mailbox)
 
     assert at_every_step(scenario) > 10
 
 
 async def test_receiver_that_goes_between_two_shards_gives_back_what_it_has() -> None:
     async with lagging() as mailbox:
-        room = mailbox.room
         for number in range(6):
             await mailbox.api.send(Send("orders", b"payload", key=f"k{number}"))
         job = mailbox.dispatcher.recv(Recv("orders", 6, visibility_ms=60_000), RequestMeta())
@@ -386,5 +379,5 @@ async def test_receiver_that_goes_between_two_shards_gives_back_what_it_has() ->
         job.promise.cancel()
         await asyncio.sleep(0.01)
 
-        assert [m for s in room.shards for m in s.messages.values() if m.state == LEASED] == []
-        check_ram(room)
+        assert [m for s in mailbox.state.shards for m in s.messages.values() if m.state == LEASED] == []
+        check_ram(mailbox)

@@ -36,7 +36,7 @@ async def take(mailbox, topic: str, count: int) -> list[tuple[str | None, bytes]
 
 def resident(mailbox) -> int:
     """Count what is really there, not what the ledger says."""
-    return sum(len(shard.messages) for shard in mailbox.room.shards)
+    return sum(len(shard.messages) for shard in mailbox.state.shards)
 
 
 async def test_many_topics_and_keys_share_one_budget_of_ram(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ async def test_many_topics_and_keys_share_one_budget_of_ram(tmp_path: Path) -> N
     engine = big_engine(tmp_path)
     assert prefill(engine, chain(plain, keyed)) == 200_000
     async with running(engine, SMALL) as mailbox:
-        ledger, peak, keys = mailbox.room.ledger, 0, 0
+        ledger, peak, keys = mailbox.state.ledger, 0, 0
         for _ in range(2):
             for number in range(200):
                 assert len(await take(mailbox, f"t{number}", 3)) == 3
@@ -73,13 +73,13 @@ async def test_evicted_messages_come_back_in_order_and_none_is_lost(tmp_path: Pa
                     seen[topic, message.key].append(int(message.msg_id.replace("-", ""), 16))
                 await mailbox.api.ack_batch(AckBatch(tuple(Ack(m.msg_id, m.receipt) for m in got)))
             if turn % 3 == 0:
-                assert make_room(mailbox.room.shards, BUDGET) >= 0
+                assert make_room(mailbox.state.shards, BUDGET) >= 0
             if sum(map(len, seen.values())) == 10_000:
                 break
 
         assert {name: len(ids) for name, ids in seen.items()} == dict.fromkeys(names, 2000)
         assert all(ids == sorted(ids) for ids in seen.values())
-        assert resident(mailbox) == mailbox.room.ledger.messages == 0
+        assert resident(mailbox) == mailbox.state.ledger.messages == 0
 
 
 async def test_delayed_key_that_left_ram_comes_back_when_its_time_has_come(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_delayed_key_that_left_ram_comes_back_when_its_time_has_come(tmp_p
             await mailbox.api.send(Send("orders", b"%d" % number, key="k"))
         (first,) = (await mailbox.api.recv(Recv("orders"))).messages
         await mailbox.api.nack(Nack(first.msg_id, first.receipt, delay_ms=5000))
-        make_room(mailbox.room.shards, BUDGET)
+        make_room(mailbox.state.shards, BUDGET)
         assert resident(mailbox) == 0
         await mailbox.api.send(Send("orders", b"2", key="k"))
         began = asyncio.get_running_loop().time()

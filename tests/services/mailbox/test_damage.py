@@ -175,7 +175,7 @@ async def test_damaged_log_leaves_the_service_up_not_ready_and_counted(crashed: 
     directory = damage_middle(shutil.copytree(crashed, tmp_path / "copy"))
     before = (directory / "mailbox.db-wal").read_bytes()
     async with running(SqliteEngine(directory, wal_bytes=WAL_BYTES), mailbox_options({})) as mailbox:
-        inventory = mailbox.room.inventory
+        inventory = mailbox.inventory
         verdict = inventory.health.verdict()
         assert (verdict.ready, "engine" in verdict.missing, inventory.health.fatal) == (False, True, None)
         assert "write-ahead log" in inventory.health.gate("engine").why
@@ -193,7 +193,7 @@ async def test_damaged_log_leaves_the_service_up_not_ready_and_counted(crashed: 
             with pytest.raises(NotReady, match="write-ahead log"):
                 await call
         await asyncio.sleep(100)
-        assert not mailbox.room.writer.ready
+        assert not mailbox.state.ready
 
     assert (directory / "mailbox.db-wal").read_bytes() == before
 
@@ -238,8 +238,8 @@ async def test_third_failure_within_a_minute_shuts_the_gate(tmp_path: Path) -> N
                 await mailbox.until_ready()
         await asyncio.sleep(30)
 
-        assert not mailbox.room.writer.ready
-        assert "writer" in mailbox.room.inventory.health.verdict().missing
+        assert not mailbox.state.ready
+        assert "writer" in mailbox.inventory.health.verdict().missing
         vfs.faults.failing_syncs = 0
         await asyncio.sleep(60)
-        assert mailbox.room.writer.ready
+        assert mailbox.state.ready

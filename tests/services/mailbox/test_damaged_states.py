@@ -49,10 +49,10 @@ async def test_message_whose_state_is_damaged_is_delivered_and_the_damage_is_cou
         assert sorted(message.payload for message in got) == [b"hit", b"neighbour"]
         stats = await mailbox.api.topic(GetTopic("orders"))
         assert (stats.ready, stats.inflight, stats.delayed) == (0, 2, 0)
-        assert mailbox.room.integrity["state"].value > 0
+        assert mailbox.state.integrity["state"].value > 0
         for message in got:
             await mailbox.api.ack(Ack(message.msg_id, message.receipt))
 
     async with running(engine(tmp_path), mailbox_options({})) as mailbox:
         assert (await mailbox.api.recv(Recv("orders", 10))).messages == ()
-        assert mailbox.room.ledger.messages == 0
+        assert mailbox.state.ledger.messages == 0

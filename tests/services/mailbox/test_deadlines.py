@@ -28,7 +28,7 @@ async def lease_all(mailbox) -> list:
 
 
 def count_ready(mailbox) -> int:
-    return sum(message.state == READY for shard in mailbox.room.shards for message in shard.messages.values())
+    return sum(message.state == READY for shard in mailbox.state.shards for message in shard.messages.values())
 
 
 @pytest.mark.parametrize("what", ["leases", "delays"])

@@ -97,7 +97,7 @@ async def test_flipped_payload_is_dead_lettered_and_harms_no_neighbour(tmp_path:
 
         assert seen == [b"payload-%d" % number for number in (0, 1, 3, 4)]
         assert (dead.reason, dead.attempts) == ("integrity", 2)
-        assert mailbox.room.integrity["row"].value > 0
+        assert mailbox.state.integrity["row"].value > 0
 
 
 async def test_failing_fsync_fails_the_send_and_the_engine_comes_back(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def fill_drain_and_recover(engine: SqliteEngine, give_room: Callable[[], N
         got = (await mailbox.api.recv(Recv("orders", len(stored) // 2, visibility_ms=60_000))).messages
         for message in got:
             assert (await mailbox.api.ack(Ack(message.msg_id, message.receipt))).ok
-        assert mailbox.room.writer.ready
+        assert mailbox.state.ready
         give_room()
         for _ in range(200):
             await asyncio.sleep(0.05)
@@ -208,8 +208,8 @@ async def test_index_that_lost_an_entry_is_found_and_made_anew(tmp_path: Path) -
     assert engine.check() != []
     async with running(engine, mailbox_options({})) as mailbox:
         await asyncio.sleep(2)
-        assert mailbox.room.integrity["file"].value > 0
-        assert mailbox.room.inventory.health.verdict().ready
+        assert mailbox.state.integrity["file"].value > 0
+        assert mailbox.inventory.health.verdict().ready
 
         assert await drain(mailbox) == [b"%d" % number for number in range(5)]
 
@@ -227,9 +227,9 @@ async def test_page_that_cannot_be_read_shuts_the_gate_and_is_named_by_its_messa
     file.write_bytes(data)
     async with running(engine, mailbox_options({})) as mailbox:
         await asyncio.sleep(2)
-        gate = mailbox.room.inventory.health.gate("storage")
+        gate = mailbox.inventory.health.gate("storage")
 
-        assert not mailbox.room.inventory.health.verdict().ready
+        assert not mailbox.inventory.health.verdict().ready
         first, last = map(int, re.search(r"messages (\d+) to (\d+) cannot be read", gate.why).groups())
         assert first <= 51 <= last
         assert last - first < 40

@@ -130,10 +130,10 @@ class History:
         self.start(self.mailbox.api.reprocess(Reprocess(TOPICS[value], 10, to="v")))
 
     def begin_fail(self, failure: str) -> None:
-        self.mailbox.room.engine.failures.append(failure)
+        self.mailbox.engine.failures.append(failure)
 
     def begin_unread(self, count: int) -> None:
-        self.mailbox.room.engine.failing_reads += count
+        self.mailbox.engine.failing_reads += count
 
     @property
     def payload(self) -> bytes:
@@ -167,19 +167,19 @@ class History:
 
     async def finish(self) -> None:
         """Let everything come to rest, check every count, and take what is left: nothing may be missing."""
-        mailbox, room, engine = self.mailbox, self.mailbox.room, self.mailbox.room.engine
+        mailbox, engine = self.mailbox, self.mailbox.engine
         engine.failures, engine.failing_reads = [], 0
         await mailbox.until_ready()
         while self.under_way or mailbox.reprocessor.open:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.01)
-        await settled(room)
-        check_all(room)
+        await settled(mailbox)
+        check_all(mailbox)
         await asyncio.sleep(2)
         for topic in ("t", "u", "v"):
             while await self._take(topic):
-                check_ram(room)
-        await settled(room)
-        check_all(room)
+                check_ram(mailbox)
+        await settled(mailbox)
+        check_all(mailbox)
         dead = {entry.msg_id for entry in (await mailbox.api.dlq(GetDlq(limit=256))).entries}
 
         assert not Stored(engine).living
@@ -198,7 +198,7 @@ async def play(steps: list[tuple[str, object]], watch: list, directory: Path | N
     bounds = {"window_messages": 8, "global_inflight": 6, "cache_bytes": 8}
     options = {"bounds": bounds, "rules": ShardRules(max_attempts=ATTEMPTS), "engine": failing_engine(directory)}
     async with lagging(2, **options) as mailbox:
-        watch.append(mailbox.room)
+        watch.append(mailbox)
         history = History(mailbox)
         for verb, value in steps:
             await history.step(verb, value)
@@ -212,7 +212,7 @@ def run_history(steps: list[tuple[str, object]], directory: Path | None = None) 
     wrong: list[AssertionError] = []
 
     def look(_handle: asyncio.Handle) -> None:
-        if watch and not wrong and watch[0].writer.ready:
+        if watch and not wrong and watch[0].state.ready:
             try:
                 check_ram(watch[0])
             except AssertionError as error:

@@ -56,7 +56,7 @@ async def test_a_lease_that_is_acked_at_once_is_never_written_even_while_others_
         await asyncio.sleep(0.003)
         await send(service, "other")
         await service.api.ack(m.Ack(got.msg_id, got.receipt))
-        await service.room.writer.flushed()
+        await service.writer.flushed()
 
         assert engine.states == {}
         assert engine.taken_away == set()
@@ -110,10 +110,10 @@ async def test_a_delayed_message_that_is_leased_late_does_not_hold_back_older_le
         await send(service, "delayed", delay_ms=1)
         await send(service)
         for _ in range(400):  # until its delay is over, which is still to be written then
-            if service.room.ledger.riders:
+            if service.state.ledger.riders:
                 break
             await asyncio.sleep(0.0005)
-        assert service.room.ledger.riders
+        assert service.state.ledger.riders
         await asyncio.sleep(0.001)
         assert len(await recv(service)) == 1
         leased_at = loop.time()

@@ -128,7 +128,7 @@ async def test_bad_input_is_refused_and_changes_nothing(method: str, path: str, 
 
         assert (got, problem["code"], problem["status"]) == (status, code, status)
         assert problem["corr_id"] == http.headers["x-corr-id"]
-        assert service.room.ledger.messages == 0
+        assert service.state.ledger.messages == 0
         http.close()
 
 
@@ -211,13 +211,13 @@ async def test_stream_never_has_more_unsettled_than_its_credit() -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"application/x-ndjson" in head
         lines = [json.loads(await _line(reader)) for _ in range(2)]
-        assert service.room.ledger.inflight == 2
+        assert service.state.ledger.inflight == 2
         settle = {"msg_id": lines[0]["msg_id"], "receipt": lines[0]["receipt"]}
         assert (await http.post("/v1/ack", settle))[0] == 200
         third = json.loads(await _line(reader))
 
         assert [base64.b64decode(each["payload_b64"]) for each in (*lines, third)] == [b"0", b"1", b"2"]
-        assert service.room.ledger.inflight == 2
+        assert service.state.ledger.inflight == 2
         service.stop_intake()
         settle = {"msg_id": third["msg_id"], "receipt": third["receipt"]}
         assert (await http.post("/v1/ack", settle))[0] == 200
@@ -239,7 +239,7 @@ async def test_draining_refuses_new_work_with_429_and_still_takes_settlements() 
         _, body = await http.post("/v1/recv", {"topic": "orders"})
         (message,) = body["messages"]
         drained = asyncio.create_task(supervisor.drain())
-        while not service.room.draining:  # noqa: ASYNC110 - nothing tells us
+        while not service.state.draining:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0)
         status, problem = await http.post("/v1/send", {"topic": "orders", "payload_b64": HI})
         assert (status, problem["code"], "retry-after" in http.headers) == (429, "busy", True)
@@ -259,8 +259,8 @@ async def test_saturated_shard_answers_429_keeps_its_bound_and_still_settles() -
         refused = [each for each in results if isinstance(each, Exception)]
         assert refused
         assert {each.status for each in refused} == {429}
-        assert max(worker.work.depth for worker in service.room.workers) <= 8
-        metrics = service.room.inventory.metrics
+        assert max(worker.work.depth for worker in service.dispatcher.workers) <= 8
+        metrics = service.inventory.metrics
         assert metrics.value("queue_dropped_total", queue="work") == len(refused)
 
         settle = {"msg_id": held.msg_id, "receipt": held.receipt}
@@ -291,7 +291,7 @@ async def test_operator_sees_purges_and_sends_dead_letters_back() -> None:
 
 async def test_every_metric_of_the_service_is_declared() -> None:
     async with served() as (service, _, _):
-        names = {family.name for family in service.room.inventory.metrics.families()}
+        names = {family.name for family in service.inventory.metrics.families()}
 
         assert names >= {
             "queue_depth", "queue_dropped_total", "tasks_spawned_total", "tasks_aborted_total", "tasks_canceled_total",

@@ -65,7 +65,7 @@ async def test_receipt_is_stale_from_the_instant_its_lease_ends_and_changes_noth
         again = await one(http, wait_ms=20_000)
         assert (await http.post("/v1/ack", settle(first)))[0] == 409
 
-        assert (again["msg_id"], again["attempt"], service.room.ledger.messages) == (first["msg_id"], 2, 1)
+        assert (again["msg_id"], again["attempt"], service.state.ledger.messages) == (first["msg_id"], 2, 1)
         assert (await http.post("/v1/ack", settle(again)))[0] == 200
 
 
@@ -121,7 +121,7 @@ async def test_one_idem_key_from_two_producers_at_once_is_one_message_also_after
     for _ in range(2):
         options = MailboxOptions(listener=LISTENER, data_dir=tmp_path, wal_bytes=1 << 20)
         service = MailboxService(Inventory(SERVICE, SYSTEM), options)
-        supervisor = Supervisor(service.room.inventory, service.children(), service.supervision())
+        supervisor = Supervisor(service.inventory, service.children(), service.supervision())
         await supervisor.start()
         producers = [Http(service.listener.port) for _ in range(6)]
         found += await asyncio.gather(*(http.post("/v1/send", send) for http in producers))
@@ -146,7 +146,7 @@ async def test_bad_input_moves_one_counter_and_writes_one_line(case: tuple, capl
         await http.request(method, path, content)
         (line,) = [record.fields for record in caplog.records if record.fields["event"] == "request.refused"]
         assert (line["status"], line["reason"], line["corr_id"]) == (status, code, http.headers["x-corr-id"])
-        families = {family.name: family for family in service.room.inventory.metrics.families()}
+        families = {family.name: family for family in service.inventory.metrics.families()}
         refused = [
             (dict(labels), each.value) for labels, each in families["rejected_total"].series.items() if each.value
         ]
@@ -162,7 +162,7 @@ async def test_storm_is_refused_with_429_and_retry_after_while_consumers_are_ser
             await http.post("/v1/send", {"topic": "orders", "payload_b64": b64(f"old {number}")})
         statuses: dict[int, int] = {}
         deepest, acked, calm = 0, 0, True
-        workers = service.room.workers
+        workers = service.dispatcher.workers
 
         async def storm(number: int) -> None:
             """Send many on one connection without waiting for the answers."""
@@ -206,8 +206,8 @@ async def test_storm_is_refused_with_429_and_retry_after_while_consumers_are_ser
         assert acked == 64
         assert set(statuses) == {200, 429}
         assert deepest <= capacity
-        assert statuses[200] == service.room.ledger.messages
-        metrics = service.room.inventory.metrics
+        assert statuses[200] == service.state.ledger.messages
+        metrics = service.inventory.metrics
         assert metrics.value("queue_dropped_total", queue="work") >= statuses[429]
         assert metrics.value("busy_rejections_total", endpoint="/v1/send", queue="work") == statuses[429]
         assert all(0 <= metrics.value("saturation", queue="work", shard=str(n)) <= 1 for n in range(2))
@@ -218,7 +218,7 @@ async def test_latency_is_told_by_operation() -> None:
         await http.post("/v1/send", {"topic": "orders", "payload_b64": b64("x")})
         message = await one(http)
         await http.post(f"/ack/{message['msg_id']}", {"receipt": message["receipt"]})
-        value = service.room.inventory.metrics.value
+        value = service.inventory.metrics.value
 
         assert value("request_latency_seconds", route="/v1/send", op="send") == 1
         assert value("request_latency_seconds", route="/v1/recv", op="recv") == 1

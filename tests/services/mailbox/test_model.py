@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.contracts.mailbox import Ack, Extend, GetDlq, Nack, Recv, Send
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import Conflict, NotFound
-from penstock.services.mailbox.shard import Shard
+from penstock.services.mailbox.window import Window
 from penstock.testing.loop import VirtualLoop
 from tests.services.mailbox.worlds import WALL, mailbox_options, make_engine, running
 
@@ -155,7 +155,7 @@ async def finish(mailbox, oracle: Oracle) -> None:
 
     assert not left
     assert dead == set(oracle.attempts) - oracle.done
-    assert mailbox.room.ledger.messages == len(dead)
+    assert mailbox.state.ledger.messages == len(dead)
 
 
 def run_model(kind: str, steps: list[tuple[str, object]]) -> bool:
@@ -188,6 +188,6 @@ def test_oracle_catches_a_shard_that_forgets_its_keys(monkeypatch: pytest.Monkey
     def store_keyed(self, row, key, lane):
         self._store_plain(row, lane)
 
-    monkeypatch.setattr(Shard, "_store_keyed", store_keyed)
+    monkeypatch.setattr(Window, "_store_keyed", store_keyed)
     with pytest.raises(AssertionError):
         run_model("memory", [("send", "a"), ("send", "a"), ("recv", 2)])

@@ -111,7 +111,7 @@ async def test_living_message_is_judged_on_its_own_topic_whoever_has_its_receipt
         with pytest.raises(Forbidden):
             await service.api.ack(Ack(message.msg_id, message.receipt), Call(token(book, "topic=other")))
 
-        assert service.room.ledger.inflight == 1
+        assert service.state.ledger.inflight == 1
 
 
 async def test_list_of_topics_shows_those_that_the_token_covers_and_costs_one_request() -> None:
@@ -176,5 +176,5 @@ async def test_stream_ends_with_the_code_when_its_token_is_revoked() -> None:
 
         assert lines[-1] == {"end": "unauthenticated"}
         assert "msg_id" in lines[0]
-        assert service.room.ledger.inflight == len(lines) - 1
+        assert service.state.ledger.inflight == len(lines) - 1
         http.close()

@@ -43,4 +43,4 @@ async def test_message_without_a_time_to_live_is_never_dropped_for_its_age(kind:
         entries = (await mailbox.api.dlq(GetDlq("logs/web"))).entries
 
         assert [entry.reason for entry in entries] == ["ttl", "ttl"]
-        assert mailbox.room.inventory.metrics.value("expired_dropped_total") == 1
+        assert mailbox.inventory.metrics.value("expired_dropped_total") == 1

@@ -43,8 +43,8 @@ def test_redrives_of_the_same_letters_at_any_step_make_one_message_of_each(to: s
             steps.end()
             await tasks[0]
             await asyncio.sleep(0.5)
-            await settled(mailbox.room)
-            check_all(mailbox.room)
+            await settled(mailbox)
+            check_all(mailbox)
             got = []
             while more := await taken(mailbox, to or "orders"):
                 got += more
@@ -52,7 +52,7 @@ def test_redrives_of_the_same_letters_at_any_step_make_one_message_of_each(to: s
                     await mailbox.api.ack(Ack(message.msg_id, message.receipt))
 
             assert [message.redriven_from for message in got] == names
-            assert mailbox.room.ledger.messages == mailbox.room.ledger.dead == 0
+            assert mailbox.state.ledger.messages == mailbox.state.ledger.dead == 0
 
     assert at_every_step(scenario) > 10
 
@@ -72,9 +72,9 @@ def test_redrive_at_any_step_of_the_retention_moves_each_letter_once() -> None:
             steps.end()
             await tasks[0]
             await asyncio.sleep(0.3)
-            await settled(mailbox.room)
+            await settled(mailbox)
 
-            check_all(mailbox.room)
+            check_all(mailbox)
             assert (await mailbox.api.dlq(GetDlq())).entries == ()
 
     assert at_every_step(scenario) > 10
@@ -97,7 +97,7 @@ async def test_many_small_redrives_together_keep_to_the_rate() -> None:
         began = asyncio.get_running_loop().time()
         for _ in range(12):
             await mailbox.api.reprocess(Reprocess("orders", 5, to="elsewhere"))
-        while mailbox.room.ledger.dead:  # noqa: ASYNC110 - nothing tells us
+        while mailbox.state.ledger.dead:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.001)
 
         # The last slice is moved at once; what it used up of the rate is waited for by the next.

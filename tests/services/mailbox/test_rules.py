@@ -34,8 +34,8 @@ async def test_expired_messages_go_where_their_topic_says(kind: str, tmp_path: P
 
         assert sorted(entry.topic for entry in dead) == ["logs/audit"] * 2 + ["orders"] * 2
         assert {entry.reason for entry in dead} == {"ttl"}
-        assert mailbox.room.inventory.metrics.value("expired_dropped_total") == 2
-        assert mailbox.room.ledger.messages == 4
+        assert mailbox.inventory.metrics.value("expired_dropped_total") == 2
+        assert mailbox.state.ledger.messages == 4
         with pytest.raises(NotFound):
             await mailbox.api.topic(GetTopic("logs/web"))
 
@@ -74,14 +74,14 @@ async def test_dead_letters_above_their_share_go_oldest_first_and_are_written_do
         left = {entry.msg_id for entry in (await mailbox.api.dlq(GetDlq())).entries}
         records = [json.loads(line) for line in audit.read_text().splitlines()]
 
-        assert len(left) == mailbox.room.ledger.dead == 5
+        assert len(left) == mailbox.state.ledger.dead == 5
         # The ninth died last, but of age: it goes before the others.
         assert sorted(record["msg_id"] for record in records) == [*sent[:3], sent[8]]
         assert left == set(sent[3:8])
         assert {(record["action"], record["why"], record["topic"]) for record in records} == {
             ("dlq.dropped", "share", "orders")
         }
-        assert mailbox.room.inventory.metrics.value("dlq_dropped_total", reason="share") == 4
+        assert mailbox.inventory.metrics.value("dlq_dropped_total", reason="share") == 4
 
 
 @KINDS
@@ -92,10 +92,10 @@ async def test_dead_letter_is_removed_after_its_retention(kind: str, tmp_path: P
         (got,) = (await mailbox.api.recv(Recv("orders"))).messages
         await mailbox.api.nack(Nack(got.msg_id, got.receipt))
         await asyncio.sleep(55)
-        assert mailbox.room.ledger.dead == 1
+        assert mailbox.state.ledger.dead == 1
         await asyncio.sleep(10)
 
-        assert (mailbox.room.ledger.dead, mailbox.room.ledger.messages) == (0, 0)
+        assert (mailbox.state.ledger.dead, mailbox.state.ledger.messages) == (0, 0)
 
 
 async def test_lease_below_the_configured_minimum_is_refused_and_nothing_is_leased(tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ async def test_lease_below_the_configured_minimum_is_refused_and_nothing_is_leas
 
 async def test_job_whose_deadline_passed_in_the_queue_is_not_done(tmp_path: Path) -> None:
     async with running(make_engine("memory", tmp_path), MailboxOptions()) as mailbox:
-        now = mailbox.room.inventory.clock.monotonic()
+        now = mailbox.inventory.clock.monotonic()
         late = mailbox.dispatcher.send(Send("orders", b"late"), RequestMeta(deadline=Deadline(now, 2.0)))
         with pytest.raises(Timeout):
             await kept(late)
 
-        assert mailbox.room.ledger.messages == 0
+        assert mailbox.state.ledger.messages == 0
 
 
 @KINDS
@@ -143,7 +143,7 @@ async def test_idle_topics_are_forgotten_however_many_there_are(kind: str, tmp_p
             assert (await mailbox.api.recv(Recv(f"idle{number}"))).messages == ()
         await asyncio.sleep(5)
 
-        assert len(mailbox.room.ledger.topics) == 1100
+        assert len(mailbox.state.ledger.topics) == 1100
 
 
 async def bury(mailbox, count: int) -> None:
@@ -158,12 +158,12 @@ async def test_redrive_that_a_shard_refuses_waits_and_leaves_nothing_behind(kind
     options = MailboxOptions(rules=ShardRules(max_attempts=1), ready_shards=1)
     async with running(make_engine(kind, tmp_path), options) as mailbox:
         await bury(mailbox, 5)
-        work = mailbox.room.workers[0].work
+        work = mailbox.dispatcher.workers[0].work
         work.suspend()
         assert (await mailbox.api.reprocess(Reprocess("orders", 5))).accepted == 5
         await asyncio.sleep(1)
-        retries = mailbox.room.inventory.metrics.value("backoff_retries_total", op="reprocess", result="success")
-        assert (mailbox.room.ledger.dead, retries > 0) == (5, True)
+        retries = mailbox.inventory.metrics.value("backoff_retries_total", op="reprocess", result="success")
+        assert (mailbox.state.ledger.dead, retries > 0) == (5, True)
         work.resume()
         await asyncio.sleep(5)
         seen = []
@@ -172,7 +172,7 @@ async def test_redrive_that_a_shard_refuses_waits_and_leaves_nothing_behind(kind
             await mailbox.api.ack(Ack(got[0].msg_id, got[0].receipt))
 
         assert seen == [b"%d" % number for number in range(5)]
-        assert mailbox.room.ledger.dead == 0
+        assert mailbox.state.ledger.dead == 0
 
 
 async def test_full_reproc_channel_says_so_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,11 +190,11 @@ async def test_scanner_backs_off_when_requeue_is_full_and_the_message_still_come
     async with running(make_engine("memory", tmp_path), MailboxOptions(ready_shards=1)) as mailbox:
         await mailbox.api.send(Send("orders", b"x"))
         await mailbox.api.recv(Recv("orders", visibility_ms=250))
-        mailbox.room.workers[0].requeue.suspend()
+        mailbox.dispatcher.workers[0].requeue.suspend()
         await asyncio.sleep(1)
-        metrics = mailbox.room.inventory.metrics
+        metrics = mailbox.inventory.metrics
         assert metrics.value("requeue_backoff_total") > 1
-        mailbox.room.workers[0].requeue.resume()
+        mailbox.dispatcher.workers[0].requeue.resume()
         (again,) = (await mailbox.api.recv(Recv("orders", wait_ms=2000))).messages
 
         assert (again.attempt, metrics.value("io_timeouts_total", op="recv")) == (2, 1)
@@ -211,5 +211,5 @@ async def test_receivers_that_wait_are_bounded(tmp_path: Path) -> None:
         assert caught.value.facts["limit"] == "waiters"
         await asyncio.sleep(2)
 
-        assert mailbox.room.waiters.count == 0
+        assert mailbox.state.waiters.count == 0
         assert all(job.promise.done for job in waiting)

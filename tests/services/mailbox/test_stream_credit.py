@@ -21,17 +21,22 @@ from tests.services.mailbox.lagging import lagging, until
 
 def stream_of(mailbox, max_inflight: int, max_messages: int = 3) -> RecvStream:
     recv = Recv("orders", max_messages, visibility_ms=60_000)
-    return RecvStream(mailbox.room, mailbox.dispatcher, recv, max_inflight)
+    return RecvStream(mailbox.parts, recv, max_inflight)
 
 
 async def send(mailbox, count: int) -> None:
     for number in range(count):
         await mailbox.api.send(Send("orders", b"payload %d" % number, key=f"k{number}"))
-    await settled(mailbox.room)
+    await settled(mailbox)
 
 
-def leased(room) -> set[str]:
-    return {message.msg_id for shard in room.shards for message in shard.messages.values() if message.state == LEASED}
+def leased(mailbox) -> set[str]:
+    return {
+        message.msg_id
+        for shard in mailbox.state.shards
+        for message in shard.messages.values()
+        if message.state == LEASED
+    }
 
 
 async def read(lines, handed: list[dict], count: int) -> None:
@@ -56,9 +61,8 @@ def test_stream_that_ends_at_any_step_keeps_only_what_it_handed_on() -> None:
             run.start(read(stream.lines(RequestMeta()), handed, 5))
             await run.ended()
             await asyncio.sleep(0.05)
-            room = mailbox.room
 
-            assert leased(room) == {each["msg_id"] for each in handed}
+            assert leased(mailbox) == {each["msg_id"] for each in handed}
             assert stream._credit.used == len(handed) <= 5
             assert all(each["attempt"] == 1 for each in handed)
             rest: list = []
@@ -66,26 +70,26 @@ def test_stream_that_ends_at_any_step_keeps_only_what_it_handed_on() -> None:
                 rest += got
             assert {message.attempt for message in rest} == {1}
             assert len(rest) + len(handed) == 7
-            await settled(room)
-            check_all(room)
+            await settled(mailbox)
+            check_all(mailbox)
 
     assert sweep(scenario) > 10
 
 
 def test_credit_is_never_above_its_limit_although_messages_turn_out_to_be_damaged() -> None:
-    rooms: list = []
+    watched: list = []
     most: list[int] = [0]
 
     def look(_handle: asyncio.Handle) -> None:
-        if rooms:
-            check_ram(rooms[0])
-            most[0] = max(most[0], len(leased(rooms[0])))
+        if watched:
+            check_ram(watched[0])
+            most[0] = max(most[0], len(leased(watched[0])))
 
     async def scenario() -> None:
         async with lagging(2, bounds={"cache_bytes": 1}, rules=ShardRules(max_attempts=2)) as mailbox:
             await send(mailbox, 9)
-            mailbox.room.engine.spoiled = {1, 4, 5}
-            rooms.append(mailbox.room)
+            mailbox.engine.spoiled = {1, 4, 5}
+            watched.append(mailbox)
             handed: list[dict] = []
             stream = stream_of(mailbox, 2)
             task = asyncio.get_running_loop().create_task(read(stream.lines(RequestMeta()), handed, 6))
@@ -96,10 +100,10 @@ def test_credit_is_never_above_its_limit_although_messages_turn_out_to_be_damage
                     await mailbox.api.ack(Ack(handed[acked]["msg_id"], handed[acked]["receipt"]))
                     acked += 1
             await task
-            rooms.clear()
+            watched.clear()
 
             assert stream._credit.used == 0
-            assert mailbox.room.ledger.dead >= 2
+            assert mailbox.state.ledger.dead >= 2
 
     run_with(scenario, Session(VirtualLoop(observer=look)), "scenario")
     assert most[0] == 2
@@ -113,7 +117,7 @@ async def test_stream_gets_its_credit_back_when_its_leases_do_not_survive_a_reop
         task = asyncio.get_running_loop().create_task(read(stream.lines(RequestMeta()), handed, 3))
         await until(lambda: len(handed) == 2)
         # The leases ride with a commit that fails: one that is not stored has never been.
-        mailbox.room.engine.failures.append("before")
+        mailbox.engine.failures.append("before")
         failing = mailbox.dispatcher.send(Send("orders", b"doubtful"), RequestMeta())
         await until(lambda: failing.done)
         await mailbox.until_ready()
@@ -122,7 +126,7 @@ async def test_stream_gets_its_credit_back_when_its_leases_do_not_survive_a_reop
 
         assert isinstance(failing.result, PenstockError)
         assert handed[2]["msg_id"] in {each["msg_id"] for each in handed[:2]}
-        check_ram(mailbox.room)
+        check_ram(mailbox)
 
 
 async def test_stream_keeps_the_leases_that_survive_a_reopening() -> None:
@@ -132,8 +136,8 @@ async def test_stream_keeps_the_leases_that_survive_a_reopening() -> None:
         handed: list[dict] = []
         task = asyncio.get_running_loop().create_task(read(stream.lines(RequestMeta()), handed, 2))
         await until(lambda: handed)
-        await settled(mailbox.room)
-        mailbox.room.engine.failures.append("before")
+        await settled(mailbox)
+        mailbox.engine.failures.append("before")
         mailbox.dispatcher.send(Send("other", b"doubtful"), RequestMeta())
         await asyncio.sleep(0.01)
         await mailbox.until_ready()
@@ -144,13 +148,13 @@ async def test_stream_keeps_the_leases_that_survive_a_reopening() -> None:
             await task
 
         assert stream._credit.used == 1
-        check_ram(mailbox.room)
+        check_ram(mailbox)
 
 
 async def test_stream_that_is_refused_waits_and_does_not_spin() -> None:
     async with lagging() as mailbox:
         await send(mailbox, 1)
-        mailbox.room.switching = True
+        mailbox.state.switching = True
         handed: list[dict] = []
         loop = asyncio.get_running_loop()
         task = loop.create_task(read(stream_of(mailbox, 1).lines(RequestMeta()), handed, 1))
@@ -158,7 +162,7 @@ async def test_stream_that_is_refused_waits_and_does_not_spin() -> None:
         await asyncio.sleep(1)
         taken = loop.steps - steps
         assert (handed, taken < 1000) == ([], True)
-        mailbox.room.switching = False
+        mailbox.state.switching = False
         async with asyncio.timeout(1):
             await task
 

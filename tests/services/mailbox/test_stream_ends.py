@@ -18,7 +18,7 @@ from tests.services.mailbox.test_http import Http, served
 
 def lines_of(mailbox, max_inflight: int):
     recv = Recv("orders", 3, visibility_ms=60_000)
-    return RecvStream(mailbox.room, mailbox.dispatcher, recv, max_inflight).lines(RequestMeta())
+    return RecvStream(mailbox.parts, recv, max_inflight).lines(RequestMeta())
 
 
 async def test_stream_without_credit_ends_politely_as_soon_as_the_service_drains() -> None:
@@ -37,14 +37,14 @@ async def test_stream_without_credit_ends_politely_as_soon_as_the_service_drains
         assert msgspec.json.decode(await last) == {"end": "draining"}
         assert loop.time() - before < 0.1
         assert [line async for line in lines] == []
-        assert mailbox.room.credits == set()
+        assert mailbox.state.credits == set()
 
 
 async def test_stream_lives_on_when_a_payload_cannot_be_read_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     async with lagging(bounds={"cache_bytes": 1}) as mailbox:
         for payload in (b"first", b"second"):
             await mailbox.api.send(Send("orders", payload))
-        read, failures = mailbox.room.engine.rows, [1, 1]
+        read, failures = mailbox.engine.rows, [1, 1]
 
         def failing(seqs):
             if failures:
@@ -52,7 +52,7 @@ async def test_stream_lives_on_when_a_payload_cannot_be_read_for_a_moment(monkey
                 raise EngineFailed("The mailbox file cannot be read.")
             return read(seqs)
 
-        monkeypatch.setattr(mailbox.room.engine, "rows", failing)
+        monkeypatch.setattr(mailbox.engine, "rows", failing)
         lines = lines_of(mailbox, 5)
         got = [msgspec.json.decode(await anext(lines)) for _ in range(2)]
         await lines.aclose()

@@ -13,7 +13,7 @@ from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox import Ack, AckBatch, Nack, Recv, Send, SendBatch
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import Busy, PenstockError
-from penstock.services.mailbox import shard_worker
+from penstock.services.mailbox import disk_waits
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import EngineFailed
 from penstock.services.mailbox.eviction import make_room
@@ -60,10 +60,10 @@ class Asking:
         return promise
 
     def _note(self, name: str) -> None:
-        room = self._mailbox.room
-        topic = room.ledger.topics.get(name)
+        mailbox = self._mailbox
+        topic = mailbox.state.ledger.topics.get(name)
         for index, lane in {} if topic is None else topic.lanes.items():
-            messages = room.shards[index].messages
+            messages = mailbox.state.shards[index].messages
             ready = [seq for seq in lane.ready if seq in messages and messages[seq].state == READY]
             self.misled += [f"empty although message {seq} of shard {index} is ready" for seq in ready]
 
@@ -81,7 +81,7 @@ async def with_lanes(mailbox, keys: list[str]) -> None:
     for _ in keys:
         (got,) = (await mailbox.api.recv(Recv(TOPIC))).messages
         await mailbox.api.ack(Ack(got.msg_id, got.receipt))
-    await settled(mailbox.room)
+    await settled(mailbox)
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -104,8 +104,8 @@ def test_receive_that_begins_at_any_step_of_a_send_sees_its_message(
 
             assert got == [b"x"]
             assert now() - steps.acted_at < 0.1
-            await settled(mailbox.room)
-            check_all(mailbox.room)
+            await settled(mailbox)
+            check_all(mailbox)
 
     assert at_every_step(scenario) > 5
 
@@ -130,8 +130,8 @@ def test_receive_that_begins_at_any_step_of_an_end_of_lease_sees_what_comes_back
                 got = await asking.got(asking.recv(Recv(TOPIC, wait_ms=400)))
 
             assert got == [b"2" if end == "ack" else b"1"]
-            await settled(mailbox.room)
-            check_all(mailbox.room)
+            await settled(mailbox)
+            check_all(mailbox)
 
     assert at_every_step(scenario) > 5
 
@@ -156,8 +156,8 @@ def test_receive_finds_what_lies_on_the_disk_whatever_is_stored_meanwhile(
             for number in range(6):
                 await mailbox.api.send(Send(TOPIC, b"x", key=f"k{number}" if keyed else None))
             await mailbox.api.send(Send("other", b"x"))
-            await settled(mailbox.room)
-            mailbox.room.engine.failing_reads = unread
+            await settled(mailbox)
+            mailbox.engine.failing_reads = unread
             asking, seen = Asking(mailbox), 0
             steps.begin(lambda: mailbox.dispatcher.send(Send(TOPIC, b"x", key="k9" if keyed else None), RequestMeta()))
             while seen < 7:
@@ -169,8 +169,8 @@ def test_receive_finds_what_lies_on_the_disk_whatever_is_stored_meanwhile(
                 if not got:
                     steps.end()
 
-            await settled(mailbox.room)
-            check_all(mailbox.room)
+            await settled(mailbox)
+            check_all(mailbox)
 
     assert at_every_step(scenario) > 10
 
@@ -183,24 +183,24 @@ async def test_stream_is_served_when_an_undone_lease_makes_room_for_it() -> None
         leased = mailbox.dispatcher.recv(Recv("a", visibility_ms=60_000), RequestMeta())
         await until(lambda: leased.got)
         stream = mailbox.dispatcher.recv(Recv("b", wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
-        await until(lambda: mailbox.room.waiters.count)
+        await until(lambda: mailbox.state.waiters.count)
         leased.promise.cancel()
         before = now()
 
         assert [message.topic for message in (await kept(stream.promise)).messages] == ["b"]
         assert now() - before < 0.1
-        check_ram(mailbox.room)
+        check_ram(mailbox)
 
 
 async def test_receiver_that_would_not_wait_gets_what_the_scan_for_keys_finds_in_any_shard() -> None:
     """The shard that asked for the scan hears of its end first, and must not answer for the others."""
     async with lagging() as mailbox:
-        room, asking = mailbox.room, Asking(mailbox)
+        asking = Asking(mailbox)
         await with_lanes(mailbox, KEYS)
         for _ in KEYS:
             # Each time another shard is the last one that is asked, and asks for the scan.
             await mailbox.api.send(Send(TOPIC, b"x", key=KEYS[-1]))
-            make_room(room.shards, room.ledger.bounds.window_messages)
+            make_room(mailbox.state.shards, mailbox.state.ledger.bounds.window_messages)
             job = asking.recv(Recv(TOPIC, visibility_ms=60_000))
 
             assert await asking.got(job) == [b"x"]
@@ -215,7 +215,7 @@ async def test_stream_that_waits_for_room_is_served_though_the_shards_were_rebou
         (held,) = (await mailbox.api.recv(Recv("other", visibility_ms=60_000))).messages
         stream = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await asyncio.sleep(0.01)
-        make_room(mailbox.room.shards, mailbox.room.ledger.bounds.window_messages)
+        make_room(mailbox.state.shards, mailbox.state.ledger.bounds.window_messages)
         mailbox.shards.set(2)
         await asyncio.sleep(0.1)
         await mailbox.api.ack(Ack(held.msg_id, held.receipt))
@@ -235,7 +235,7 @@ async def test_nothing_is_read_while_nothing_more_may_be_leased(
             await mailbox.api.send(Send(topic, b"x", key=key))
         await mailbox.api.recv(Recv("other", visibility_ms=60_000, wait_ms=100))
         reads: list[str] = []
-        monkeypatch.setattr(mailbox.room.engine, "_read", lambda: reads.append("read"))
+        monkeypatch.setattr(mailbox.engine, "_read", lambda: reads.append("read"))
         waiting = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
         await asyncio.sleep(1)
 
@@ -261,11 +261,13 @@ async def test_reads_that_fail_are_tried_again_at_a_pace_and_those_who_would_not
     async with lagging(bounds={"window_messages": 1}) as mailbox:
         for _ in range(3):
             await mailbox.api.send(Send(TOPIC, b"x"))
-        await settled(mailbox.room)
-        engine = mailbox.room.engine
+        await settled(mailbox)
+        engine = mailbox.engine
         engine.failing_reads = 10_000
         # What is in RAM is given out; then somebody would have to look.
-        while (lane := mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.ledger.topics[TOPIC])).ready:
+        while (
+            lane := mailbox.state.shard_of(slot_of(TOPIC, None)).window.lane(mailbox.state.ledger.topics[TOPIC])
+        ).ready:
             await mailbox.api.recv(Recv(TOPIC, visibility_ms=60_000))
         assert lane.backlog.more
         with pytest.raises(EngineFailed):
@@ -282,7 +284,7 @@ async def test_reads_that_fail_are_tried_again_at_a_pace_and_those_who_would_not
 
 
 async def test_more_reads_than_there_are_places_for_are_all_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_worker, "_LOADS_MAX", 2)
+    monkeypatch.setattr(disk_waits, "WAITS_MAX", 2)
     async with lagging(ready_shards=1) as mailbox:
         for _ in range(2):
             await mailbox.api.send_batch(SendBatch(tuple(Send(TOPIC, b"x", key=f"k{n}") for n in range(9))))
@@ -295,17 +297,17 @@ async def test_more_reads_than_there_are_places_for_are_all_made(monkeypatch: py
                 with suppress(Busy):  # payloads are read in the same places
                     got += (await mailbox.api.recv(Recv(TOPIC, 9, wait_ms=100))).messages
             await mailbox.api.ack_batch(AckBatch(tuple(Ack(message.msg_id, message.receipt) for message in got)))
-        await settled(mailbox.room)
+        await settled(mailbox)
 
-        assert mailbox.room.ledger.messages == 0
-        check_all(mailbox.room)
+        assert mailbox.state.ledger.messages == 0
+        check_all(mailbox)
 
 
 async def test_receive_that_waits_for_a_read_does_not_hold_up_a_drain() -> None:
     async with lagging(5, bounds={"window_messages": 1}) as mailbox:
         await mailbox.api.send(Send("other", b"x"))
         await mailbox.api.send(Send(TOPIC, b"x", delay_ms=60_000))
-        lane = mailbox.room.shard_of(slot_of(TOPIC, None)).lane(mailbox.room.ledger.topics[TOPIC])
+        lane = mailbox.state.shard_of(slot_of(TOPIC, None)).window.lane(mailbox.state.ledger.topics[TOPIC])
         lane.backlog.more = True
         late = mailbox.dispatcher.recv(Recv(TOPIC, wait_ms=20_000), RequestMeta())
         mailbox.stop_intake()
@@ -339,7 +341,7 @@ async def test_places_that_come_free_go_round_among_the_topics_that_wait_for_one
 
 async def test_place_that_comes_free_is_offered_to_nobody_who_waits_for_nothing() -> None:
     async with lagging(0, bounds={"global_inflight": 1}) as mailbox:
-        topics = mailbox.room.ledger.topics
+        topics = mailbox.state.ledger.topics
         idle = [
             mailbox.dispatcher.recv(Recv(f"idle/{n}", wait_ms=5000), RequestMeta(), owner=StreamCredit(1))
             for n in range(9)
@@ -388,5 +390,5 @@ async def test_nobody_is_misled_under_load_on_the_disk(tmp_path: Path) -> None:
             task.result()
 
         assert (asking.misled, acked) == ([], 400)
-        await settled(mailbox.room)
-        check_all(mailbox.room)
+        await settled(mailbox)
+        check_all(mailbox)

@@ -38,11 +38,11 @@ class TestWindows:
     async def test_backlog_stays_on_the_disk_and_comes_out_in_order(self, kind: str, tmp_path: Path) -> None:
         async with running(make_engine(kind, tmp_path), OPTIONS) as mailbox:
             await fill(mailbox, "orders", MANY)
-            assert mailbox.room.ledger.resident <= 2000
+            assert mailbox.state.ledger.resident <= 2000
             seen = await take_all(mailbox, "orders")
 
             assert seen == list(range(MANY))
-            assert mailbox.room.ledger.resident == mailbox.room.ledger.messages == mailbox.room.ledger.bytes == 0
+            assert mailbox.state.ledger.resident == mailbox.state.ledger.messages == mailbox.state.ledger.bytes == 0
 
     async def test_topic_behind_a_large_backlog_is_delivered_at_once(self, kind: str, tmp_path: Path) -> None:
         async with running(make_engine(kind, tmp_path), OPTIONS) as mailbox:
@@ -79,27 +79,26 @@ class TestWindows:
                 sends = tuple(Send("orders", b"%d" % (start + place), delay_ms=2000) for place in range(250))
                 await mailbox.api.send_batch(SendBatch(sends))
             await asyncio.sleep(30)
-            resident, stats = mailbox.room.ledger.resident, await mailbox.api.topic(GetTopic("orders"))
+            resident, stats = mailbox.state.ledger.resident, await mailbox.api.topic(GetTopic("orders"))
             seen = await take_all(mailbox, "orders")
 
             assert (stats.ready, stats.delayed) == (MANY, 0)
             assert resident <= 2000
             assert sorted(seen) == list(range(MANY))
-            assert mailbox.room.ledger.resident == mailbox.room.ledger.messages == 0
+            assert mailbox.state.ledger.resident == mailbox.state.ledger.messages == 0
 
     @pytest.mark.parametrize("written", [False, True])
     async def test_leases_that_were_undone_may_leave_ram(self, kind: str, written: bool, tmp_path: Path) -> None:
         async with running(make_engine(kind, tmp_path), OPTIONS) as mailbox:
-            room = mailbox.room
             await fill(mailbox, "orders", 250)
             await mailbox.api.recv(Recv("orders", 200, visibility_ms=600_000))
             if written:
-                await room.writer.flushed()
-            leased = [(message, message.gen) for shard in room.shards for message in shard.messages.values()]
-            room.give_back(leased)
-            await room.writer.flushed()
-            make_room(room.shards, 2000)
-            resident = room.ledger.resident
+                await mailbox.writer.flushed()
+            leased = [(message, message.gen) for shard in mailbox.state.shards for message in shard.messages.values()]
+            mailbox.dispatcher.give_back(leased)
+            await mailbox.writer.flushed()
+            make_room(mailbox.state.shards, 2000)
+            resident = mailbox.state.ledger.resident
 
             assert resident == 0
             assert await take_all(mailbox, "orders") == list(range(250))
@@ -120,7 +119,7 @@ class TestWindows:
             held = (await mailbox.api.recv(Recv("orders", 10, visibility_ms=600_000))).messages
             mailbox.shards.set(3)
             await asyncio.sleep(1)
-            assert len(mailbox.room.shards) == 3
+            assert len(mailbox.state.shards) == 3
             for message in held:
                 assert (await mailbox.api.ack(Ack(message.msg_id, message.receipt))).ok
             seen = await take_all(mailbox, "orders")

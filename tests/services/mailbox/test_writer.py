@@ -14,8 +14,8 @@ from penstock.kernel.supervisor import Supervisor
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.engine import EngineFailed
 from penstock.services.mailbox.engines.memory import MemoryEngine
+from penstock.services.mailbox.engines.thread import EngineThread
 from penstock.services.mailbox.service import SERVICE, MailboxService
-from penstock.services.mailbox.writer import EngineThread
 from tests.services.mailbox.test_http import HI, LISTENER, Http
 from tests.services.mailbox.worlds import mailbox_options, running
 
@@ -90,15 +90,15 @@ async def test_send_that_is_overdue_says_that_nobody_knows_and_is_stored_all_the
     engine = Held()
     options = MailboxOptions(listener=replace(LISTENER, request_deadline_s=0.05))
     service = MailboxService(Inventory(SERVICE, SYSTEM), options, engine=engine)
-    service.room.writing = service.room.writer._thread = Slow(engine)
-    supervisor = Supervisor(service.room.inventory, service.children(), service.supervision())
+    service.writer.thread = Slow(engine)
+    supervisor = Supervisor(service.inventory, service.children(), service.supervision())
     await supervisor.start()
     http = Http(service.listener.port)
     send = {"topic": "orders", "payload_b64": HI, "idem_key": "one"}
     status, problem = await http.post("/v1/send", send)
     assert (status, problem["code"], problem["outcome"]) == (504, "timeout", "unknown")
     engine.let.set()
-    while service.room.ledger.topics["orders"].living == 0:  # noqa: ASYNC110 - nothing tells us
+    while service.state.ledger.topics["orders"].living == 0:  # noqa: ASYNC110 - nothing tells us
         await asyncio.sleep(0)
     again = await service.api.send(Send("orders", b"hi", idem_key="one"))
     http.close()

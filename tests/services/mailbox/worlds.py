@@ -86,7 +86,7 @@ async def running(engine, options: MailboxOptions, clock=None) -> AsyncIterator[
 
 
 async def _until_ready(service: MailboxService) -> None:
-    while not service.room.writer.ready:  # noqa: ASYNC110 - nothing tells us
+    while not service.state.ready:  # noqa: ASYNC110 - nothing tells us
         await asyncio.sleep(0.05)
 
 

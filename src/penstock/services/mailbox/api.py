@@ -19,15 +19,13 @@ from penstock.services.mailbox.engines.engine import DeadPage, TopicPage
 from penstock.services.mailbox.ids import MessageName, read_msg_id
 from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, kept
 from penstock.services.mailbox.reprocessor import Redrive
-from penstock.services.mailbox.rows import DeadRow, MessageRow, MessageState
+from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
 from penstock.services.mailbox.topics import Topic
-from penstock.services.mailbox.window import Loaded
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.authority import MailboxAuthority
-    from penstock.services.mailbox.dispatch import Dispatcher
     from penstock.services.mailbox.reprocessor import Reprocessor
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
 
 _SLICE: Final = 1000
 _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
@@ -36,12 +34,13 @@ _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
 class MailboxApi:
     """Implements `penstock.contracts.mailbox.Mailbox`."""
 
-    def __init__(
-        self, room: MailboxState, dispatcher: Dispatcher, authority: MailboxAuthority, reprocessor: Reprocessor
-    ) -> None:
-        """Stand in front of these."""
-        self._room = room
-        self._dispatcher = dispatcher
+    def __init__(self, parts: MailboxParts, authority: MailboxAuthority, reprocessor: Reprocessor) -> None:
+        self._state = parts.state
+        self._ledger = parts.state.ledger
+        self._reader = parts.reader
+        self._engine = parts.reader.engine
+        self._writer = parts.writer
+        self._dispatcher = parts.dispatcher
         self._authority = authority
         self._reprocessor = reprocessor
 
@@ -65,18 +64,18 @@ class MailboxApi:
     async def send_many(self, request: m.SendBatch, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401 - as its codec writes it
         """Store many; one the capability does not cover is refused alone."""
         check_batch(request.messages)
-        costs: Counter[str | None] = Counter()
-        for send in request.messages:
-            costs[send.topic] += len(send.payload)
-        refused = await self._refused(call, "send", [send.topic for send in request.messages], costs)
+        refused: Mapping[int, PenstockError] = {}
+        if not self._authority.open:
+            costs: Counter[str | None] = Counter()
+            for send in request.messages:
+                costs[send.topic] += len(send.payload)
+            refused = await self._refused(call, "send", [send.topic for send in request.messages], costs)
         return await kept(self._dispatcher.send_batch(request.messages, meta, refused))
 
     async def _refused(
         self, call: Call, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
     ) -> dict[int, PenstockError]:
         """Judge every topic of a batch once; name the places that are refused."""
-        if self._authority.open:
-            return {}
         verdicts: dict[str | None, PenstockError | None] = {}
         for topic in dict.fromkeys(topics):
             try:
@@ -84,6 +83,8 @@ class MailboxApi:
                 verdicts[topic] = None
             except PenstockError as error:
                 verdicts[topic] = error
+        if not any(verdicts.values()):
+            return {}
         refusals = ((place, verdicts[topic]) for place, topic in enumerate(topics))
         return {place: refusal for place, refusal in refusals if refusal is not None}
 
@@ -94,7 +95,7 @@ class MailboxApi:
         try:
             received: m.Received = await kept(job.promise)
         except asyncio.CancelledError:
-            self._room.give_back(job.got)
+            self._dispatcher.give_back(job.got)
             raise
         return received
 
@@ -123,14 +124,14 @@ class MailboxApi:
     async def topic_of(self, name: MessageName | None, receipt: str) -> str | None:
         """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says.
 
-        A message that is gone took its topic with it. Whoever has a receipt of it was given it, and can change nothing more:
-        he hears what became of it whatever his topics.
+        Of a message that is gone the topic is not known. Whoever has its receipt was once given the message and can change
+        nothing more, so the call is allowed to learn what became of it, whatever topics its capability names.
         """
         found = self._dispatcher.topic_of(name)
         if found is not None or name is None or self._authority.open:
             return found
-        rows = await self._room.ask(self._room.engine.rows, [name.seq])
-        topic = self._room.ledger.by_id.get(rows[name.seq].topic) if name.seq in rows else None
+        rows = await self._reader.ask(self._engine.rows, [name.seq])
+        topic = self._ledger.by_id.get(rows[name.seq].topic) if name.seq in rows else None
         if topic is not None:
             return topic.name
         return ANY_TOPIC if self._dispatcher.gave_out(name, receipt) else None
@@ -150,23 +151,25 @@ class MailboxApi:
     async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401 - as its codec writes it
         """Settle many; one the capability does not cover is refused alone."""
         check_batch(tuple(items))
-        named = [(item, read_msg_id(item.msg_id)) for item in items]
-        topics: list[str | None] = []
+        names = [read_msg_id(item.msg_id) for item in items]
+        refused: Mapping[int, PenstockError] = {}
         if not self._authority.open:
-            # Nearly all are in RAM; only the others are worth waiting for.
+            # Nearly all are in RAM; only for the others the disk has to be asked.
+            topic_of = self._dispatcher.topic_of
             topics = [
-                self._dispatcher.topic_of(name) or await self.topic_of(name, item.receipt) for item, name in named
+                topic_of(name) or await self.topic_of(name, item.receipt)
+                for item, name in zip(items, names, strict=True)
             ]
-        return await kept(self._dispatcher.settle_batch(named, meta, await self._refused(call, op, topics)))
+            refused = await self._refused(call, op, topics)
+        return await kept(self._dispatcher.settle_batch(items, names, meta, refused))
 
     # --- looking
 
     async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
         """Count the topics that the call may see."""
         await self._allow(call, "recv", ANY_TOPIC)
-        room = self._room
-        room.check_ready()
-        named = sorted((topic.name, topic) for topic in room.ledger.topics.values() if topic.living or topic.dead)
+        self._state.check_ready()
+        named = sorted((topic.name, topic) for topic in self._ledger.topics.values() if topic.living or topic.dead)
         seen = [topic for name, topic in named if await self._authority.covers(call, "recv", name)]
         return m.TopicList(tuple([await self._stats(topic) for topic in seen]))
 
@@ -176,17 +179,16 @@ class MailboxApi:
         return await self._stats(self._known(request.topic))
 
     def _known(self, name: str) -> Topic:
-        self._room.check_ready()
-        topic = self._room.ledger.topics.get(name)
+        self._state.check_ready()
+        topic = self._ledger.topics.get(name)
         if topic is None or not (topic.living or topic.dead):
             raise NotFound("There is no such topic.")
         return topic
 
     async def _stats(self, topic: Topic) -> m.TopicStats:
-        room = self._room
-        oldest = await room.ask(room.engine.oldest, topic.id)
-        now = room.now()
-        sends, recvs, acks = room.rates.of(topic, now.mono / 1000)
+        oldest = await self._reader.ask(self._engine.oldest, topic.id)
+        now = self._state.now()
+        sends, recvs, acks = self._state.rates.of(topic, now.mono / 1000)
         return m.TopicStats(
             topic=topic.name,
             ready=max(0, topic.living - topic.inflight - topic.delayed),
@@ -203,14 +205,15 @@ class MailboxApi:
     async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
         """Show messages of one state without touching them."""
         await self._allow(call, "recv", request.topic)
-        self._room.check_ready()
-        room = self._room
-        topic = room.ledger.topics.get(request.topic)
+        self._state.check_ready()
+        topic = self._ledger.topics.get(request.topic)
         if topic is None or not topic.id:
             return m.PeekedList(())
         # Leases ride; looking is the one thing that wants to see them on the disk.
-        await room.writer.flushed()
-        found = await room.ask(room.engine.peek, TopicPage(topic.id, request.state, request.limit, room.now().wall))
+        await self._writer.flushed()
+        found = await self._reader.ask(
+            self._engine.peek, TopicPage(topic.id, request.state, request.limit, self._state.now().wall)
+        )
         return m.PeekedList(tuple(self._peeked(each, topic, request) for each in found))
 
     def _peeked(self, loaded: Loaded, topic: Topic, request: m.Peek) -> m.Peeked:
@@ -221,7 +224,7 @@ class MailboxApi:
             ts=row.ts,
             attrs=row.attrs,
             corr_id=row.corr_id,
-            shard=row.slot % len(self._room.shards),
+            shard=row.slot % len(self._state.shards),
             attempt=0 if state is None else state.attempts,
             payload_hash=row.address,
             hash_chain=row.chain(topic.name),
@@ -238,14 +241,13 @@ class MailboxApi:
     async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:
         """Remove what waits or is leased now, slice by slice; dead letters stay, they are evidence."""
         await self._allow(call, "admin", request.topic)
-        self._room.check_ready()
-        room = self._room
-        topic = room.ledger.topics.get(request.topic)
-        purged, after, up_to = 0, 0, room.ledger.seq
+        self._state.check_ready()
+        topic = self._ledger.topics.get(request.topic)
+        purged, after, up_to = 0, 0, self._ledger.seq
         while topic is not None and topic.id:
-            await room.writer.flushed()
-            with room.scanning():
-                found = await room.ask(room.engine.living, topic.id, after, up_to, _SLICE)
+            await self._writer.flushed()
+            with self._state.tracked():
+                found = await self._reader.ask(self._engine.living, topic.id, after, up_to, _SLICE)
                 if not found:
                     break
                 some = await self._purge_slice(found)
@@ -258,20 +260,20 @@ class MailboxApi:
     async def _purge_slice(self, found: list[Loaded]) -> int:
         groups: dict[int, list[Loaded]] = {}
         for each in found:
-            groups.setdefault(self._room.worker_of(each[0].slot).index, []).append(each)
+            groups.setdefault(self._dispatcher.worker_of(each[0].slot).index, []).append(each)
         jobs = [PurgeJob(group) for group in groups.values()]
         for index, job in zip(groups, jobs, strict=True):
-            self._room.workers[index].work.try_send(job)
+            self._dispatcher.workers[index].work.try_send(job)
         return sum([await kept(job.promise) for job in jobs])
 
     async def dlq(self, request: m.GetDlq, call: Call = NOBODY) -> m.DlqPage:
         """Page through dead letters; the cursor is the seq of the last one shown."""
         await self._allow(call, "admin", request.topic)
-        self._room.check_ready()
+        self._state.check_ready()
         page = self._dead_page(request.topic, request.reason, _cursor(request.cursor), request.limit + 1)
         if page is None:
             return m.DlqPage(())
-        found = await self._room.ask(self._room.engine.dead, replace(page, payloads=False))
+        found = await self._reader.ask(self._engine.dead, replace(page, payloads=False))
         shown = found[: request.limit]
         more = str(shown[-1][0].seq) if len(found) > len(shown) else None
         return m.DlqPage(tuple(self._dead_letter(row, dead) for row, dead in shown), more)
@@ -279,11 +281,11 @@ class MailboxApi:
     def _dead_page(self, topic: str | None, reason: str | None, after: int, limit: int) -> DeadPage | None:
         if topic is None:
             return DeadPage(None, reason, after, limit)
-        known = self._room.ledger.topics.get(topic)
+        known = self._ledger.topics.get(topic)
         return None if known is None or not known.id else DeadPage(known.id, reason, after, limit)
 
     def _dead_letter(self, row: MessageRow, dead: DeadRow) -> m.DeadLetter:
-        topic = self._room.ledger.by_id.get(row.topic)
+        topic = self._ledger.by_id.get(row.topic)
         return m.DeadLetter(
             msg_id=row.msg_id,
             topic="" if topic is None else topic.name,
@@ -299,11 +301,11 @@ class MailboxApi:
     async def reprocess(self, request: m.Reprocess, call: Call = NOBODY) -> m.Reprocessing:
         """Send dead letters back through the `reproc` channel; the answer says how many are planned."""
         await self._allow(call, "admin", request.topic)
-        self._room.check_ready()
+        self._state.check_ready()
         if request.to is not None:
             await self._allow(call, "admin", request.to)
         page = self._dead_page(request.topic, request.reason, 0, request.limit)
-        planned = 0 if page is None else await self._room.ask(self._room.engine.dead_count, page)
+        planned = 0 if page is None else await self._reader.ask(self._engine.dead_count, page)
         if page is not None and planned and not request.dry_run:
             self._reprocessor.submit(Redrive(page, request.to, _meta(call).corr_id))
         return m.Reprocessing(planned)

@@ -1,9 +1,13 @@
-"""What one group commit writes, and what follows when it is done. Pure."""
+"""What one group commit writes, who waits for it, and what came of it. Pure.
+
+Workers and agents put rows, states and removals into the open `Batch`, and beside them, as plain values, what has to
+happen when they are durable: the messages whose lease ended, and the jobs that want their answer. The writer commits the
+batch and returns a `Committed`. The commit loop applies it: see `commit_loop`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.services.mailbox.rows import (
     DeadRow,
@@ -13,24 +17,25 @@ from penstock.services.mailbox.rows import (
 )
 
 if TYPE_CHECKING:
-    from penstock.kernel.errors import PenstockError
+    import asyncio
 
-After = Callable[[Any], None]
+    from penstock.kernel.errors import PenstockError
+    from penstock.services.mailbox.jobs import Settled, Stored
+    from penstock.services.mailbox.ledger import Over
+    from penstock.services.mailbox.topics import Message
 
 
 class Batch:
     """Rows to write in one transaction. A state is kept once a message: the last one wins."""
 
     __slots__ = (
-        "acked", "after", "bytes", "claims", "dead", "dead_gone", "failed", "gone", "redriven", "rows",
-        "statements", "states", "stored", "topics", "topics_gone", "unsent",
+        "acked", "acked_runs", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes", "gone", "over", "redriven", "rows",
+        "settled", "statements", "states", "stored", "topics", "topics_gone",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """Start empty."""
+        # --- what is written
         self.topics: list[tuple[int, str]] = []
-        # What an engine made of this batch beforehand, if it does that.
-        self.statements: list[tuple[str, Any]] | None = None
         # Topics that hold nothing any more; this alone starts no commit.
         self.topics_gone: list[int] = []
         self.rows: list[MessageRow] = []
@@ -40,26 +45,40 @@ class Batch:
         self.gone: list[int] = []
         self.acked: list[tuple[int, int, int]] = []
         self.dead: list[DeadRow] = []
-        self.dead_gone: list[int] = []
+        # Dead letters to remove, as they were read.
+        self.dead_gone: list[MessageRow] = []
         # New messages that take the place of dead letters, by seq.
         self.redriven: dict[int, int] = {}
         self.bytes = 0
-        # Called with their argument when the batch is durable, in order: what hangs on the rows, then the rest.
-        self.stored: list[tuple[After, Any]] = []
-        self.after: list[tuple[After, Any]] = []
-        # Called with the error when it is not.
-        self.failed: list[Callable[[PenstockError], None]] = []
-        # Those of `failed` that hang on the rows alone: a full disk refuses these and commits the rest.
-        self.unsent: list[Callable[[PenstockError], None]] = []
+        # What an engine made of this batch beforehand, if it does that.
+        self.statements: list[tuple[str, Any]] | None = None
+        # --- what follows when it is durable
+        # Sends whose rows are in this batch, in order. A full disk refuses these and commits the rest.
+        self.stored: list[Stored] = []
+        # Messages whose lease or wait ended, in the way their `ending` says.
+        self.ended: list[Message] = []
+        # Messages of one shard that were acked together.
+        self.acked_runs: list[list[Message]] = []
+        # Messages that became dead letters, each with its reason.
+        self.buried: list[tuple[Message, str]] = []
+        # Leases and delays that the disk then knows to be over.
+        self.over: list[Over] = []
+        # Settlements and purges that have their answer and wait for the disk.
+        self.settled: list[Settled] = []
+        # Those who only want to know when everything up to here is durable.
+        self.flushes: list[asyncio.Future[None]] = []
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to write or to wait for."""
-        return bool(self.rows or self.states or self.gone or self.after or self.dead or self.dead_gone)
+        return bool(
+            self.rows or self.states or self.gone or self.settled or self.ended or self.flushes or self.dead
+            or self.dead_gone
+        )  # fmt: skip
 
     @property
     def waiting(self) -> int:
         """Return about how many wait for this batch."""
-        return len(self.rows) + len(self.after)
+        return len(self.rows) + len(self.ended) + len(self.settled)
 
     def insert(self, row: MessageRow) -> None:
         """Store a message."""
@@ -72,7 +91,33 @@ class Batch:
         if not bare:
             self.states[seq] = None
 
-    def bury(self, dead: DeadRow) -> None:
+    def bury(self, message: Message, dead: DeadRow) -> None:
         """Move a message to the dead letters, in this one step."""
         self.dead.append(dead)
         self.states[dead.seq] = None
+        self.buried.append((message, dead.reason))
+
+    def drop_rows(self) -> RefusedRows:
+        """Take the messages out of a batch that is too large for the disk; what is left only settles and removes."""
+        refused = RefusedRows(self.rows, self.stored, self.claims, self.redriven)
+        seqs = {row.seq for row in self.rows}
+        self.states = {seq: state for seq, state in self.states.items() if seq not in seqs}
+        self.rows, self.stored, self.claims, self.redriven, self.statements = [], [], [], {}, None
+        return refused
+
+
+class RefusedRows(NamedTuple):
+    """The part of a batch that a full disk refused: it is certain that nothing of it is stored."""
+
+    rows: list[MessageRow]
+    stored: list[Stored]
+    claims: list[IdemClaim]
+    redriven: dict[int, int]
+
+
+class Committed(NamedTuple):
+    """What came of a batch: durable; durable without the messages that were refused; or, with an error, unknown."""
+
+    batch: Batch
+    refused: RefusedRows | None = None
+    error: PenstockError | None = None

@@ -29,6 +29,8 @@ class AnswerCodec:
     received: Callable[[m.Received], Any]
     settled: Callable[[Settled], Any]
     sent_item: Callable[[str, bool, int], Any]
+    # Writes the answers of messages that were stored together into the results of their batch.
+    sent_run: Callable[[list[Any], Sequence[int], Sequence[str], int], None]
     refused_send: Callable[[PenstockError], Any]
     settled_item: Callable[[Settled], Any]
     refused_settle: Callable[[PenstockError], Any]
@@ -37,6 +39,11 @@ class AnswerCodec:
 
 def _sent_item(msg_id: str, duplicate: bool, shard: int) -> m.SendResult:  # noqa: FBT001 - the contract's order
     return m.SendResult(msg_id=msg_id, duplicate=duplicate, shard=shard)
+
+
+def _sent_run(results: list[Any], places: Sequence[int], names: Sequence[str], shard: int) -> None:
+    for place, name in zip(places, names, strict=True):
+        results[place] = m.SendResult(msg_id=name, duplicate=False, shard=shard)
 
 
 def _refused_send(error: PenstockError) -> m.SendResult:
@@ -69,6 +76,7 @@ VALUES: Final = AnswerCodec(
     received=_as_it_is,
     settled=_as_it_is,
     sent_item=_sent_item,
+    sent_run=_sent_run,
     refused_send=_refused_send,
     settled_item=_settled_item,
     refused_settle=_refused_settle,
@@ -86,6 +94,17 @@ def _write_sent(msg_id: str, duplicate: bool, shard: int) -> WrittenJson:  # noq
     return WrittenJson(_write_sent_item(msg_id, duplicate, shard))
 
 
+def _write_sent_run(results: list[Any], places: Sequence[int], names: Sequence[str], shard: int) -> None:
+    """Write the answers of a run; where its places follow each other, as one text in the first of them."""
+    if places[-1] - places[0] != len(places) - 1:
+        for place, name in zip(places, names, strict=True):
+            results[place] = _write_sent_item(name, False, shard)
+        return
+    end = f'","duplicate":false,"shard":{shard}}}'
+    text = (end + ',{"msg_id":"').join(names)
+    results[places[0]] = f'{{"msg_id":"{text}{end}'.encode()
+
+
 def _write_received(received: m.Received) -> WrittenJson | Response:
     if received.inflight_full:
         return Response(200, _encode(ReceivedOut(received.messages)), headers=_FULL)
@@ -100,8 +119,9 @@ def _write_settled_item(value: Settled) -> bytes:
     return _ACKED if isinstance(value, m.Acked) else _encode(_settled_item(value))
 
 
-def _write_many(results: Sequence[bytes]) -> WrittenJson:
-    return WrittenJson(b'{"results":[%b]}' % b",".join(results))
+def _write_many(results: Sequence[bytes | None]) -> WrittenJson:
+    # The places of a run but its first are empty: their answers stand in the first.
+    return WrittenJson(b'{"results":[%b]}' % b",".join(filter(None, results)))
 
 
 JSON: Final = AnswerCodec(
@@ -109,6 +129,7 @@ JSON: Final = AnswerCodec(
     received=_write_received,
     settled=_write_settled,
     sent_item=_write_sent_item,
+    sent_run=_write_sent_run,
     refused_send=lambda error: _encode(_refused_send(error)),
     settled_item=_write_settled_item,
     refused_settle=lambda error: _encode(_refused_settle(error)),

@@ -1,4 +1,8 @@
-"""The dispatcher: turns contract values into jobs for the workers. It checks and routes; it decides nothing."""
+"""The dispatcher: turns contract values into jobs and hands each to the worker of its shard. Here a 429 is made.
+
+It checks what needs no state but bounds and hashes, and refuses while the service drains or the shards are cut anew. It
+also knows all workers, so whoever changed the state wakes them through it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from penstock.net.promise import Promise
 from penstock.services.mailbox.ids import MessageName, slot_of
 from penstock.services.mailbox.jobs import (
     BatchPromise,
+    PlacedSettlement,
     RecvJob,
     RequestMeta,
     SendBatchJob,
@@ -21,18 +26,19 @@ from penstock.services.mailbox.jobs import (
     SendJob,
     SendRun,
     SettleBatchJob,
-    SettleItem,
     SettleJob,
 )
-from penstock.services.mailbox.shard import RecvQuery
-from penstock.services.mailbox.topics import Topic
+from penstock.services.mailbox.shard import RecvQuery, Shard
+from penstock.services.mailbox.topics import Message, Topic
 
 if TYPE_CHECKING:
+    from penstock.services.mailbox.shard_worker import ShardWorker
     from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.writer import Writer
 
 D = TypeVar("D", SendItem, SendRun)
 Refused = Mapping[int, PenstockError]
-Named = tuple[m.Settlement, MessageName | None]
+Groups = dict[int, list[SendItem | SendRun]]
 
 # An answer to recv holds no more payload than this, or one message.
 ANSWER_BYTES_MAX: Final = 4 << 20
@@ -40,14 +46,88 @@ _DRAINING = "The mailbox is draining."
 
 
 class Dispatcher:
-    """Makes jobs and hands them to the worker that owns the slot."""
+    """Stands in front of the workers."""
 
-    def __init__(self, room: MailboxState) -> None:
-        """Work for this mailroom."""
-        self._room = room
-        self._payload_bytes_max = room.options.payload_bytes_max
+    def __init__(self, state: MailboxState, writer: Writer) -> None:
+        self._state = state
+        self._ledger = state.ledger
+        self._writer = writer
+        self._payload_bytes_max = state.options.payload_bytes_max
+        # Filled by the service; as many as there were shards at start, whatever number there is now.
+        self.workers: list[ShardWorker] = []
+
+    # --- the workers
+
+    def worker(self, shard: int) -> ShardWorker:
+        """Return the worker that serves a shard."""
+        return self.workers[shard % len(self.workers)]
+
+    def worker_of(self, slot: int) -> ShardWorker:
+        """Return the worker that serves the shard of a slot."""
+        return self.workers[slot % len(self._state.shards) % len(self.workers)]
+
+    def shards_of(self, worker: int) -> list[Shard]:
+        """Return the shards that a worker serves now."""
+        return self._state.shards[worker :: len(self.workers)]
+
+    def wake_all(self) -> None:
+        """Wake every worker that has something to do, and the writer."""
+        if self._ledger.starved:
+            self._serve_starved()
+        for shard in self._state.shards:
+            window = shard.window
+            if window.notified or window.reads.wanted:
+                self.worker(shard.index).wake()
+        self._writer.wake()
+
+    def _serve_starved(self) -> None:
+        """Offer free leases to the topics that went without, in turn, before others take them."""
+        ledger, shards = self._ledger, self._state.shards
+        while ledger.starved and not ledger.sated:
+            topic = next(iter(ledger.starved))
+            del ledger.starved[topic]
+            for index in list(topic.lanes):
+                self.worker(index).serve(topic, shards[index])
+
+    def notify(self, topic: Topic) -> None:
+        """Let every shard look at the receivers of a topic, also where its lanes were made anew."""
+        self._state.home_lane(topic)
+        for index in list(topic.lanes):
+            self._state.shards[index].window.notify(topic)
+            self.worker(index).wake()
+
+    def give_back(self, leased: list[tuple[Message, int]]) -> None:
+        """Undo leases that their receiver will never see."""
+        if leased:
+            self._state.undo(leased)
+            self.wake_all()
+
+    @property
+    def quiet(self) -> bool:
+        """Tell whether nothing is queued, being read or on its way to the disk."""
+        queued = any(worker.work.depth or worker.requeue.depth for worker in self.workers)
+        reading = any(len(shard.window.reads.tracker) for shard in self._state.shards)
+        return not (queued or reading or self._writer.batch or self._writer.busy or self._state.claims.pending)
+
+    def check_intake(self) -> None:
+        """Refuse new sends and receives while draining or being cut into other shards."""
+        state = self._state
+        if state.draining or state.switching:
+            raise Busy(_DRAINING if state.draining else "The shards are being rebound.", queue="work")
+        state.check_ready()
 
     # --- send
+
+    def send(self, send: m.Send, meta: RequestMeta) -> Promise:
+        """Store one message; the promise is kept when it is durable."""
+        self.check_intake()
+        job = SendJob(send, self._slot(send), self._check(send), meta)
+        self.worker_of(job.slot).offer(job)
+        return job.promise
+
+    def _slot(self, send: m.Send) -> int:
+        topic = self._ledger.topics.get(send.topic) if send.key is None else None
+        return slot_of(send.topic, send.key) if topic is None else topic.slot
 
     def _check(self, send: m.Send) -> bytes:
         """Raise what is wrong with a message; returns the digest of its payload."""
@@ -58,95 +138,73 @@ class Dispatcher:
             _check_attrs(send.attrs)
         digest = blake3(payload).digest()
         if send.payload_hash is not None and send.payload_hash[3:] != digest.hex():
-            self._room.integrity["payload_hash"].value += 1
+            self._state.integrity["payload_hash"].value += 1
             raise Integrity("The payload does not match its payload_hash.", reason="payload_hash")
         return digest
-
-    def _slot(self, send: m.Send) -> int:
-        topic = self._room.ledger.topics.get(send.topic) if send.key is None else None
-        return slot_of(send.topic, send.key) if topic is None else topic.slot
-
-    def send(self, send: m.Send, meta: RequestMeta) -> Promise:
-        """Store one message; the promise is kept when it is durable."""
-        self.check_intake()
-        job = SendJob(send, self._slot(send), self._check(send), meta)
-        self._room.worker_of(job.slot).offer(job)
-        return job.promise
 
     def send_batch(self, batch: Sequence[m.Send], meta: RequestMeta, refused: Refused) -> BatchPromise:
         """Store many, each on its own but those refused already: one job a worker, and one answer for all."""
         self.check_intake()
         bulk = BatchPromise(len(batch), meta.codec)
-        groups: dict[int, list[SendItem | SendRun]] = {}
+        groups: Groups = {}
         run: SendRun | None = None
+        bytes_max = self._payload_bytes_max
         for place, send in enumerate(batch):
             try:
                 if place in refused:
                     raise refused[place]
-                digest = self._check(send)
+                if send.attrs or send.payload_hash is not None or len(send.payload) > bytes_max:
+                    digest = self._check(send)
+                else:
+                    digest = blake3(send.payload).digest()
             except PenstockError as error:
                 bulk.put(place, meta.codec.refused_send(error))
                 continue
             if send.idem_key is not None or send.key is not None or send.delay_ms:
                 run = None
-                self._group(groups, self._draft(send, digest, bulk, meta)).place = place
+                item = self._group(groups, SendItem(send, self._slot(send), digest, meta))
+                item.bulk, item.place = bulk, place
                 continue
             if run is None or run.topic != send.topic:
                 run = self._group(groups, SendRun(send.topic, self._slot(send), bulk, meta))
             run.sends.append(send)
             run.sums.append(digest)
             run.places.append(place)
-        self._offer_all(groups, bulk, meta)
-        return bulk
-
-    def _draft(self, send: m.Send, digest: bytes, bulk: BatchPromise, meta: RequestMeta) -> SendItem:
-        draft = SendItem(send, self._slot(send), digest, meta)
-        draft.bulk = bulk
-        return draft
-
-    def _group(self, groups: dict[int, list[SendItem | SendRun]], part: D) -> D:
-        groups.setdefault(self._room.worker_of(part.slot).index, []).append(part)
-        return part
-
-    def _offer_all(self, groups: dict[int, list[SendItem | SendRun]], bulk: BatchPromise, meta: RequestMeta) -> None:
         for index, parts in groups.items():
             try:
-                self._room.workers[index].offer(SendBatchJob(parts, bulk, meta))
+                self.workers[index].offer(SendBatchJob(parts, bulk, meta))
             except PenstockError as error:
                 for part in parts:
                     part.refuse(error)
+        return bulk
 
-    def check_intake(self) -> None:
-        """Refuse new sends and receives while draining or being cut into other shards."""
-        room = self._room
-        if room.draining or room.switching:
-            raise Busy(_DRAINING if room.draining else "The shards are being rebound.", queue="work")
-        room.check_ready()
+    def _group(self, groups: Groups, part: D) -> D:
+        groups.setdefault(self.worker_of(part.slot).index, []).append(part)
+        return part
 
     # --- recv
 
     def recv(self, recv: m.Recv, meta: RequestMeta, owner: object = None) -> RecvJob:
         """Ask the shards of a topic for messages."""
         self.check_intake()
-        room = self._room
-        room.options.rules.check_visibility(recv.visibility_ms)
-        topic = room.ledger.topic(recv.topic)
+        self._state.options.rules.check_visibility(recv.visibility_ms)
+        topic = self._ledger.topic(recv.topic)
         bytes_max = min(recv.max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
-        want = RecvQuery(recv.max_messages, recv.visibility_ms, bytes_max, owner)
-        job = RecvJob(want, topic, recv.wait_ms, meta)
+        job = RecvJob(RecvQuery(recv.max_messages, recv.visibility_ms, bytes_max, owner), topic, recv.wait_ms, meta)
         job.path = self._path(topic)
         try:
-            room.workers[job.path[-1] % len(room.workers)].offer(job)
+            self.worker(job.path[-1]).offer(job)
         except Busy:
-            room.idle(topic)
+            self._state.forget_idle(topic)
             raise
         return job
 
     def _path(self, topic: Topic) -> list[int]:
         """Name the shards to ask, in rotating order: all that may have something of the topic."""
-        lanes = [*topic.lanes] or [topic.slot % len(self._room.shards)]
+        lanes = [*topic.lanes] or [topic.slot % len(self._state.shards)]
         if len(lanes) > 1:
-            lanes = _rotated(lanes, topic.turn)
+            start = topic.turn % len(lanes)
+            lanes = lanes[start:] + lanes[:start]
             topic.turn += 1
         return lanes
 
@@ -154,48 +212,53 @@ class Dispatcher:
 
     def settle(self, value: m.Settlement, name: MessageName | None, meta: RequestMeta) -> Promise:
         """Ack, nack or extend one message; `name` is what its msg_id says."""
-        job = SettleJob(value, _known(name), meta)
-        self._hand_over(job.name.slot, job)
+        if name is None:
+            raise NotFound("There is no such message.")
+        job = SettleJob(value, name, meta)
+        self._hand_over(job, name.slot)
         return job.promise
 
-    def settle_batch(self, values: Sequence[Named], meta: RequestMeta, refused: Refused) -> BatchPromise:
-        """Settle many, each on its own but those refused already."""
+    def settle_batch(
+        self, values: Sequence[m.Settlement], names: Sequence[MessageName | None], meta: RequestMeta, refused: Refused
+    ) -> BatchPromise:
+        """Settle many, each on its own but those refused already: one job a shard, and one answer for all."""
         bulk = BatchPromise(len(values), meta.codec)
-        groups: dict[int, list[SettleItem]] = {}
-        for place, (value, name) in enumerate(values):
-            try:
-                if place in refused:
-                    raise refused[place]
-                item = SettleItem(value, _known(name), place)
-            except PenstockError as error:
+        shards = len(self._state.shards)
+        groups: dict[int, list[PlacedSettlement]] = {}
+        for place, (value, name) in enumerate(zip(values, names, strict=True)):
+            if name is None or place in refused:
+                error = refused.get(place) or NotFound("There is no such message.")
                 bulk.put(place, meta.codec.refused_settle(error))
                 continue
-            groups.setdefault(self._room.worker_of(item.name.slot).index, []).append(item)
-        for items in groups.values():
+            shard = name.slot % shards
+            if shard in groups:
+                groups[shard].append((place, value, name))
+            else:
+                groups[shard] = [(place, value, name)]
+        for shard, items in groups.items():
             job = SettleBatchJob(items, bulk, meta)
             try:
-                self._hand_over(items[0].name.slot, job)
+                self._hand_over(job, shard)
             except PenstockError as error:
-                for item in items:
-                    item.refuse(error)
+                job.refuse(error)
         return bulk
 
-    def _hand_over(self, slot: int, job: SettleJob | SettleBatchJob) -> None:
-        self._room.check_ready()
-        if self._room.switching:
+    def _hand_over(self, job: SettleJob | SettleBatchJob, slot: int) -> None:
+        self._state.check_ready()
+        if self._state.switching:
             raise Busy("The shards are being rebound.", queue="work")
-        self._room.worker_of(slot).work.try_send(job)
+        self.worker_of(slot).work.try_send(job)
 
     def topic_of(self, name: MessageName | None) -> str | None:
         """Say which topic a message in RAM belongs to; None when it is not in RAM."""
         if name is None:
             return None
-        message = self._room.shard_of(name.slot).messages.get(name.seq)
+        message = self._state.shard_of(name.slot).messages.get(name.seq)
         return None if message is None else message.lane.topic.name
 
     def gave_out(self, name: MessageName, receipt: str) -> bool:
         """Tell whether a receipt is one that this mailbox made for this message, now or in an earlier life."""
-        read = self._room.ledger.receipts.read(receipt)
+        read = self._ledger.receipts.read(receipt)
         return read is not None and read[0] == name.seq
 
 
@@ -204,14 +267,3 @@ def _check_attrs(attrs: dict[str, str]) -> None:
         raise OverLimit(f"A message has at most {ATTRS_MAX} attrs.", limit="attrs")
     if sum(len(name.encode()) + len(value.encode()) for name, value in attrs.items()) > ATTRS_BYTES_MAX:
         raise OverLimit(f"The attrs are above {ATTRS_BYTES_MAX} bytes.", limit="attrs_bytes")
-
-
-def _known(name: MessageName | None) -> MessageName:
-    if name is None:
-        raise NotFound("There is no such message.")
-    return name
-
-
-def _rotated(shards: list[int], turn: int) -> list[int]:
-    start = turn % len(shards)
-    return shards[start:] + shards[:start]

@@ -14,13 +14,14 @@ from penstock.services.mailbox.topics import (
 )
 
 if TYPE_CHECKING:
+    from penstock.services.mailbox.shard import Shard
     from penstock.services.mailbox.window import Window
 
 # Room is made for more than the next read, so that not every read has to look for some.
 _SLACK: Final = 0.125
 
 
-def make_room(shards: Sequence[Window], need: int) -> int:
+def make_room(shards: Sequence[Shard], need: int) -> int:
     """Evict until `need` more messages fit; returns how many left RAM. What is leased or on its way stays."""
     ledger = shards[0].ledger
     budget = ledger.bounds.window_messages
@@ -39,9 +40,9 @@ def make_room(shards: Sequence[Window], need: int) -> int:
     return before - ledger.resident
 
 
-def _by_age(shards: Sequence[Window]) -> list[tuple[Window, Lane]]:
+def _by_age(shards: Sequence[Shard]) -> list[tuple[Window, Lane]]:
     lanes = [
-        (shards[index], lane)
+        (shards[index].window, lane)
         for topic in shards[0].ledger.topics.values()
         for index, lane in topic.lanes.items()
         if lane.ready or lane.keys

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from blake3 import blake3
@@ -28,6 +29,7 @@ _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 _MSG_ID_CHARS: Final = 36
 _LOW: Final = (1 << 62) - 1
+_new: Final = tuple.__new__
 
 
 class MessageName(NamedTuple):
@@ -54,6 +56,16 @@ def make_msg_id(ts: int, seq: int, slot: int, nonce: int) -> str:
     )  # fmt: skip
 
 
+def make_msg_ids(ts: int, first: int, slot: int, nonces: Sequence[int]) -> list[str]:
+    """Write the msg_ids of messages that were sent together: one slot, and seqs from `first` on."""
+    if (first + len(nonces)) >> 20 != first >> 20:
+        return [make_msg_id(ts, seq, slot, nonce) for seq, nonce in enumerate(nonces, first)]
+    # All but the last group of digits is the same for all of them.
+    start = make_msg_id(ts, first, slot, 0)[:24]
+    bits = (first & 0xFFFFF) << 28 | slot << 16
+    return [start + "%012x" % (bits + (place << 28) | nonce) for place, nonce in enumerate(nonces)]
+
+
 def read_msg_id(text: str) -> MessageName | None:
     """Read a msg_id; None when it cannot be one of ours, letter for letter."""
     digits = text.replace("-", "")
@@ -67,7 +79,8 @@ def read_msg_id(text: str) -> MessageName | None:
     if high & 0xF000 != 0x7000 or low >> 62 != 2:
         return None
     bits = (high & 0xFFF) << 62 | low & _LOW
-    return MessageName(high >> 16, bits >> 28, bits >> 16 & SLOTS - 1, bits & NONCE_MAX)
+    # By the tuple's own constructor: this is done for every settlement.
+    return _new(MessageName, (high >> 16, bits >> 28, bits >> 16 & SLOTS - 1, bits & NONCE_MAX))
 
 
 class Receipts:
@@ -81,9 +94,17 @@ class Receipts:
 
     def make(self, slot: int, seq: int, gen: int) -> str:
         """Write the receipt of one lease."""
-        body = _RECEIPT.pack(_RECEIPT_VERSION, slot, seq, gen)
-        raw = b2a_base64(body + blake3(body, key=self._key).digest(_TAG_BYTES), newline=False)
-        return raw.translate(_TO_URL).decode()
+        return self.make_all(((slot, seq),), gen)[0]
+
+    def make_all(self, messages: Sequence[tuple[int, int]], gen: int) -> list[str]:
+        """Write the receipts of several leases: slot and seq of each, with generations from `gen` on."""
+        key, pack, made = self._key, _RECEIPT.pack, []
+        for slot, seq in messages:
+            body = pack(_RECEIPT_VERSION, slot, seq, gen)
+            raw = b2a_base64(body + blake3(body, key=key).digest(_TAG_BYTES), newline=False)
+            made.append(raw.translate(_TO_URL).decode())
+            gen += 1
+        return made
 
     def read(self, text: str) -> tuple[int, int] | None:
         """Return seq and generation of a receipt that is ours, else None."""

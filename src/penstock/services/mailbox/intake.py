@@ -1,14 +1,18 @@
-"""The sending side of a ShardWorker: claims on idem_keys, rows for the batch, answers when it is durable."""
+"""The sending side of a ShardWorker: claims on idem_keys, and rows for the open batch.
+
+A send without idem_key is stored at once. One with an idem_key may have to wait: for the commit of an earlier send of the
+same key, or for the disk, when the key was used before. While it waits it stands in `claims.pending`; whoever ends that
+wait (the commit loop, or `look_up` here) also answers everybody who joined it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from struct import unpack
+from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import Busy, Conflict, PenstockError
 from penstock.services.mailbox.claims import claim_name, content_sum
-from penstock.services.mailbox.ids import make_msg_id
+from penstock.services.mailbox.ids import make_msg_id, make_msg_ids
 from penstock.services.mailbox.jobs import (
     SendBatchJob,
     SendItem,
@@ -25,205 +29,146 @@ from penstock.services.mailbox.rows import (
 )
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.disk_waits import DiskWaits
+    from penstock.services.mailbox.state import MailboxParts
     from penstock.services.mailbox.topics import Topic
 
-Incoming = SendJob | SendItem
+OneSend = SendJob | SendItem
 
 
 class SendIntake:
-    """Turns drafts into rows of the open batch."""
+    """Turns sends into rows of the open batch."""
 
-    def __init__(self, room: MailboxState, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-        """Look claims up in a task made by `spawn`."""
-        self._room = room
-        self._spawn = spawn
-
-    def send(self, job: SendJob, now: Now) -> None:
-        """Store the message of a job."""
-        batch = self._room.writer.batch
-        before = len(batch.rows)
-        self._send_one(job, now)
-        if len(batch.rows) > before:
-            batch.unsent.append(job.fail)
+    def __init__(self, parts: MailboxParts, waits: DiskWaits) -> None:
+        self._state = parts.state
+        self._ledger = parts.state.ledger
+        self._claims = parts.state.claims
+        self._rng = parts.state.rng
+        self._writer = parts.writer
+        self._reader = parts.reader
+        self._dispatcher = parts.dispatcher
+        self._waits = waits
 
     def send_batch(self, job: SendBatchJob, now: Now) -> None:
         """Store the messages of a job, each on its own."""
-        batch = self._room.writer.batch
-        before = len(batch.rows)
         for part in job.value:
             if isinstance(part, SendRun):
                 self._send_run(part, now)
             else:
-                self._send_one(part, now)
-        if len(batch.rows) > before:
-            batch.unsent.append(job.fail)
+                self.send(part, now)
 
     def _send_run(self, run: SendRun, now: Now) -> None:
         """Store a run in one go, if there is room for all of it."""
-        room = self._room
-        ledger, batch = room.ledger, room.writer.batch
-        size = sum(len(send.payload) for send in run.sends)
-        if not ledger.take_rooms(len(run.sends), size):
-            for draft in run.drafts():
-                self._send_one(draft, now)
+        ledger, batch, sends = self._ledger, self._writer.batch, run.sends
+        count, size = len(sends), sum(len(send.payload) for send in sends)
+        if not ledger.take_rooms(count, size):
+            for item in run.items():
+                self.send(item, now)
             return
         topic = self._topic(run.topic)
-        topic.incoming += len(run.sends)
-        number, slot, corr_id, wall, random = topic.id, run.slot, run.meta.corr_id, now.wall, room.rng.random
-        rows: list[MessageRow] = []
-        for seq, (send, total) in enumerate(zip(run.sends, run.sums, strict=True), ledger.seq + 1):
-            nonce = int(random() * 65536)
+        topic.incoming += count
+        number, slot, corr_id, wall, first = topic.id, run.slot, run.meta.corr_id, now.wall, ledger.seq + 1
+        nonces = unpack(f"{count}H", self._rng.randbytes(2 * count))
+        names = make_msg_ids(wall, first, slot, nonces)
+        for seq, (send, total, nonce, name) in enumerate(zip(sends, run.sums, nonces, names, strict=True), first):
             row = MessageRow(
-                seq=seq, slot=slot, topic=number, key=None, ts=wall, nonce=nonce, corr_id=corr_id, idem_key=None,
-                expires=None if send.ttl_ms is None else wall + send.ttl_ms, attrs=send.attrs, payload_hash=total,
-                payload=send.payload, name=make_msg_id(wall, seq, slot, nonce),
+                seq, slot, number, None, wall, None if send.ttl_ms is None else wall + send.ttl_ms, nonce, corr_id, None,
+                send.attrs, total, send.payload, None, 0, name,
             )  # fmt: skip
-            rows.append(row)
-        ledger.seq += len(rows)
-        batch.rows += rows
+            run.rows.append(row)
+        ledger.seq += count
+        batch.rows += run.rows
         batch.bytes += size
-        batch.stored.append((self._run_stored, (run, rows)))
-
-    def _run_stored(self, done: tuple[SendRun, list[MessageRow]]) -> None:
-        run, rows = done
-        shards = self._room.shards
-        shard = run.slot % len(shards)
-        shards[shard].run_stored(rows)
-        run.answer([row.name for row in rows], shard)
+        batch.stored.append(run)
 
     def _topic(self, name: str) -> Topic:
         """Return a topic that is about to get a message: at its first one it gets a number."""
-        ledger = self._room.ledger
-        topic = ledger.topics.get(name) or ledger.topic(name)
+        topic = self._ledger.topics.get(name) or self._ledger.topic(name)
         if not topic.id:
-            self._room.writer.batch.topics.append((ledger.number(topic), topic.name))
+            self._writer.batch.topics.append((self._ledger.number(topic), topic.name))
         return topic
 
-    def _send_one(self, draft: Incoming, now: Now) -> None:
+    def send(self, send: OneSend, now: Now) -> None:
+        """Store one message, or let it wait for the outcome of an earlier one with its idem_key."""
         try:
             # A redriven message is a new one: its idem_key was spent by the first.
-            unclaimed = draft.value.idem_key is None or draft.redrive is not None
-            if unclaimed or self._claim(draft, draft.value.idem_key or "", now):
-                self._store(draft, now)
+            unclaimed = send.value.idem_key is None or send.redrive is not None
+            if unclaimed or self._claim(send, send.value.idem_key or "", now):
+                self._store(send, now)
         except PenstockError as error:
-            draft.refuse(error)
+            send.refuse(error)
 
-    def _claim(self, draft: Incoming, idem_key: str, now: Now) -> bool:
+    def _claim(self, send: OneSend, idem_key: str, now: Now) -> bool:
         """Claim the idem_key; False when the outcome of an earlier claim has to be waited for."""
-        claims = self._room.claims
-        name = draft.name = claim_name(draft.value.topic, idem_key)
+        claims = self._claims
+        name = send.claim_name = claim_name(send.value.topic, idem_key)
         waiting = claims.pending.get(name)
         if waiting is not None:
-            waiting.append(draft)
+            waiting.append(send)
             return False
         number = claims.find(name)
         if number is not None:
-            self._spawn(self._look_up(draft, number))
-            claims.pending[name] = []
+            self._waits.start(self._look_up(name, number), lambda error: self._refuse_pending(name, error))
+            claims.pending[name] = [send]
             return False
         if claims.full(now):
             raise Busy("Too many idem_keys are remembered.", limit="dedup")
         return True
 
-    async def _look_up(self, draft: Incoming, number: int) -> None:
-        """Judge a draft by the claim that the disk holds."""
-        room = self._room
-        claim: IdemClaim | None = None
-        try:
-            claim = await room.ask(room.engine.claim, number)
-        except PenstockError as error:
-            for each in (draft, *room.claims.pending.pop(draft.name, ())):
-                each.refuse(error)
+    async def _look_up(self, name: bytes, number: int) -> None:
+        """Judge the sends that wait for a claim which the disk holds."""
+        claim = await self._reader.ask(self._reader.engine.claim, number)
+        sends, now = self._claims.pending.pop(name, []), self._state.now()
+        if claim is not None and self._claims.is_good(claim, name, now):
+            for send in sends:
+                answer_repeat(send, claim, len(self._state.shards))
             return
-        drafts: tuple[Incoming, ...] = (draft, *room.claims.pending.pop(draft.name, ()))
-        now = room.now()
-        if claim is not None and room.claims.is_good(claim, draft.name, now):
-            for each in drafts:
-                self._repeat(each, claim)
-            return
-        room.claims.lapse(draft.name)
-        for each in drafts:
-            self._send_one(each, now)
-            room.writer.batch.unsent.append(each.fail)
-        room.look_after_all()
+        self._claims.lapse(name)
+        for send in sends:
+            self.send(send, now)
+        self._dispatcher.wake_all()
 
-    def _repeat(self, draft: Incoming, claim: IdemClaim) -> None:
-        """Answer a send whose idem_key is taken."""
-        if content_sum(draft.value, draft.payload_hash) != claim.content:
-            draft.refuse(Conflict("The idem_key was used for another message.", msg_id=claim.msg_id))
-        elif draft.strict:
-            draft.refuse(Conflict("This message was sent before.", msg_id=claim.msg_id, duplicate=True))
-        else:
-            draft.answer(claim.msg_id, claim.slot % len(self._room.shards), duplicate=True)
+    def _refuse_pending(self, name: bytes, error: PenstockError) -> None:
+        """Release a claim that could not be looked up, and everybody who waits for it: the next send asks again."""
+        refuse_all(self._claims.pending.pop(name, []), error)
 
-    def _store(self, draft: Incoming, now: Now) -> None:
-        room, send = self._room, draft.value
-        ledger, batch = room.ledger, room.writer.batch
-        size = len(send.payload)
-        if draft.redrive is None:
-            ledger.take_room(size)
-        topic = self._topic(send.topic)
+    def _store(self, send: OneSend, now: Now) -> None:
+        ledger, batch, value = self._ledger, self._writer.batch, send.value
+        if send.redrive is None:
+            ledger.take_room(len(value.payload))
+        topic = self._topic(value.topic)
         topic.incoming += 1
         ledger.seq = seq = ledger.seq + 1
-        nonce = int(room.rng.random() * 65536)
-        msg_id = make_msg_id(now.wall, seq, draft.slot, nonce)
-        row = MessageRow(
-            seq=seq,
-            slot=draft.slot,
-            topic=topic.id,
-            key=send.key,
-            ts=now.wall,
-            expires=None if send.ttl_ms is None else now.wall + send.ttl_ms,
-            nonce=nonce,
-            corr_id=draft.corr_id,
-            idem_key=send.idem_key,
-            attrs=send.attrs,
-            payload_hash=draft.payload_hash,
-            payload=send.payload,
-            redriven_from=None if draft.redrive is None else draft.redrive[0].msg_id,
-            name=msg_id,
-        )
+        wall, slot, nonce = now.wall, send.slot, int(self._rng.random() * 65536)
+        send.row = row = MessageRow(
+            seq, slot, topic.id, value.key, wall, None if value.ttl_ms is None else wall + value.ttl_ms, nonce,
+            send.corr_id, value.idem_key, value.attrs, send.payload_hash, value.payload,
+            None if send.redrive is None else send.redrive[0].msg_id, 0, make_msg_id(wall, seq, slot, nonce),
+        )  # fmt: skip
         batch.insert(row)
-        if draft.redrive is not None:
-            dead = draft.redrive[0]
-            batch.redriven[row.seq] = dead.seq
-            batch.stored.append((room.redriven, (row, dead.topic, size)))
-        until = 0.0
-        if send.delay_ms:
-            until = now.mono + send.delay_ms
-            batch.states[row.seq] = MessageState(
-                row.seq, KIND_DELAYED, now.wall + send.delay_ms, 0, 0, (), send.delay_ms
-            )
-        if draft.name:
-            self._make_claim(draft, row)
-        batch.stored.append((self._stored, (row, until, draft)))
+        if send.redrive is not None:
+            batch.redriven[seq] = send.redrive[0].seq
+        if value.delay_ms:
+            send.until = now.mono + value.delay_ms
+            batch.states[seq] = MessageState(seq, KIND_DELAYED, wall + value.delay_ms, 0, 0, (), value.delay_ms)
+        if send.claim_name:
+            send.claim = self._make_claim(send, row)
+            batch.claims.append(send.claim)
+        batch.stored.append(send)
 
-    def _stored(self, done: tuple[MessageRow, float, Incoming]) -> None:
-        """Let a message whose commit is done be delivered, and answer its sender."""
-        row, until, draft = done
-        shards = self._room.shards
-        shard = row.slot % len(shards)
-        shards[shard].stored(row, until)
-        if until and self._room.on_deadline is not None:
-            self._room.on_deadline(until)
-        draft.answer(row.name, shard)
+    def _make_claim(self, send: OneSend, row: MessageRow) -> IdemClaim:
+        """Claim the idem_key in the message's own commit; whoever sends it meanwhile shares the fate of this one."""
+        self._claims.pending[send.claim_name] = []
+        number = self._claims.number(Now(0.0, row.ts))
+        content = content_sum(send.value, send.payload_hash)
+        return IdemClaim(number, send.claim_name, content, row.name, row.slot, row.ts)
 
-    def _make_claim(self, draft: Incoming, row: MessageRow) -> None:
-        """Claim the idem_key in the message's own commit; who comes meanwhile shares its fate."""
-        room = self._room
-        claims, batch = room.claims, room.writer.batch
-        waiting: list[Incoming] = []
-        claims.pending[draft.name] = waiting
-        number = claims.number(Now(0.0, row.ts))
-        content = content_sum(draft.value, draft.payload_hash)
-        claim = IdemClaim(number, draft.name, content, row.name, row.slot, row.ts)
-        batch.claims.append(claim)
-        batch.stored.append((self._claimed, claim))
-        batch.failed.append(partial(refuse_all, waiting))
 
-    def _claimed(self, claim: IdemClaim) -> None:
-        claims = self._room.claims
-        claims.made(claim)
-        for draft in claims.pending.pop(claim.name, ()):
-            self._repeat(draft, claim)
+def answer_repeat(send: OneSend, claim: IdemClaim, shards: int) -> None:
+    """Answer a send whose idem_key is taken."""
+    if content_sum(send.value, send.payload_hash) != claim.content:
+        send.refuse(Conflict("The idem_key was used for another message.", msg_id=claim.msg_id))
+    elif send.strict:
+        send.refuse(Conflict("This message was sent before.", msg_id=claim.msg_id, duplicate=True))
+    else:
+        send.answer(claim.msg_id, claim.slot % shards, duplicate=True)

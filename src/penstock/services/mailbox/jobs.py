@@ -1,7 +1,11 @@
 """What crosses the `work` channel: sends, receives, settlements and the operator's commands, each with its answer.
 
-An answer is a promise: whoever waits is told in the very step that brings it. What serves one message and what serves a
-batch are two kinds of job with the same words, because nearly all jobs serve one.
+A job is answered through a `Promise`: whoever waits is told in the step that brings the answer. A request for one message
+is one job. A batch becomes one job for each worker that has a part in it; the parts share one `BatchPromise`, which is
+kept when every message of the batch has its result.
+
+What a job wrote into the open `Batch` is not answered before it is durable. So a job keeps what it will answer with (its
+row, its result), stands in `batch.stored` or `batch.settled`, and hears from the commit loop: `committed` or `fail`.
 """
 
 from __future__ import annotations
@@ -18,15 +22,16 @@ from penstock.kernel.worker import Job
 from penstock.net.promise import Promise
 from penstock.services.mailbox.codec import VALUES, AnswerCodec
 from penstock.services.mailbox.ids import MessageName
-from penstock.services.mailbox.rows import DeadRow, MessageRow
+from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRow
 from penstock.services.mailbox.shard import RecvQuery
 from penstock.services.mailbox.topics import Message, Topic
-from penstock.services.mailbox.window import Loaded
 
 V = TypeVar("V")
 
-
 ACKED: Final = m.Acked()
+SettleAnswer = m.Acked | m.Nacked | m.Extended
+# The place of a settlement in its batch, the settlement, and what its msg_id says.
+PlacedSettlement = tuple[int, m.Settlement, MessageName]
 
 
 class RequestMeta:
@@ -37,7 +42,7 @@ class RequestMeta:
     def __init__(
         self, corr_id: str = "", deadline: Deadline | None = None, codec: AnswerCodec = VALUES, *, strict: bool = False
     ) -> None:
-        """`codec` says how answers are written; `strict` makes a duplicate send a 409."""
+        """`codec` writes the answers; `strict` makes a duplicate send a 409."""
         self.corr_id = corr_id
         self.deadline = deadline
         self.codec = codec
@@ -50,7 +55,7 @@ class PromiseJob(Job[V, Any], Generic[V]):
     __slots__ = ("codec", "promise")
 
     def __init__(self, value: V, promise: Promise, meta: RequestMeta) -> None:
-        """Take the request's meta; the jobs of one batch share its promise."""
+        """Answer through `promise`; the jobs of one batch share one."""
         self.value = value
         self.deadline = meta.deadline
         self.corr_id = meta.corr_id
@@ -107,7 +112,6 @@ class BatchPromise(Promise):
     __slots__ = ("_codec", "left", "results")
 
     def __init__(self, count: int, codec: AnswerCodec) -> None:
-        """Wait for so many results."""
         super().__init__()
         self._codec = codec
         self.left = count
@@ -130,19 +134,22 @@ class BatchPromise(Promise):
 class SendJob(PromiseJob[m.Send]):
     """One message on its way in."""
 
-    __slots__ = ("name", "payload_hash", "slot", "strict")
+    __slots__ = ("claim", "claim_name", "payload_hash", "row", "slot", "strict", "until")
 
-    # Only drafts are redriven.
+    # Only items of batches are redriven.
     redrive = None
 
     def __init__(self, send: m.Send, slot: int, payload_hash: bytes, meta: RequestMeta) -> None:
-        """Hold what was checked."""
         super().__init__(send, Promise(), meta)
         self.slot = slot
         self.payload_hash = payload_hash
         # A duplicate is a 409 instead of an answer with a flag.
         self.strict = meta.strict
-        self.name = b""
+        self.claim_name = b""
+        # What intake put into the batch: the row, the end of its delay (monotonic ms), the claim on its idem_key.
+        self.row: MessageRow
+        self.until = 0.0
+        self.claim: IdemClaim | None = None
 
     def answer(self, msg_id: str, shard: int, *, duplicate: bool = False) -> None:
         """Say where the message is."""
@@ -156,7 +163,10 @@ class SendJob(PromiseJob[m.Send]):
 class SendItem:
     """One message of a batch on its way in, and where its answer goes."""
 
-    __slots__ = ("bulk", "codec", "corr_id", "name", "payload_hash", "place", "redrive", "slot", "strict", "value")
+    __slots__ = (
+        "bulk", "claim", "claim_name", "codec", "corr_id", "payload_hash", "place", "redrive", "row", "slot", "strict",
+        "until", "value",
+    )  # fmt: skip
 
     def __init__(self, send: m.Send, slot: int, payload_hash: bytes, meta: RequestMeta) -> None:
         """Hold what was checked; its place in the answer is set when it is handed over."""
@@ -168,7 +178,11 @@ class SendItem:
         self.strict = meta.strict
         self.bulk: BatchPromise
         self.place = 0
-        self.name = b""
+        self.claim_name = b""
+        # As in `SendJob`.
+        self.row: MessageRow
+        self.until = 0.0
+        self.claim: IdemClaim | None = None
         # The dead letter that this message takes the place of, in the same commit.
         self.redrive: tuple[MessageRow, DeadRow] | None = None
 
@@ -181,23 +195,25 @@ class SendItem:
         self.bulk.put(self.place, self.codec.refused_send(error))
 
     def fail(self, error: PenstockError) -> None:
-        """Answer the whole batch with an error: what became of it nobody knows."""
+        """Answer the whole batch with an error: nobody knows what became of it."""
         self.bulk.resolve(forget_where(error))
 
 
-def refuse_all(drafts: list[Any], error: PenstockError) -> None:
-    """Refuse drafts that wait for the outcome of another; each is refused once, whoever asks for it."""
-    while drafts:
-        drafts.pop().refuse(error)
+def refuse_all(sends: list[Any], error: PenstockError) -> None:
+    """Refuse sends that wait for the outcome of another; each is refused once, whoever asks for it."""
+    while sends:
+        sends.pop().refuse(error)
 
 
 class SendRun:
-    """Messages of a batch that follow each other, of one topic and with nothing special: stored and answered together."""
+    """Messages of a batch that follow each other, of one topic, un-keyed and undelayed, without idem_key.
 
-    __slots__ = ("bulk", "meta", "places", "sends", "slot", "sums", "topic")
+    They are stored and answered together. Nearly every message of a batch is part of a run.
+    """
+
+    __slots__ = ("bulk", "meta", "places", "rows", "sends", "slot", "sums", "topic")
 
     def __init__(self, topic: str, slot: int, bulk: BatchPromise, meta: RequestMeta) -> None:
-        """Start empty."""
         self.topic = topic
         self.slot = slot
         self.bulk = bulk
@@ -205,27 +221,31 @@ class SendRun:
         self.sends: list[m.Send] = []
         self.sums: list[bytes] = []
         self.places: list[int] = []
+        # What intake put into the batch.
+        self.rows: list[MessageRow] = []
 
-    def answer(self, names: list[str], shard: int) -> None:
+    def answer(self, shard: int) -> None:
         """Say where the messages are."""
-        results, sent = self.bulk.results, self.meta.codec.sent_item
-        for place, name in zip(self.places, names, strict=True):
-            results[place] = sent(name, False, shard)
-        self.bulk.ended(len(names))
+        self.meta.codec.sent_run(self.bulk.results, self.places, [row.name for row in self.rows], shard)
+        self.bulk.ended(len(self.places))
 
     def refuse(self, error: PenstockError) -> None:
         """Say why none of them is stored."""
         for place in self.places:
             self.bulk.put(place, self.meta.codec.refused_send(error))
 
-    def drafts(self) -> list[SendItem]:
+    def fail(self, error: PenstockError) -> None:
+        """Answer the whole batch with an error: nobody knows what became of it."""
+        self.bulk.resolve(forget_where(error))
+
+    def items(self) -> list[SendItem]:
         """Take the run apart: each message on its own."""
-        drafts = []
+        items = []
         for send, total, place in zip(self.sends, self.sums, self.places, strict=True):
-            draft = SendItem(send, self.slot, total, self.meta)
-            draft.bulk, draft.place = self.bulk, place
-            drafts.append(draft)
-        return drafts
+            item = SendItem(send, self.slot, total, self.meta)
+            item.bulk, item.place = self.bulk, place
+            items.append(item)
+        return items
 
 
 class SendBatchJob(PromiseJob[list[SendItem | SendRun]]):
@@ -240,18 +260,17 @@ class RecvPromise(Promise):
     __slots__ = ("on_over",)
 
     def __init__(self) -> None:
-        """Start unparked."""
         super().__init__()
         self.on_over: Callable[[], None] | None = None
 
     def resolve(self, result: object) -> None:
-        """Leave the line, then tell the follower."""
+        """Stop waiting, then tell the follower."""
         if self.on_over is not None:
             self._leave()
         Promise.resolve(self, result)
 
     def cancel(self) -> None:
-        """Leave the line: nobody waits any more."""
+        """Stop waiting: nobody wants the answer any more."""
         self._leave()
         super().cancel()
 
@@ -262,18 +281,19 @@ class RecvPromise(Promise):
 
 
 class RecvJob(PromiseJob[RecvQuery]):
-    """A receiver that goes from shard to shard of its topic, and may then wait."""
+    """A receiver. It asks the shards of its topic one after the other, until it has enough or none is left."""
 
     __slots__ = ("got", "path", "topic", "wait_ms")
 
     promise: RecvPromise
 
     def __init__(self, want: RecvQuery, topic: Topic, wait_ms: int, meta: RequestMeta) -> None:
-        """Ask a topic; `path` names the shards still to be asked."""
         super().__init__(want, RecvPromise(), meta)
         self.topic = topic
         self.wait_ms = wait_ms
+        # The shards still to be asked, the next one last.
         self.path: list[int] = []
+        # What it has leased so far, each with the generation of its lease.
         self.got: list[tuple[Message, int]] = []
 
     def deliver(self, received: m.Received) -> None:
@@ -284,16 +304,18 @@ class RecvJob(PromiseJob[RecvQuery]):
 class SettleJob(PromiseJob[m.Settlement]):
     """One settlement."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "result")
 
     def __init__(self, value: m.Settlement, name: MessageName, meta: RequestMeta) -> None:
-        """Name the message by what its msg_id says."""
         super().__init__(value, Promise(), meta)
+        # What its msg_id says.
         self.name = name
+        # The answer, once the shard has decided.
+        self.result: SettleAnswer = ACKED
 
-    def answer(self, value: m.Acked | m.Nacked | m.Extended) -> None:
-        """Say what came of it."""
-        self.promise.resolve(self.codec.settled(value))
+    def committed(self) -> None:
+        """Answer: the settlement is durable."""
+        self.promise.resolve(self.codec.settled(self.result))
 
     def refuse(self, error: PenstockError) -> None:
         """Say why it is not settled."""
@@ -301,56 +323,69 @@ class SettleJob(PromiseJob[m.Settlement]):
 
 
 class SettleItem:
-    """One settlement of a batch, and where its answer goes."""
+    """One settlement of a batch that is not a plain ack, and where its answer goes."""
 
-    __slots__ = ("bulk", "codec", "name", "place", "value")
+    __slots__ = ("bulk", "codec", "name", "place", "result", "value")
 
-    def __init__(self, value: m.Settlement, name: MessageName, place: int) -> None:
-        """Name the message by what its msg_id says."""
-        self.value = value
-        self.name = name
-        self.place = place
-        self.bulk: BatchPromise
-        self.codec: AnswerCodec
+    def __init__(self, placed: PlacedSettlement, bulk: BatchPromise, codec: AnswerCodec) -> None:
+        self.place, self.value, self.name = placed
+        self.bulk = bulk
+        self.codec = codec
+        self.result: SettleAnswer = ACKED
 
-    def answer(self, value: m.Acked | m.Nacked | m.Extended) -> None:
-        """Say what came of it."""
-        self.bulk.put(self.place, self.codec.settled_item(value))
+    def committed(self) -> None:
+        """Answer: the settlement is durable."""
+        self.bulk.put(self.place, self.codec.settled_item(self.result))
 
     def refuse(self, error: PenstockError) -> None:
         """Say why it is not settled; the others of its batch are not touched."""
         self.bulk.put(self.place, self.codec.refused_settle(error))
 
+    def fail(self, error: PenstockError) -> None:
+        """Answer the whole batch with an error: nobody knows what became of it."""
+        self.bulk.resolve(forget_where(error))
 
-class SettleBatchJob(PromiseJob[list[SettleItem]]):
-    """Settlements of one batch for one worker."""
 
-    __slots__ = ()
+class SettleBatchJob(PromiseJob[list[PlacedSettlement]]):
+    """Settlements of one batch for one shard."""
+
+    __slots__ = ("acked",)
 
     promise: BatchPromise
 
-    def __init__(self, items: list[SettleItem], bulk: BatchPromise, meta: RequestMeta) -> None:
-        """Answer through the batch."""
+    def __init__(self, items: list[PlacedSettlement], bulk: BatchPromise, meta: RequestMeta) -> None:
         super().__init__(items, bulk, meta)
-        for item in items:
-            item.bulk, item.codec = bulk, meta.codec
+        # The places of those that were acked at once.
+        self.acked: list[int] = []
 
-    def answer_acks(self, items: list[SettleItem]) -> None:
-        """Say that these were acked."""
+    def committed(self) -> None:
+        """Answer: the acks are durable."""
         results, acked = self.promise.results, self.codec.settled_item(ACKED)
-        for item in items:
-            results[item.place] = acked
-        self.promise.ended(len(items))
+        for place in self.acked:
+            results[place] = acked
+        self.promise.ended(len(self.acked))
+
+    def refuse(self, error: PenstockError) -> None:
+        """Say why none of them is settled."""
+        for place, _, _ in self.value:
+            self.promise.put(place, self.codec.refused_settle(error))
 
 
 class PurgeJob(PromiseJob[list[Loaded]]):
     """Messages of one slice of a purge that belong to one worker."""
 
-    __slots__ = ()
+    __slots__ = ("purged",)
 
     def __init__(self, rows: list[Loaded]) -> None:
-        """Remove these."""
         super().__init__(rows, Promise(), RequestMeta())
+        self.purged = 0
+
+    def committed(self) -> None:
+        """Answer with how many were removed."""
+        self.promise.resolve(self.purged)
 
 
 Work = SendJob | SendBatchJob | RecvJob | SettleJob | SettleBatchJob | PurgeJob
+# What may stand in a batch.
+Stored = SendJob | SendItem | SendRun
+Settled = SettleJob | SettleItem | SettleBatchJob | PurgeJob

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,6 +64,13 @@ class RowCache:
         while self.bytes > self._limit_bytes and len(self._rows) > 1:
             self.drop(next(iter(self._rows)))
 
+    def put_stored(self, rows: Sequence[MessageRow], size: int) -> None:
+        """Keep rows that were just stored, `size` payload bytes together: none of them can be damaged."""
+        self._rows.update((row.seq, row) for row in rows)
+        self.bytes += size
+        while self.bytes > self._limit_bytes and len(self._rows) > 1:
+            self.drop(next(iter(self._rows)))
+
     def get(self, seq: int) -> MessageRow | None:
         """Return a row if it is here."""
         return self._rows.get(seq)
@@ -72,6 +80,15 @@ class RowCache:
         row = self._rows.pop(seq, None)
         if row is not None:
             self.bytes -= len(row.payload)
+
+    def drop_all(self, seqs: Sequence[int]) -> None:
+        """Forget several rows."""
+        rows, size = self._rows, 0
+        for seq in seqs:
+            row = rows.pop(seq, None)
+            if row is not None:
+                size += len(row.payload)
+        self.bytes -= size
 
 
 class MailboxLedger:

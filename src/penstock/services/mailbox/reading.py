@@ -1,7 +1,7 @@
 """Reading from the engine: what the shards ask for, and how it gets back into them.
 
 A shard is pure: it cannot wait for the disk. It puts a `ReadRequest` into its `ReadQueue`; its worker starts one task for
-each request, and the task calls `load`, which asks the engine and hands the rows to the window of their shard. Four things
+each request, in which the `Loader` asks the engine and hands the rows to the windows. Four things
 are read like this: more of a lane (`window`), the next messages of a key (`key`), the first messages of keys that have no
 queue yet (`keys`), and delayed messages whose time has come (`due`). A `Backlog` says when there is something to read.
 
@@ -11,20 +11,20 @@ A read sees the disk as it was at one moment, and rows arrive later. Meanwhile a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
+from penstock.services.mailbox.engine_reader import pause
 from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ledger import Over
 from penstock.services.mailbox.topics import READY, WRITTEN, KeyQueue, Lane, Topic
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.shard import Shard
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ _WINDOW_BYTES: Final = 8 << 20
 _RETRY_S: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ReadRequest:
     """What shall be read, and since when the tracker of its shard counts it."""
 
@@ -45,14 +45,19 @@ class ReadRequest:
     topic: Topic | None = None
     lane: Lane | None = None
     key: str = ""
+    # It brought nothing, and its queue knows that.
+    has_failed: bool = False
 
     def failed(self) -> None:
-        """Let a later receiver ask again."""
+        """Let a later receiver ask again. Once: somebody may have asked already when this is called another time."""
+        if self.has_failed:
+            return
+        self.has_failed = True
         if self.kind == "window" and self.lane is not None:
             self.lane.backlog.failed()
         elif self.kind == "keys" and self.topic is not None:
             self.topic.key_backlog.failed()
-        elif self.kind == "key" and self.lane is not None:
+        elif self.kind == "key" and self.lane is not None and self.key in self.lane.keys:
             self.lane.keys[self.key].backlog.failed()
             self.lane.stalled.append(self.key)
 
@@ -105,10 +110,10 @@ class ReadTracker:
             _mark_written(each)
         self._over[generation].clear()
 
-    def left(self, seq: int) -> None:
-        """Note that a message is durably gone: a read under way may still bring it."""
+    def left(self, *seqs: int) -> None:
+        """Note that messages are durably gone: a read under way may still bring them."""
         if self._reading[0] or self._reading[1]:
-            self._gone[self._now].add(seq)
+            self._gone[self._now].update(seqs)
 
     def saw_gone(self, seq: int) -> bool:
         """Tell whether a message that was read has left since."""
@@ -177,90 +182,102 @@ class ReadQueue:
             request.topic.pending -= 1
 
 
-async def load(room: MailboxState, shard: Shard, wanted: ReadRequest) -> None:
-    """Read for one shard; whatever happens, the shard hears that the read is over."""
-    # Removals in any shard matter: heads of keys and delays are read for all of them.
-    others = [each.reads.tracker for each in room.shards if each is not shard] if wanted.kind in ("keys", "due") else []
-    begun = [(tracker, tracker.begin()) for tracker in others]
-    try:
-        await _LOADS[wanted.kind](room, shard, wanted)
-    except PenstockError as error:
-        _give_up(shard, wanted)
-        Log(room.inventory.service).warning("mailbox.load_failed", kind=wanted.kind, detail=error.detail)
-        if wanted.topic is not None:
-            room.waiters.refuse(wanted.topic, error)
-        # Those who wait ask again as soon as this is over.
-        await room.writer.paused(_RETRY_S)
-    except BaseException:
-        _give_up(shard, wanted)
-        raise
-    finally:
-        shard.read_ended(wanted)
-        for tracker, generation in begun:
-            tracker.end(generation)
-        room.look_after_all()
+class Loader:
+    """Carries out the requests of the shards, and hands the rows to their windows."""
 
+    def __init__(self, parts: MailboxParts) -> None:
+        self._state = parts.state
+        self._reader = parts.reader
+        self._engine = parts.reader.engine
+        self._dispatcher = parts.dispatcher
+        self._log = Log(parts.inventory.service)
 
-async def _read(room: MailboxState, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Ask the engine; when the shards were made anew meanwhile, what it says is of no use to the old ones."""
-    shards = room.shards
-    found = await room.ask(call, *args, **kwargs)
-    if room.shards is not shards:
-        raise NotReady("The shards were made anew.", phase="reopening")
-    return found
+    async def load(self, shard: Shard, request: ReadRequest) -> None:
+        """Read for one shard. A read that fails is over after a pause: those who wait ask again as soon as it is."""
+        state, others = self._state, []
+        if request.kind in ("keys", "due"):
+            # These are read for all shards: what leaves any of them meanwhile matters.
+            others = [each.window.reads.tracker for each in state.shards if each is not shard]
+        begun = [(tracker, tracker.begin()) for tracker in others]
+        try:
+            await self._read(shard, request)
+        except PenstockError as error:
+            shard.window.read_failed(request)
+            self._log.warning("mailbox.load_failed", kind=request.kind, detail=error.detail)
+            if request.topic is not None:
+                state.waiters.refuse(request.topic, error)
+            await pause(_RETRY_S)
+        finally:
+            for tracker, generation in begun:
+                tracker.end(generation)
+        self._ended(shard, request)
 
+    def cut_off(self, shard: Shard, request: ReadRequest) -> None:
+        """End a read whose task was cancelled or failed by a bug, perhaps before it began."""
+        shard.window.read_failed(request)
+        self._ended(shard, request)
 
-async def _window(room: MailboxState, shard: Shard, wanted: ReadRequest) -> None:
-    lane = wanted.lane
-    assert lane is not None
-    limit = _limit(room)
-    rows = await _read(room, room.engine.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
-    whole = sum(len(row.payload) for row, _ in rows) < _WINDOW_BYTES // 2
-    make_room(room.shards, len(rows))
-    shard.window_loaded(lane, rows, exhausted=len(rows) < limit and whole, now=room.now())
+    def _ended(self, shard: Shard, request: ReadRequest) -> None:
+        shard.window.read_ended(request)
+        self._dispatcher.wake_all()
 
+    async def _read(self, shard: Shard, request: ReadRequest) -> None:
+        match request.kind:
+            case "window":
+                await self._read_window(shard, request)
+            case "key":
+                await self._read_key(shard, request)
+            case "keys":
+                await self._read_keys(request)
+            case "due":
+                await self._read_due(shard)
 
-async def _key(room: MailboxState, shard: Shard, wanted: ReadRequest) -> None:
-    lane = wanted.lane
-    assert lane is not None
-    queue = lane.keys[wanted.key]
-    after = queue.followers[-1].seq if queue.followers else queue.released
-    rows = await _read(room, room.engine.next_of_key, lane.topic.id, wanted.key, after, FOLLOWERS_MAX)
-    make_room(room.shards, len(rows))
-    shard.key_loaded(lane, wanted.key, rows, room.now())
+    async def _ask(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Ask the engine; when the shards were made anew meanwhile, what it says is of no use to the old ones."""
+        shards = self._state.shards
+        found = await self._reader.ask(call, *args, **kwargs)
+        if self._state.shards is not shards:
+            raise NotReady("The shards were made anew.", phase="reopening")
+        return found
 
+    async def _read_window(self, shard: Shard, request: ReadRequest) -> None:
+        lane = request.lane
+        assert lane is not None
+        limit = self._limit()
+        rows = await self._ask(self._engine.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
+        whole = sum(len(row.payload) for row, _ in rows) < _WINDOW_BYTES // 2
+        make_room(self._state.shards, len(rows))
+        shard.window.window_loaded(lane, rows, exhausted=len(rows) < limit and whole, now=self._state.now())
 
-async def _keys(room: MailboxState, _shard: Shard, wanted: ReadRequest) -> None:
-    topic = wanted.topic
-    assert topic is not None
-    limit, backlog = _limit(room), topic.key_backlog
-    heads = await _read(room, room.engine.key_heads, topic.id, backlog.cursor, limit)
-    make_room(room.shards, len(heads))
-    now = room.now()
-    for row, state in heads:
-        room.shard_of(row.slot).key_found(row, state, now)
-    backlog.arrived(exhausted=len(heads) < limit, cursor=heads[-1][0].key or "" if heads else "")
+    async def _read_key(self, shard: Shard, request: ReadRequest) -> None:
+        lane = request.lane
+        assert lane is not None
+        queue = lane.keys[request.key]
+        after = queue.followers[-1].seq if queue.followers else queue.released
+        rows = await self._ask(self._engine.next_of_key, lane.topic.id, request.key, after, FOLLOWERS_MAX)
+        make_room(self._state.shards, len(rows))
+        shard.window.key_loaded(lane, request.key, rows, self._state.now())
 
+    async def _read_keys(self, request: ReadRequest) -> None:
+        topic = request.topic
+        assert topic is not None
+        limit, backlog = self._limit(), topic.key_backlog
+        heads = await self._ask(self._engine.key_heads, topic.id, backlog.cursor, limit)
+        make_room(self._state.shards, len(heads))
+        now = self._state.now()
+        for row, state in heads:
+            self._state.shard_of(row.slot).window.key_found(row, state, now)
+        backlog.arrived(exhausted=len(heads) < limit, cursor=heads[-1][0].key or "" if heads else "")
 
-async def _due(room: MailboxState, shard: Shard, _wanted: ReadRequest) -> None:
-    rows, later = await _read(room, room.engine.due, room.now().wall, REFILL)
-    make_room(room.shards, len(rows))
-    now = room.now()
-    shard.disk_due = min(shard.disk_due, math.inf if later is None else now.mono + max(0, later - now.wall))
-    for row, state in rows:
-        room.shard_of(row.slot).due_loaded([(row, state)], math.inf, now)
+    async def _read_due(self, shard: Shard) -> None:
+        rows, later = await self._ask(self._engine.due, self._state.now().wall, REFILL)
+        make_room(self._state.shards, len(rows))
+        now, window = self._state.now(), shard.window
+        if later is not None:
+            window.disk_due = min(window.disk_due, now.mono + max(0, later - now.wall))
+        for row, state in rows:
+            self._state.shard_of(row.slot).window.due_loaded(row, state, now)
 
-
-def _limit(room: MailboxState) -> int:
-    """Read no more at once than a small window can take."""
-    return max(1, min(REFILL, room.options.bounds.window_messages // 8))
-
-
-def _give_up(shard: Shard, wanted: ReadRequest) -> None:
-    if wanted.kind == "due":
-        shard.disk_due = 0.0
-    else:
-        wanted.failed()
-
-
-_LOADS: Final = {"window": _window, "key": _key, "keys": _keys, "due": _due}
+    def _limit(self) -> int:
+        """Read no more at once than a small window can take."""
+        return max(1, min(REFILL, self._state.options.bounds.window_messages // 8))

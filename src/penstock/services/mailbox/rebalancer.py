@@ -10,7 +10,7 @@ from penstock.kernel.log import Log
 
 if TYPE_CHECKING:
     from penstock.kernel.watch import Watch
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
 
 _DRAIN_STEP_S = 0.002
 # How often to look whether the engine is open again.
@@ -20,12 +20,14 @@ _REOPEN_STEP_S = 0.05
 class Rebalancer:
     """Watches `ready_shards`; a change stops intake, lets everything drain, rebinds and goes on."""
 
-    def __init__(self, room: MailboxState, wanted: Watch[int]) -> None:
+    def __init__(self, parts: MailboxParts, wanted: Watch[int]) -> None:
         """Follow the wanted number of shards."""
-        self._room = room
+        self._state = parts.state
+        self._writer = parts.writer
+        self._dispatcher = parts.dispatcher
         self._wanted = wanted
-        self._log = Log(room.inventory.service)
-        self._rebinds = room.inventory.metrics.counter("rebalances_total", "Changes of the number of shards.")
+        self._log = Log(parts.inventory.service)
+        self._rebinds = parts.inventory.metrics.counter("rebalances_total", "Changes of the number of shards.")
 
     async def run(self, child: Child) -> None:
         """Rebind at each change, until the service drains."""
@@ -33,10 +35,10 @@ class Rebalancer:
         undo = (self._wanted.on_change(changed.set), child.shutdown.on_drain(changed.set))
         try:
             while not child.shutdown.draining:
-                if self._wanted.value == len(self._room.shards):
+                if self._wanted.value == len(self._state.shards):
                     await changed.wait()
                     changed.clear()
-                elif self._room.writer.ready:
+                elif self._state.ready:
                     await self._rebind(child, self._wanted.value)
                 else:
                     await child.shutdown.sleep(_REOPEN_STEP_S)
@@ -45,20 +47,20 @@ class Rebalancer:
                 forget()
 
     async def _rebind(self, child: Child, shards: int) -> None:
-        room = self._room
+        state = self._state
         began = child.clock.monotonic()
-        room.switching = True
+        state.switching = True
         try:
-            while not room.quiet:
-                await room.writer.flushed()
-                if await child.shutdown.sleep(_DRAIN_STEP_S) or not room.writer.ready:
+            while not self._dispatcher.quiet:
+                await self._writer.flushed()
+                if await child.shutdown.sleep(_DRAIN_STEP_S) or not state.ready:
                     return
-            room.rebind(shards)
+            state.rebind(shards)
         finally:
-            room.switching = False
+            state.switching = False
         self._rebinds.value += 1
         elapsed_ms = round((child.clock.monotonic() - began) * 1000)
         self._log.info("shards.rebound", shards=shards, elapsed_ms=elapsed_ms)
-        for topic in list(room.ledger.topics.values()):
+        for topic in list(state.ledger.topics.values()):
             if topic.waiters:
-                room.rouse(topic)
+                self._dispatcher.notify(topic)

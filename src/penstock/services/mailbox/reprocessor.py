@@ -24,7 +24,7 @@ from penstock.services.mailbox.jobs import (
 from penstock.services.mailbox.rows import DeadRow, MessageRow
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
 
 SLICE: Final = 100
 _REFUSED: Final = Doubling(0.05, 0.1, cap_s=2.0)
@@ -44,14 +44,17 @@ class Redrive:
 class Reprocessor:
     """Works off the `reproc` channel."""
 
-    def __init__(self, room: MailboxState, reproc: Channel[Redrive]) -> None:
+    def __init__(self, parts: MailboxParts, reproc: Channel[Redrive]) -> None:
         """Send through the same workers as everybody else."""
-        self._room = room
         self.reproc = reproc
-        self._log = Log(room.inventory.service)
-        self._moved = room.inventory.metrics.counter("dlq_redriven_total", "Dead letters sent back.")
+        self._state = parts.state
+        self._guard = parts.state.redrive_guard
+        self._reader = parts.reader
+        self._dispatcher = parts.dispatcher
+        self._log = Log(parts.inventory.service)
+        self._moved = parts.inventory.metrics.counter("dlq_redriven_total", "Dead letters sent back.")
         text = "Slices of dead letters that a shard refused, tried again."
-        self._retries = room.inventory.metrics.counter("backoff_retries_total", text, op="reprocess", result="success")
+        self._retries = parts.inventory.metrics.counter("backoff_retries_total", text, op="reprocess", result="success")
         # Redrives taken on and not finished.
         self.open = 0
 
@@ -79,22 +82,22 @@ class Reprocessor:
                 self.open -= 1
 
     async def _redrive(self, redrive: Redrive, child: Child) -> None:
-        room, left, page = self._room, redrive.page.limit, redrive.page
+        left, page = redrive.page.limit, redrive.page
         attempt = 0
         while left and not child.shutdown.draining:
-            mark = room.redrive_guard.mark()
-            found = await room.ask(room.engine.dead, replace(page, limit=min(left, SLICE)))
+            mark = self._guard.mark()
+            found = await self._reader.ask(self._reader.engine.dead, replace(page, limit=min(left, SLICE)))
             if not found:
                 return
-            taken = room.redrive_guard.take([row.seq for row, _ in found], mark)
+            taken = self._guard.take([row.seq for row, _ in found], mark)
             if not taken:
                 # Others are being removed just now: look again what is left.
-                await child.shutdown.sleep(_REFUSED.delay(1, room.rng))
+                await child.shutdown.sleep(_REFUSED.delay(1, self._state.rng))
                 continue
             try:
                 moved, refused = await self._send_back([each for each in found if each[0].seq in taken], redrive)
             finally:
-                room.redrive_guard.ended(taken)
+                self._guard.ended(taken)
             self._moved.value += moved
             left -= moved
             attempt = attempt + 1 if refused else 0
@@ -104,36 +107,37 @@ class Reprocessor:
                 # Otherwise the same ones are read again: what was moved is gone from there, what was refused is not.
                 page = replace(page, after=found[-1][0].seq)
             # The last slice pays as well: many small redrives are no faster than a large one.
-            pause_s = _REFUSED.delay(attempt, room.rng) if attempt else len(found) / room.options.reprocess_rps
+            pause_s = (
+                _REFUSED.delay(attempt, self._state.rng) if attempt else len(found) / self._state.options.reprocess_rps
+            )
             await child.shutdown.sleep(pause_s)
 
     async def _send_back(self, found: list[tuple[MessageRow, DeadRow]], redrive: Redrive) -> tuple[int, int]:
         """Make new messages of dead letters, each in the place of its own in one commit; returns how many were, and were not."""
-        room = self._room
         groups: dict[int, list[SendItem]] = {}
         for row, dead in found:
-            draft = self._draft(row, dead, redrive)
-            if draft is not None:
-                groups.setdefault(room.worker_of(draft.slot).index, []).append(draft)
+            item = self._item(row, dead, redrive)
+            if item is not None:
+                groups.setdefault(self._dispatcher.worker_of(item.slot).index, []).append(item)
         results: list[m.SendResult] = []
-        for index, drafts in groups.items():
-            bulk = BatchPromise(len(drafts), VALUES)
-            for place, draft in enumerate(drafts):
-                draft.bulk, draft.place = bulk, place
+        for index, items in groups.items():
+            bulk = BatchPromise(len(items), VALUES)
+            for place, item in enumerate(items):
+                item.bulk, item.place = bulk, place
             try:
-                room.workers[index].offer(SendBatchJob([*drafts], bulk, RequestMeta(redrive.corr_id)))
+                self._dispatcher.workers[index].offer(SendBatchJob([*items], bulk, RequestMeta(redrive.corr_id)))
                 results += await kept(bulk)
             except PenstockError as error:
                 self._log.info("redrive.refused", detail=error.detail, corr_id=redrive.corr_id)
         moved = sum(isinstance(result.msg_id, str) for result in results)
         return moved, sum(map(len, groups.values())) - moved
 
-    def _draft(self, row: MessageRow, dead: DeadRow, redrive: Redrive) -> SendItem | None:
-        topic = self._room.ledger.by_id.get(row.topic)
+    def _item(self, row: MessageRow, dead: DeadRow, redrive: Redrive) -> SendItem | None:
+        topic = self._state.ledger.by_id.get(row.topic)
         name = redrive.to or (None if topic is None else topic.name)
         if name is None or row.damaged:
             return None  # its bytes are damaged: it stays where it can be looked at
         send = m.Send(name, row.payload, attrs=row.attrs, key=row.key, idem_key=row.idem_key)
-        draft = SendItem(send, slot_of(name, row.key), row.payload_hash, RequestMeta(row.corr_id))
-        draft.redrive = (row, dead)
-        return draft
+        item = SendItem(send, slot_of(name, row.key), row.payload_hash, RequestMeta(row.corr_id))
+        item.redrive = (row, dead)
+        return item

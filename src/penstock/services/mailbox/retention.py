@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.child import Child
@@ -14,51 +13,27 @@ from penstock.services.mailbox.rows import MessageRow
 from penstock.services.mailbox.topics import Topic
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
 
 TICK_S: Final = 0.5
 _SLICE: Final = 1000
 _TRIMS_MAX: Final = 20
 _CHECK_EVERY_S: Final = 86_400.0
-_RATE_WINDOW_S: Final = 60.0
-
-
-class TopicRates:
-    """Messages a second over the last minute, from samples of the topics' counts."""
-
-    def __init__(self) -> None:
-        """Start without samples."""
-        self._samples: deque[tuple[float, dict[str, tuple[int, int, int]]]] = deque()
-
-    def sample(self, topics: dict[str, Topic], now_s: float) -> None:
-        """Note the counts, every few seconds."""
-        if self._samples and now_s - self._samples[-1][0] < 5.0:
-            return
-        counts = {name: (t.sends, t.recvs, t.acks) for name, t in topics.items() if t.sends or t.recvs or t.acks}
-        self._samples.append((now_s, counts))
-        while len(self._samples) > 2 and now_s - self._samples[1][0] >= _RATE_WINDOW_S:
-            self._samples.popleft()
-
-    def of(self, topic: Topic, now_s: float) -> tuple[float, float, float]:
-        """Return the rates of one topic up to now: sent, received, acked."""
-        if not self._samples:
-            return 0.0, 0.0, 0.0
-        since, counts = self._samples[0]
-        before = counts.get(topic.name, (0, 0, 0))
-        seconds = max(1.0, now_s - since)
-        now = (topic.sends, topic.recvs, topic.acks)
-        sent, received, acked = (round(max(0, n - b) / seconds, 3) for n, b in zip(now, before, strict=True))
-        return sent, received, acked
 
 
 class Retention:
     """One slice of each kind at a time, twice a second."""
 
-    def __init__(self, room: MailboxState) -> None:
-        """Look after this mailroom."""
-        self._room = room
-        self._log = Log(room.inventory.service)
-        metrics = room.inventory.metrics
+    def __init__(self, parts: MailboxParts) -> None:
+        self._state = parts.state
+        self._ledger = parts.state.ledger
+        self._guard = parts.state.redrive_guard
+        self._reader = parts.reader
+        self._engine = parts.reader.engine
+        self._writer = parts.writer
+        self._dispatcher = parts.dispatcher
+        self._log = Log(parts.inventory.service)
+        metrics = parts.inventory.metrics
         self._dropped = {
             why: metrics.counter("dlq_dropped_total", "Dead letters removed by retention.", reason=why)
             for why in ("age", "share")
@@ -72,7 +47,7 @@ class Retention:
         self._check_at = child.clock.monotonic()
         self._scope = child.scope("storage_check", 1)
         while not await child.shutdown.sleep(TICK_S):
-            if not self._room.writer.ready:
+            if not self._state.ready:
                 continue
             self._check_now_and_then(child.clock.monotonic())
             try:
@@ -89,79 +64,75 @@ class Retention:
             self._scope.start(self._check())
 
     async def _tick(self, now_s: float) -> None:
-        room = self._room
-        room.rates.sample(room.ledger.topics, now_s)
+        self._state.rates.sample(self._ledger.topics, now_s)
         await self._expire()
         await self._bound_dead()
-        room.claims.forget(room.now())
+        self._state.claims.forget(self._state.now())
         await self._trim()
         for topic in self._some_topics():
-            if room.ledger.forget_idle(topic) and topic.id:
-                room.writer.batch.topics_gone.append(topic.id)
+            if self._ledger.forget_idle(topic) and topic.id:
+                self._writer.batch.topics_gone.append(topic.id)
 
     def _some_topics(self) -> list[Topic]:
         """Take the next topics in turn, so that each is looked at however many there are."""
         if not self._topics:
-            self._topics = list(self._room.ledger.topics.values())
+            self._topics = list(self._ledger.topics.values())
         some, self._topics = self._topics[:_SLICE], self._topics[_SLICE:]
         return some
 
     async def _expire(self) -> None:
         """End messages whose time to live is over, and those that waited for longer than anything may."""
-        room, wait_s = self._room, self._room.options.ready_retention_s
-        with room.scanning() as shards:
-            found = await room.ask(room.engine.expired, room.now().wall, _SLICE)
+        state, wait_s = self._state, self._state.options.ready_retention_s
+        with state.tracked() as shards:
+            found = await self._reader.ask(self._engine.expired, self._state.now().wall, _SLICE)
             if wait_s:
-                found += await room.ask(room.engine.waiting_since, room.now().wall - round(wait_s * 1000), _SLICE)
+                found += await self._reader.ask(
+                    self._engine.waiting_since, self._state.now().wall - round(wait_s * 1000), _SLICE
+                )
             if found:
                 # The disk may show what its shard has not heard of yet: a commit that is done and not applied.
-                await room.writer.flushed()
-            now = room.now()
-            for row, state in found if room.shards is shards else ():
-                room.shard_of(row.slot).expire(row, state, now, room.writer.batch)
-        room.look_after_all()
+                await self._writer.flushed()
+            now = self._state.now()
+            for row, stored in found if state.shards is shards else ():
+                state.shard_of(row.slot).expire(row, stored, now, self._writer.batch)
+        self._dispatcher.wake_all()
 
     async def _bound_dead(self) -> None:
         """Remove the oldest dead letters when they are too old, or take more than their share."""
-        room, options = self._room, self._room.options
-        if not room.ledger.dead:
+        options = self._state.options
+        if not self._ledger.dead:
             return
         over = self._over()
         crowded = over != (0, 0)
-        before = 1 << 62 if crowded else room.now().wall - round(options.dlq_retention_s * 1000)
-        mark = room.redrive_guard.mark()
-        found = await room.ask(room.engine.dead_old, before, _SLICE)
+        before = 1 << 62 if crowded else self._state.now().wall - round(options.dlq_retention_s * 1000)
+        mark = self._guard.mark()
+        found = await self._reader.ask(self._engine.dead_old, before, _SLICE)
         if crowded:
             found = _enough(found, *over)
-        taken = room.redrive_guard.take([row.seq for row in found], mark)
+        taken = self._guard.take([row.seq for row in found], mark)
         try:
             if taken:
                 await self._drop([row for row in found if row.seq in taken], "share" if crowded else "age")
         finally:
-            room.redrive_guard.ended(taken)
+            self._guard.ended(taken)
 
     def _over(self) -> tuple[int, int]:
         """Say by how many messages and bytes the dead letters are above their share."""
-        ledger, share = self._room.ledger, self._room.options.dlq_share
+        ledger, share = self._ledger, self._state.options.dlq_share
         messages = ledger.dead - int(share * ledger.bounds.backlog_messages)
         return max(0, messages), max(0, ledger.dead_bytes - int(share * ledger.bounds.backlog_bytes))
 
     async def _drop(self, found: list[MessageRow], why: str) -> None:
         """Remove dead letters; each is written down before it goes."""
-        room = self._room
-        await room.note(self._log_of(found, why))
+        await self._reader.note(self._log_of(found, why))
         self._dropped[why].value += len(found)
         self._log.warning("dlq.dropped", count=len(found), why=why)
-        batch = room.writer.batch
-        for row in found:
-            batch.dead_gone.append(row.seq)
-            batch.after.append((room.dead_gone, (row.topic, row.size)))
-        room.writer.kick()
+        self._writer.batch.dead_gone += found
         # The next look must not find them again.
-        await room.writer.flushed()
+        await self._writer.flushed()
 
     def _log_of(self, found: list[MessageRow], why: str) -> list[dict[str, object]]:
-        topics, at = self._room.ledger.by_id, self._room.now().wall
+        topics, at = self._ledger.by_id, self._state.now().wall
         names = {row.topic: topics[row.topic].name if row.topic in topics else "" for row in found}
         return [
             {"at_ms": at, "action": "dlq.dropped", "why": why, "topic": names[row.topic], "msg_id": row.msg_id}
@@ -169,24 +140,22 @@ class Retention:
         ]
 
     async def _trim(self) -> None:
-        room = self._room
-        before = room.now().wall - round(room.options.t_replay_s * 1000)
-        floor, memory, engine = room.claims.floor, room.options.ack_memory, room.engine
+        before = self._state.now().wall - round(self._state.options.t_replay_s * 1000)
+        floor, memory, engine = self._state.claims.floor, self._state.options.ack_memory, self._engine
         for _ in range(_TRIMS_MAX):
-            if not await room.writer.between(lambda: engine.trim(before, memory, floor)):
+            if not await self._writer.between(lambda: engine.trim(before, memory, floor)):
                 return
 
     async def _check(self) -> None:
         """Look for damage in the background: indexes are made anew, what is left shuts the gate and is never passed over."""
-        room = self._room
-        faults = await room.check_storage()
-        if faults and only_indexes(faults) and await room.writer.between(room.engine.rebuild):
+        faults = await self._reader.check_storage()
+        if faults and only_indexes(faults) and await self._writer.between(self._engine.rebuild):
             self._log.warning("storage.reindexed", faults=faults)
-            room.integrity["file"].value += len(faults)
-            faults = await room.check_storage()
-        room.storage.set(is_open=not faults, why="; ".join(faults)[:200])
+            self._state.integrity["file"].value += len(faults)
+            faults = await self._reader.check_storage()
+        self._reader.storage.set(is_open=not faults, why="; ".join(faults)[:200])
         if faults:
-            room.integrity["file"].value += len(faults)
+            self._state.integrity["file"].value += len(faults)
             self._log.error("storage.damaged", faults=faults)
 
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from penstock.net.promise import Promise
     from penstock.services.mailbox.api import MailboxApi
     from penstock.services.mailbox.authority import MailboxAuthority
-    from penstock.services.mailbox.dispatch import Dispatcher
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
 
 _encode: Final = msgspec.json.Encoder().encode
 _NDJSON: Final = b"application/x-ndjson"
@@ -48,12 +47,10 @@ Convert = Callable[[Any, str | None], Any]
 class MailboxRoutes:
     """Every route of the mailbox."""
 
-    def __init__(
-        self, room: MailboxState, dispatcher: Dispatcher, api: MailboxApi, authority: MailboxAuthority
-    ) -> None:
-        """Stand in front of these."""
-        self._room = room
-        self._dispatcher = dispatcher
+    def __init__(self, parts: MailboxParts, api: MailboxApi, authority: MailboxAuthority) -> None:
+        self._parts = parts
+        self._state = parts.state
+        self._dispatcher = parts.dispatcher
         self._api = api
         self._authority = authority
 
@@ -106,7 +103,7 @@ class MailboxRoutes:
         return await self._api.send_many(batch, call_of(request), _meta(request))
 
     def _recv(self, request: Request, recv: bodies.RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
-        visibility_ms = recv.visibility_ms or self._room.options.default_visibility_ms
+        visibility_ms = recv.visibility_ms or self._state.options.default_visibility_ms
         asked = m.Recv(recv.topic, recv.max_messages, visibility_ms, recv.wait_ms, recv.max_bytes)
         waiting = self._authority.admit(request, "recv", recv.topic)
         if waiting is not None:
@@ -118,10 +115,10 @@ class MailboxRoutes:
         if waiting is not None:
             await waiting
         self._dispatcher.check_intake()
-        visibility_ms = asked.visibility_ms or self._room.options.default_visibility_ms
-        self._room.options.rules.check_visibility(visibility_ms)
+        visibility_ms = asked.visibility_ms or self._state.options.default_visibility_ms
+        self._state.options.rules.check_visibility(visibility_ms)
         recv = m.Recv(asked.topic, asked.max_messages, visibility_ms, 0, asked.max_bytes)
-        stream = RecvStream(self._room, self._dispatcher, recv, asked.max_inflight)
+        stream = RecvStream(self._parts, recv, asked.max_inflight)
         stream.refusal = partial(self._refusal, call_of(request), asked.topic)
         answer = StreamResponse(200, stream.lines(_meta(request)), _NDJSON)
         # It is silent between heartbeats, and one may be preceded by a wait for credit.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from blake3 import blake3
@@ -21,6 +21,7 @@ History = tuple[tuple[int, str], ...]
 """When (Unix ms) and why each attempt ended."""
 
 _FIXED: Final = struct.Struct(">QHIqqIi")
+_pack_fixed: Final = _FIXED.pack
 _STATE: Final = struct.Struct(">QBqIQQ")
 _CHAIN: Final = b"penstock/mailbox/chain/1"
 _U32: Final = struct.Struct(">I").pack
@@ -32,6 +33,12 @@ def chain_start(topic: str) -> bytes:
     """Write the part of a hash chain that is the same for all messages of a topic."""
     name = topic.encode()
     return _CHAIN + _U32(len(name)) + name
+
+
+def chain_head(start: bytes, ts: int, idem_key: str | None = None) -> bytes:
+    """Write all of a hash chain's text but the payload's address, for a message without attrs."""
+    when, idem = b"%d" % ts, b"" if idem_key is None else idem_key.encode()
+    return b"".join((start, _U32(len(when)), when, _U32(len(idem)), idem, _HASH_SIZE))
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -47,7 +54,7 @@ _read_head: Final = msgspec.msgpack.Decoder(_Head).decode
 _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
 
 
-class MessageRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class MessageRow(msgspec.Struct, frozen=True, gc=False):
     """A message as it was sent. Nothing in it ever changes."""
 
     seq: int
@@ -89,22 +96,28 @@ class MessageRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return "b3:" + self.payload_hash.hex()
 
     def chain(self, topic: str, start: bytes = b"", address: str = "") -> str:
-        """Bind the message's parts together: the contract's `hash_chain`. Who has `chain_start` or the address gives it."""
+        """Bind the message's parts together: the contract's `hash_chain`. A caller that has the start or the address gives it."""
         address = address or self.address
         if self.attrs:
             return hash_chain(topic, self.ts, self.idem_key, address, self.attrs)
-        ts, idem = b"%d" % self.ts, b"" if self.idem_key is None else self.idem_key.encode()
-        parts = (start or chain_start(topic), _U32(len(ts)), ts, _U32(len(idem)), idem, _HASH_SIZE, address.encode())
-        return "b3:" + blake3(b"".join(parts)).hexdigest()
+        head = chain_head(start or chain_start(topic), self.ts, self.idem_key)
+        return "b3:" + blake3(head + address.encode()).hexdigest()
 
     def columns(self) -> tuple[Any, ...]:
         """Return the row as the table holds it."""
+        seq, slot, topic, ts, expires, payload, key = (
+            self.seq, self.slot, self.topic, self.ts, self.expires, self.payload, self.key,
+        )  # fmt: skip
         head = _pack(
             (self.nonce, self.corr_id, self.idem_key, self.attrs or None, self.payload_hash, self.redriven_from)
         )
-        key = None if self.key is None else self.key.encode()
-        fixed = (self.seq, self.slot, self.topic, key, self.ts, self.expires, len(self.payload))
-        return (*fixed, head, self.payload, _row_sum(fixed, head))
+        if key is not None or expires is not None:
+            fixed = (seq, slot, topic, None if key is None else key.encode(), ts, expires, len(payload))
+            return (*fixed, head, payload, _row_sum(fixed, head))
+        # What `_row_sum` does, without the way there: nearly all messages are like this.
+        size = len(payload)
+        total = blake3(_pack_fixed(seq, slot, topic, ts, -1, size, -1) + head).digest(SUM_BYTES)
+        return seq, slot, topic, None, ts, None, size, head, payload, total
 
 
 def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
@@ -112,7 +125,7 @@ def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
     seq, slot, topic, key, ts, expires, size = fixed
     expires = -1 if expires is None else expires
     key_size = -1 if key is None else len(key)
-    return blake3(_FIXED.pack(seq, slot, topic, ts, expires, size, key_size) + (key or b"") + head).digest(SUM_BYTES)
+    return blake3(_pack_fixed(seq, slot, topic, ts, expires, size, key_size) + (key or b"") + head).digest(SUM_BYTES)
 
 
 def read_row(columns: tuple[Any, ...]) -> MessageRow:
@@ -184,6 +197,18 @@ def read_state(columns: tuple[Any, ...]) -> MessageState:
 def topic_sum(number: int, name: str) -> bytes:
     """Cover a row of the topic table."""
     return blake3(number.to_bytes(8, "big") + name.encode()).digest(SUM_BYTES)
+
+
+# A message as a read brings it.
+Loaded = tuple[MessageRow, MessageState | None]
+
+
+class StoredTrace(NamedTuple):
+    """What the engine knows of a message that is not in RAM."""
+
+    kind: Literal["acked", "purged", "here", "none"]
+    gen: int = 0
+    msg_id: str = ""
 
 
 class DeadRow(msgspec.Struct, frozen=True, gc=False):

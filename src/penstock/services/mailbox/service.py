@@ -18,7 +18,9 @@ from penstock.net.server.listener_config import listener_options
 from penstock.services.mailbox.api import MailboxApi
 from penstock.services.mailbox.authority import MailboxAuthority
 from penstock.services.mailbox.cap_cache_refresher import CapCacheRefresher
+from penstock.services.mailbox.commit_loop import CommitLoop
 from penstock.services.mailbox.dispatch import Dispatcher
+from penstock.services.mailbox.engine_reader import EngineReader, pause
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.jobs import Work
@@ -27,8 +29,9 @@ from penstock.services.mailbox.reprocessor import Redrive, Reprocessor
 from penstock.services.mailbox.retention import Retention
 from penstock.services.mailbox.routes import MailboxRoutes
 from penstock.services.mailbox.shard_worker import ShardWorker
-from penstock.services.mailbox.state import MailboxState
-from penstock.services.mailbox.visibility_scanner import VisibilityScanner
+from penstock.services.mailbox.state import MailboxParts, MailboxState
+from penstock.services.mailbox.visibility_scanner import ScannerAlarm, VisibilityScanner
+from penstock.services.mailbox.writer import Writer
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
@@ -60,23 +63,30 @@ class MailboxService:
         """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
         self._inventory = inventory
         self._options = options
-        self.room = MailboxState(inventory, options, engine or make_engine(options))
-        self.room.workers = [self._worker(index) for index in range(options.ready_shards)]
+        self.inventory = inventory
+        self.engine = engine or make_engine(options)
+        self.state = state = MailboxState(inventory, options)
+        self.reader = EngineReader(inventory, self.engine, state)
+        self.writer = Writer(inventory, self.engine, state)
+        self.dispatcher = Dispatcher(state, self.writer)
+        self.parts = parts = MailboxParts(inventory, state, self.reader, self.writer, self.dispatcher, ScannerAlarm())
+        self._commits = CommitLoop(parts, self.engine)
+        self.events = self._commits.events
+        self.dispatcher.workers = [self._worker(index, parts) for index in range(options.ready_shards)]
         self.shards = inventory.watch("ready_shards", options.ready_shards, producers="config", consumers="rebalancer")
         authority = MailboxAuthority(verifier)
-        self.dispatcher = Dispatcher(self.room)
         reproc = inventory.channel(
             "reproc", Redrive, capacity=options.reproc_capacity, full=Full.REFUSE, producers="operator",
             consumers="dlq_reprocessor",
         )  # fmt: skip
-        self.reprocessor = Reprocessor(self.room, reproc)
-        self.api = MailboxApi(self.room, self.dispatcher, authority, self.reprocessor)
-        self._scanner = VisibilityScanner(self.room)
-        self._retention = Retention(self.room)
-        self._rebalancer = Rebalancer(self.room, self.shards)
+        self.reprocessor = Reprocessor(parts, reproc)
+        self.api = MailboxApi(parts, authority, self.reprocessor)
+        self._scanner = VisibilityScanner(parts)
+        self._retention = Retention(parts)
+        self._rebalancer = Rebalancer(parts, self.shards)
         self._refresher = CapCacheRefresher(inventory, authority, trim_capabilities, options.cap_cache_ttl_s)
         self._intake = inventory.health.gate("intake", is_open=True)
-        self.routes = MailboxRoutes(self.room, self.dispatcher, self.api, authority).routes()
+        self.routes = MailboxRoutes(parts, self.api, authority).routes()
         self.listener: Listener | None = None
         if options.listener is not None:
             busy = Busy("The mailbox is draining.", queue="work")
@@ -84,7 +94,7 @@ class MailboxService:
             self.listener = Listener(inventory, settings, self.routes, budget=budget, draining_error=busy)
         self._declare_saturation()
 
-    def _worker(self, index: int) -> ShardWorker:
+    def _worker(self, index: int, parts: MailboxParts) -> ShardWorker:
         inventory, options = self._inventory, self._options
         work: Channel[Work] = inventory.channel(
             "work", Work, capacity=options.shard_capacity, full=Full.REFUSE, producers="listener, requeue",
@@ -94,25 +104,25 @@ class MailboxService:
             "requeue", int, capacity=options.requeue_capacity, full=Full.REFUSE, producers="visibility_scanner",
             consumers="shard_worker", shard=index,
         )  # fmt: skip
-        return ShardWorker(index, self.room, work, requeue)
+        return ShardWorker(index, parts, work, requeue)
 
     def _declare_saturation(self) -> None:
-        metrics, room = self._inventory.metrics, self.room
-        for worker in room.workers:
+        metrics, dispatcher = self._inventory.metrics, self.dispatcher
+        for worker in dispatcher.workers:
             shard = str(worker.index)
             for queue, channel in (("work", worker.work), ("requeue", worker.requeue)):
                 metrics.gauge("saturation", "Depth over capacity.", read=_depth(channel), queue=queue, shard=shard)
             text = "How many un-keyed messages overtook one on first delivery, at most."
-            metrics.gauge("reorder_depth_max", text, read=partial(_reorder, room, worker.index), shard=shard)
+            metrics.gauge("reorder_depth_max", text, read=partial(_reorder, dispatcher, worker.index), shard=shard)
 
     def children(self) -> list[ChildSpec]:
         """List what this service runs, in start order; it stops in reverse."""
-        workers = self.room.workers
+        workers = self.dispatcher.workers
         children = [
             # First, so that it ends last: whatever the others still persist is committed.
             ChildSpec(
                 "writer",
-                self.room.writer.run,
+                self._commits.run,
                 critical=True,
                 drain=Drain.FINISH,
                 announces=True,
@@ -145,23 +155,24 @@ class MailboxService:
         return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s, start_deadline_s=60.0)
 
     async def _run_worker(self, child: Child) -> None:
-        await self.room.workers[child.index].run(child)
+        await self.dispatcher.workers[child.index].run(child)
 
     async def close(self) -> None:
         """End the engine's threads, after the supervisor ended everything else."""
-        await self.room.close()
+        await self.reader.close()
+        await self.writer.close()
 
     def apply(self, options: MailboxOptions) -> None:
         """Take over what may change while it runs: the number of shards, the usual lease, and the backoff of nacks."""
         self._options = replace(self._options, drain_deadline_s=options.drain_deadline_s)
-        self.room.retune(options)
+        self.state.retune(options)
         self.shards.set(options.ready_shards)
 
     def stop_intake(self) -> None:
         """Refuse new sends and receives, end streams and long polls; settlements are still taken."""
-        self.room.draining = True
+        self.state.draining = True
         self._intake.set(is_open=False, why="draining")
-        self.room.end_waits()
+        self.state.end_waits()
 
     async def _run_listener(self, child: Child) -> None:
         """Serve; when asked to drain, go on taking settlements for a while before the listener refuses everything."""
@@ -183,16 +194,16 @@ class MailboxService:
     async def _linger(self, child: Child) -> None:
         """Wait while leases are out that may still be settled, and connections that may do it."""
         until = child.clock.monotonic() + self._options.drain_deadline_s * _LINGER_SHARE
-        while self.room.ledger.inflight and child.clock.monotonic() < until:
-            await self.room.writer.paused(_LINGER_STEP_S)
+        while self.state.ledger.inflight and child.clock.monotonic() < until:
+            await pause(_LINGER_STEP_S)
 
 
 def _depth(channel: Channel[Any]) -> Callable[[], float]:
     return lambda: channel.depth / channel.capacity
 
 
-def _reorder(room: MailboxState, index: int) -> float:
-    return max((shard.reorder_depth_max for shard in room.shards[index :: len(room.workers)]), default=0)
+def _reorder(dispatcher: Dispatcher, index: int) -> float:
+    return max((shard.reorder_depth_max for shard in dispatcher.shards_of(index)), default=0)
 
 
 def make_engine(options: MailboxOptions) -> Engine:

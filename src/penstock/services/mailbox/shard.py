@@ -1,4 +1,4 @@
-"""The shard: the state machine of its messages. Commands and `now` in; what to persist goes into a batch. Pure.
+"""The shard: decides what may happen to its messages. Commands and `now` in; what to persist goes into a batch. Pure.
 
 ```
             send committed                  recv                     ack committed
@@ -6,19 +6,25 @@
                               ^     | until          | nack, lapse: attempts left -> DELAYED or READY
                               +-----+                | last attempt, ttl, integrity -> dead letter
 ```
-An end of lease takes effect when its commit is done; until then the message is SETTLING and belongs to nobody.
-What must be read from the disk is asked for in `wanted`, and comes back by the `*_loaded` methods.
+
+A lease takes effect at once and is written later, with some commit. The end of a lease takes effect when its commit is
+done: until then the message is SETTLING and belongs to nobody. So every end comes in two halves. The first half (`ack`,
+`nack`, `due`, `purge`, ...) judges the command, puts what to write into the batch, and adds the message to `batch.ended` or
+`batch.buried`. The second half (`ended`, `buried`) is called by the commit loop and moves the message.
+
+Who may call a shard: any synchronous step on the loop. Workers lease and settle, the commit loop stores and ends, the
+retention expires, reads arrive. No step awaits, so each sees and leaves a whole shard. What RAM holds is kept by `window`.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop
 from typing import Any, Final, NamedTuple
 
+from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import SETTLED_OR_UNKNOWN, STALE_RECEIPT
 from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
 from penstock.kernel.errors import Conflict, Malformed, NotFound
@@ -32,8 +38,20 @@ from penstock.services.mailbox.rows import (
     DeadRow,
     MessageRow,
     MessageState,
+    StoredTrace,
 )
-from penstock.services.mailbox.topics import DELAYED, LEASED, READY, SETTLING, WRITTEN, Lane, Message, Topic
+from penstock.services.mailbox.topics import (
+    ACK,
+    DELAYED,
+    LEASED,
+    PURGE,
+    READY,
+    RETURN,
+    SETTLING,
+    WRITTEN,
+    Lane,
+    Message,
+)
 from penstock.services.mailbox.window import Window
 
 _FIRST_SEEN: Final = 64
@@ -74,35 +92,40 @@ class RecvQuery(NamedTuple):
     owner: Any = None
 
 
-class StoredTrace(NamedTuple):
-    """What the engine knows of a message that is not in RAM."""
+class NackCause(NamedTuple):
+    """Why a consumer gave a message back, and for how long."""
 
-    kind: str  # acked, purged, here, none
-    gen: int = 0
-    msg_id: str = ""
+    reason: str | None
+    delay_ms: int | None
 
 
-class Shard(Window):
-    """One shard's messages. Its worker is its only caller."""
+# The place of an ack in its batch, the ack, and what its msg_id says.
+PlacedAck = tuple[int, m.Ack, MessageName]
 
-    def __init__(self, place: tuple[int, int], ledger: MailboxLedger, rules: ShardRules, rng: Rng) -> None:
-        """Start empty, as shard `place[0]` of `place[1]`."""
-        super().__init__(*place, ledger)
+
+class Shard:
+    """One shard's messages, and the rules they move by."""
+
+    def __init__(self, index: int, ledger: MailboxLedger, rules: ShardRules, rng: Rng) -> None:
+        self.index = index
         self.rules = rules
+        self.window = Window(index, ledger)
+        # The window's own dict, by a shorter way.
+        self.messages = self.window.messages
+        self.ledger = ledger
         self._rng = rng
+        # How many un-keyed messages overtook one on their first delivery, at most.
         self.reorder_depth_max = 0
         self._first_seen: deque[int] = deque(maxlen=_FIRST_SEEN)
-        # Told of every message that was moved to the dead letters.
-        self.on_buried: Callable[[Message, str], None] | None = None
 
     # --- recv
 
     def lease(self, lane: Lane, want: RecvQuery, now: Now, batch: Batch) -> list[Message]:
         """Lease what is deliverable, in order of seq."""
-        ledger, messages, ready, size = self.ledger, self.messages, lane.ready, 0
+        ledger, window, messages, ready, size = self.ledger, self.window, self.messages, lane.ready, 0
         lane.used = now.mono
         if lane.stalled:
-            self.reads.retry_keys(lane)
+            window.reads.retry_keys(lane)
         room = min(want.max_messages, ledger.bounds.global_inflight - ledger.inflight)
         got: list[Message] = []
         if room <= 0 and (ready or lane.backlog.more or lane.topic.key_backlog.more):
@@ -124,60 +147,66 @@ class Shard(Window):
             got.append(message)
         if got:
             self._lease(got, want, now)
-        if lane.backlog.more and room > 0 and len(ready) < self.refill_below:
-            self.reads.want_window(lane)
+        if lane.backlog.more and room > 0 and len(ready) < window.refill_below:
+            window.reads.want_window(lane)
         return got
 
     def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> None:
-        ledger, riders, leases, make = self.ledger, self.ledger.riders, self.leases, self.ledger.receipts.make
-        until, gen = now.mono + want.visibility_ms, ledger.gen
-        for message in got:
-            gen += 1
+        ledger, riders = self.ledger, self.ledger.riders
+        until, span, owner, first = now.mono + want.visibility_ms, want.visibility_ms, want.owner, ledger.gen + 1
+        receipts = ledger.receipts.make_all([(each.slot, each.seq) for each in got], first)
+        fresh: list[int] = []
+        for gen, (message, receipt) in enumerate(zip(got, receipts, strict=True), first):
             seq = message.seq
             if not message.attempts and message.key is None and not message.until:
-                self._watch_order(seq)
+                fresh.append(seq)
             message.attempts += 1
             message.gen = gen
-            message.receipt = make(message.slot, seq, gen)
-            message.until, message.span = until, want.visibility_ms
-            message.owner = want.owner
-            heappush(leases, (until, seq, gen))
-            riders.pop(seq, None)
+            message.receipt = receipt
+            message.until, message.span = until, span
+            message.owner = owner
+            # Last, also when an older state of it still has to be written.
+            if seq in riders:
+                del riders[seq]
             riders[seq] = message
-        ledger.gen = gen
+        self._watch_order(fresh)
+        self.window.add_leases(got)
+        ledger.gen += len(got)
         ledger.inflight += len(got)
         got[0].lane.topic.inflight += len(got)
-        if want.owner is not None:
-            want.owner.leased(len(got))
+        if owner is not None:
+            owner.leased(len(got))
 
-    def _watch_order(self, seq: int) -> None:
-        """Note how many un-keyed messages overtook this one on their first delivery."""
+    def _watch_order(self, seqs: list[int]) -> None:
+        """Note how many un-keyed messages overtook one of these on their first delivery; they are in order."""
         seen = self._first_seen
-        if seen and seq < seen[-1]:
+        for seq in seqs:
+            if not seen or seq > seen[-1]:
+                break
             depth = sum(1 for other in seen if other > seq)
             self.reorder_depth_max = max(self.reorder_depth_max, depth)
-        seen.append(seq)
+        seen.extend(seqs)
 
     def undo(self, message: Message, gen: int) -> None:
         """Take a lease back whose answer never left: the message returns to its place, the attempt is not counted."""
-        if not self._still(message, gen):
+        if not self._still_leased(message, gen):
             return
         self._unlease(message)
         message.attempts, message.receipt = message.attempts - 1, ""
         if message.bare:
             message.until = WRITTEN
         else:
-            # The disk may have this lease, or the delay before it, and shall hear that both are over: so long it stays.
+            # The disk may have this lease, or the delay before it. It stays in RAM until the disk knows that both are over.
             self.ledger.riders[message.seq] = message
-        self._make_ready(message)
+        self.window.make_ready(message)
 
     def spoiled(self, message: Message, gen: int, now: Now, batch: Batch) -> None:
         """End a lease whose stored bytes do not match their hash; they were not delivered."""
-        if self._still(message, gen):
+        if self._still_leased(message, gen):
             self._end_attempt(message, "integrity", 0.0, now, batch)
 
-    def _still(self, message: Message, gen: int) -> bool:
-        """Tell whether a lease is still that lease; one of before the engine was opened again is of no account."""
+    def _still_leased(self, message: Message, gen: int) -> bool:
+        """Tell whether a lease is the same still; one from before the engine was opened again does not count."""
         return message.state == LEASED and message.gen == gen and self.messages.get(message.seq) is message
 
     def _unlease(self, message: Message) -> None:
@@ -191,23 +220,53 @@ class Shard(Window):
     # --- settlements
 
     def ack(self, name: MessageName, receipt: str, now: Now, batch: Batch) -> bool:
-        """Settle for good; False when the message is not in RAM and the engine has to be asked."""
+        """Acknowledge a message: it will not be delivered again. False: it is not in RAM, the engine has to be asked."""
         message = self._leased(name, receipt, now)
         if message is None:
             known = self.messages.get(name.seq)
-            repeated = known is not None and known.acking and known.receipt == receipt and _is(known, name)
+            repeated = (
+                known is not None and known.ending == ACK and known.receipt == receipt and _is(known, name)
+            )  # fmt: skip
             return repeated or self._refuse(name)
         self._unlease(message)
-        message.state = SETTLING
-        message.acking = True
+        message.state, message.ending = SETTLING, ACK
         batch.remove(message.seq, bare=message.bare)
         batch.acked.append((message.seq, message.gen, now.wall))
-        batch.after.append((self._acked, message))
+        batch.ended.append(message)
         return True
 
-    def _acked(self, message: Message) -> None:
-        message.lane.topic.acks += 1
-        self._leave(message)
+    def ack_all(self, acks: Iterable[PlacedAck], now: Now, batch: Batch) -> tuple[list[int], list[PlacedAck]]:
+        """Acknowledge many leased messages in one go; returns the places of those, and the acks that need a closer look."""
+        messages, riders, (mono, wall) = self.messages, self.ledger.riders, now
+        gone, acked, states = batch.gone, batch.acked, batch.states
+        run: list[Message] = []
+        places: list[int] = []
+        others: list[PlacedAck] = []
+        for each in acks:
+            place, ack, (ts, seq, slot, nonce) = each
+            message = messages.get(seq)
+            if (
+                message is None or message.receipt != ack.receipt or message.state != LEASED or message.until <= mono
+                or message.nonce != nonce or message.ts != ts or message.slot != slot
+            ):  # fmt: skip
+                others.append(each)
+                continue
+            riders.pop(seq, None)
+            message.lane.topic.inflight -= 1
+            if message.owner is not None:
+                owner, message.owner = message.owner, None
+                owner.settled()
+            message.state, message.ending = SETTLING, ACK
+            gone.append(seq)
+            if not message.bare:
+                states[seq] = None
+            acked.append((seq, message.gen, wall))
+            run.append(message)
+            places.append(place)
+        self.ledger.inflight -= len(run)
+        if run:
+            batch.acked_runs.append(run)
+        return places, others
 
     def nack(self, name: MessageName, receipt: str, cause: NackCause, now: Now, batch: Batch) -> Message | None:
         """End the lease; the message waits, or is dead after its last attempt. None: ask the engine."""
@@ -231,7 +290,7 @@ class Shard(Window):
             return None
         message.until = now.mono + visibility_ms
         message.span = visibility_ms
-        heappush(self.leases, (message.until, message.seq, message.gen))
+        self.window.add_leases([message])
         message.bare = False
         batch.states[message.seq] = lease_state(message, now)
         return message
@@ -272,48 +331,20 @@ class Shard(Window):
         if message.attempts >= self.rules.max_attempts:
             self._bury(message, "max_attempts" if cause == "nack" else cause, now, batch)
             return
-        message.state = SETTLING
+        message.state, message.ending = SETTLING, RETURN
         message.until = until
-        self._hold_back(message)
+        # An empty answer would be wrong while this message is on its way back.
+        message.lane.topic.pending += 1
         kind, at = (KIND_DELAYED, now.wall_of(until)) if until else (KIND_READY, 0)
         span = round(until - now.mono) if until else 0
         message.bare = False
         batch.states[message.seq] = MessageState(message.seq, kind, at, message.attempts, 0, message.history, span)
-        batch.after.append((self._returned, message))
-
-    def _hold_back(self, message: Message) -> None:
-        """Make empty answers wait: they would be wrong while this message is on its way back."""
-        message.lane.topic.pending += 1
-
-    def _returned(self, message: Message) -> None:
-        message.lane.topic.pending -= 1
-        if message.seq not in self.messages:
-            self.woken[message.lane.topic] = None
-        elif message.until:
-            self._delay(message)
-        else:
-            self._make_ready(message)
+        batch.ended.append(message)
 
     def _bury(self, message: Message, reason: str, now: Now, batch: Batch) -> None:
         message.state = SETTLING
-        self._hold_back(message)
-        batch.bury(DeadRow(message.seq, reason, now.wall, message.attempts, message.history))
-        batch.after.append((self._buried, (message, reason)))
-
-    def _buried(self, moved: tuple[Message, str]) -> None:
-        message, reason = moved
-        topic, ledger = message.lane.topic, self.ledger
-        topic.pending -= 1
-        topic.dead += 1
-        ledger.dead += 1
-        ledger.dead_bytes += message.size
-        # It leaves the window but not the backlog: dead letters count.
-        ledger.messages += 1
-        ledger.bytes += message.size
-        topic.bytes += message.size
-        self._leave(message)
-        if self.on_buried is not None:
-            self.on_buried(message, reason)
+        message.lane.topic.pending += 1
+        batch.bury(message, DeadRow(message.seq, reason, now.wall, message.attempts, message.history))
 
     def _expire(self, message: Message, now: Now, batch: Batch) -> None:
         # One that merely waited too long is never just gone.
@@ -325,29 +356,57 @@ class Shard(Window):
             message.lane.topic.delayed -= 1
         self._bury(message, "ttl", now, batch)
 
-    # --- time
+    # --- what a commit made true
 
-    def next_due(self) -> float:
-        """Say when time next has something to do here; what is already over counts as well."""
-        leases, messages = self.leases, self.messages
-        while leases and not _holds(messages.get(leases[0][1]), leases[0]):
-            heappop(leases)
-        due = leases[0][0] if leases else math.inf
-        if self.delays and self.delays[0][0] < due:
-            due = self.delays[0][0]
-        return min(due, self.disk_due)
+    def ended(self, message: Message) -> None:
+        """Move a message whose end is durable: out of RAM, or back among those that wait."""
+        if message.ending != RETURN:
+            if message.ending == ACK:
+                message.lane.topic.acks += 1
+            self.window.leave(message)
+            return
+        message.ending = 0
+        topic = message.lane.topic
+        topic.pending -= 1
+        if message.seq not in self.messages:
+            self.window.notify(topic)
+        elif message.until:
+            self.window.delay(message)
+        else:
+            self.window.make_ready(message)
+
+    def acked_all(self, messages: list[Message]) -> None:
+        """Take messages out of RAM whose acks are durable."""
+        for message in messages:
+            message.lane.topic.acks += 1
+        self.window.leave_all(messages)
+
+    def buried(self, message: Message) -> None:
+        """Take a message out of RAM that is durably a dead letter; it stays in the backlog, because dead letters count."""
+        topic, ledger = message.lane.topic, self.ledger
+        topic.pending -= 1
+        topic.dead += 1
+        topic.bytes += message.size
+        ledger.dead += 1
+        ledger.dead_bytes += message.size
+        ledger.messages += 1
+        ledger.bytes += message.size
+        self.window.leave(message)
+
+    # --- time
 
     def due(self, now: Now, batch: Batch, limit: int = 512) -> None:
         """End the leases that lapsed and the delays that are over."""
+        window = self.window
         for _ in range(limit):
-            if self.next_due() > now.mono:
+            if window.next_due() > now.mono:
                 return
-            if self.leases and self.leases[0][0] <= now.mono:
-                self._lapse(self.messages[heappop(self.leases)[1]], now, batch)
-            elif self.delays and self.delays[0][0] <= now.mono:
-                self._undelay(heappop(self.delays)[1])
+            if window.leases and window.leases[0][0] <= now.mono:
+                self._lapse(window.take_lease(), now, batch)
+            elif window.delays and window.delays[0][0] <= now.mono:
+                window.undelay()
             else:
-                self.want_due()
+                window.want_due()
                 return
 
     def _lapse(self, message: Message, now: Now, batch: Batch) -> None:
@@ -355,10 +414,10 @@ class Shard(Window):
         self._end_attempt(message, "visibility", 0.0, now, batch)
 
     def expire(self, row: MessageRow, state: MessageState | None, now: Now, batch: Batch) -> None:
-        """Bury an expired message, in the window or not; a leased one waits for the end of its lease."""
+        """Bury an expired message, in RAM or not; a leased one waits for the end of its lease."""
         message = self.messages.get(row.seq)
-        if self._is_new(row.seq) and (state is None or state.kind != KIND_LEASED):
-            message = self.adopt(row, state, now)
+        if self.window.is_new(row.seq) and (state is None or state.kind != KIND_LEASED):
+            message = self.window.adopt(row, state, now)
         if message is not None and message.state in (READY, DELAYED):
             self._expire(message, now, batch)
 
@@ -367,10 +426,10 @@ class Shard(Window):
     def purge(self, row: MessageRow, state: MessageState | None, now: Now, batch: Batch) -> bool:
         """Remove a message in any state but dead; the receipt of a leased one then finds nothing."""
         message = self.messages.get(row.seq)
-        if self._is_new(row.seq):
+        if self.window.is_new(row.seq):
             # Every lease is in RAM: if the disk still has one, it is over.
             waits = state is not None and state.kind == KIND_DELAYED
-            message = self.adopt(row, state if waits else None, now)
+            message = self.window.adopt(row, state if waits else None, now)
         if message is None or message.state == SETTLING:
             return False
         self._purge(message, now, batch)
@@ -382,26 +441,10 @@ class Shard(Window):
             batch.acked.append((message.seq, -1, now.wall))
         elif message.state == DELAYED:
             message.lane.topic.delayed -= 1
-        message.state = SETTLING
+        message.state, message.ending = SETTLING, PURGE
         batch.remove(message.seq)
-        batch.after.append((self._leave, message))
-
-
-class NackCause(NamedTuple):
-    """Why a consumer gave a message back, and for how long."""
-
-    reason: str | None
-    delay_ms: int | None
+        batch.ended.append(message)
 
 
 def _is(message: Message, name: MessageName) -> bool:
     return message.nonce == name.nonce and message.ts == name.ts and message.slot == name.slot
-
-
-def _holds(message: Message | None, entry: tuple[float, int, int]) -> bool:
-    """Tell whether a deadline in the heap is still that of its lease."""
-    until, _, gen = entry
-    return message is not None and message.state == LEASED and message.gen == gen and message.until == until
-
-
-__all__ = ["NackCause", "RecvQuery", "Shard", "ShardRules", "StoredTrace", "Topic"]

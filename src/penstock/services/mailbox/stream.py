@@ -12,11 +12,11 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import PenstockError, Timeout
+from penstock.services.mailbox.engine_reader import pause
 from penstock.services.mailbox.jobs import RequestMeta, kept
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.dispatch import Dispatcher
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
     from penstock.services.mailbox.topics import Message
 
 HEARTBEAT_S: Final = 10.0
@@ -68,24 +68,24 @@ class StreamCredit:
 class RecvStream:
     """The lines of one `/v1/recv/stream` answer."""
 
-    def __init__(self, room: MailboxState, dispatcher: Dispatcher, recv: m.Recv, max_inflight: int) -> None:
+    def __init__(self, parts: MailboxParts, recv: m.Recv, max_inflight: int) -> None:
         """Ask for what `recv` asks for, again and again."""
-        self._room = room
-        self._dispatcher = dispatcher
+        self._state = parts.state
+        self._dispatcher = parts.dispatcher
         self._recv = recv
         self._credit = StreamCredit(max_inflight)
         # What was leased and not yet handed on.
         self._leased: list[tuple[Message, int]] = []
         # Asked now and then for the code that the stream must end with, because its capability is good no more.
         self.refusal: Callable[[], Awaitable[str]] | None = None
-        self._judge_at = room.now().mono + _JUDGED_MS
+        self._judge_at = self._state.now().mono + _JUDGED_MS
 
     async def lines(self, meta: RequestMeta) -> AsyncIterator[bytes]:
         """Yield envelopes as they become ready, a heartbeat when idle, and a last line that says why it ends."""
         end = "draining"
-        self._room.credits.add(self._credit)
+        self._state.credits.add(self._credit)
         try:
-            while not self._room.draining:
+            while not self._state.draining:
                 idle = self._credit.left <= 0
                 received = () if idle else await self._next(meta)
                 if idle and await self._credit.wait():
@@ -100,13 +100,13 @@ class RecvStream:
                 if not received:
                     yield self._heartbeat()
         finally:
-            self._room.credits.discard(self._credit)
-            self._room.give_back(self._leased)
+            self._state.credits.discard(self._credit)
+            self._dispatcher.give_back(self._leased)
         yield b'{"end":"%b"}\n' % end.encode()
 
     async def _refused(self) -> str:
         """Judge the stream again, at most once a second: a capability may expire or be revoked under it."""
-        now_ms = self._room.now().mono
+        now_ms = self._state.now().mono
         if self.refusal is None or now_ms < self._judge_at:
             return ""
         self._judge_at = now_ms + _JUDGED_MS
@@ -114,15 +114,15 @@ class RecvStream:
 
     async def _next(self, meta: RequestMeta) -> tuple[m.Envelope, ...]:
         """Wait for messages within the credit, or for a heartbeat's time."""
-        until = self._room.now().mono + HEARTBEAT_S * 1000
-        while not self._room.draining and (left_ms := until - self._room.now().mono) > 0:
+        until = self._state.now().mono + HEARTBEAT_S * 1000
+        while not self._state.draining and (left_ms := until - self._state.now().mono) > 0:
             try:
                 return await self._ask(meta, math.ceil(left_ms))
             except PenstockError as error:
                 if not error.retryable:
                     raise
                 # Refused for the moment: the shards are busy or being rebound, or the engine failed or is opened again.
-                await self._room.writer.paused(_REFUSED_S)
+                await pause(_REFUSED_S)
         return ()
 
     async def _ask(self, meta: RequestMeta, wait_ms: int) -> tuple[m.Envelope, ...]:
@@ -137,4 +137,4 @@ class RecvStream:
         return received.messages
 
     def _heartbeat(self) -> bytes:
-        return b'{"heartbeat":%d}\n' % self._room.now().wall
+        return b'{"heartbeat":%d}\n' % self._state.now().wall

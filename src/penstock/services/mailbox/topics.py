@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from penstock.services.mailbox.backlog import Backlog
 from penstock.services.mailbox.ids import make_msg_id, slot_of
 from penstock.services.mailbox.rows import History, MessageRow, chain_start
@@ -17,8 +19,17 @@ LEASED: Final = 1
 DELAYED: Final = 2
 SETTLING: Final = 3
 """Its end of lease is on its way to the disk; nobody may have or settle it meanwhile."""
+
+ACK: Final = 1
+PURGE: Final = 2
+RETURN: Final = 3
+"""How a message that is SETTLING ends when its commit is done: acked, removed, or back to be delivered again."""
+
 WRITTEN: Final = -1.0
-"""The `until` of a ready message that was leased or delayed once: that it is over, the disk knows."""
+"""The `until` of a ready message that was leased or delayed once, when the disk knows that this is over."""
+
+_RATE_WINDOW_S: Final = 60.0
+_RATE_STEP_S: Final = 5.0
 
 
 class Topic:
@@ -30,7 +41,6 @@ class Topic:
     )  # fmt: skip
 
     def __init__(self, number: int, name: str) -> None:
-        """Start empty."""
         self.id = number
         self.name = name
         self.slot = slot_of(name, None)
@@ -44,9 +54,10 @@ class Topic:
         self.bytes = 0
         # Keys that have messages on the disk but no queue in RAM; its cursor is the key that the scan has come to.
         self.key_backlog = Backlog()
-        # Loads and ends of lease under way: while there are any, an empty answer could be wrong.
+        # Reads and ends of lease under way: while there are any, an empty answer could be wrong.
         self.pending = 0
         self.lanes: dict[int, Lane] = {}
+        # How many receivers asked, so that each begins with another shard.
         self.turn = 0
         self.waiters: deque[Waiter] = deque()
         self.sends = self.recvs = self.acks = 0
@@ -57,12 +68,12 @@ class KeyQueue:
 
     __slots__ = ("backlog", "followers", "head", "released")
 
-    def __init__(self, head: Message | None) -> None:
-        """Begin with its first message."""
+    def __init__(self, head: Message | None, *, more: bool = False) -> None:
+        """Begin with its first message; `more` when the disk may have others."""
         self.head = head
         self.followers: deque[Message] = deque()
         # Followers that only the disk has.
-        self.backlog = Backlog()
+        self.backlog = Backlog(more=more)
         # The last one that was settled: what comes next is read from behind it.
         self.released = 0
 
@@ -73,7 +84,6 @@ class Lane:
     __slots__ = ("backlog", "keys", "ready", "stalled", "tail", "topic", "used")
 
     def __init__(self, topic: Topic) -> None:
-        """Start with an empty window."""
         self.topic = topic
         # A heap of seqs; an entry whose message is no longer READY is skipped when it comes up.
         self.ready: list[int] = []
@@ -87,40 +97,66 @@ class Lane:
         self.used = 0.0
 
 
-class Message:
-    """A message in RAM, without its payload. Its shard alone changes it."""
+class Message(msgspec.Struct, eq=False):
+    """A message in RAM, without its payload. A struct, because one is made for every message."""
 
-    __slots__ = (
-        "acking", "attempts", "bare", "expires", "gen", "history", "key", "lane", "nonce", "owner", "receipt", "seq", "size", "slot", "span",
-        "state", "ts", "until",
-    )  # fmt: skip
+    seq: int
+    lane: Lane
+    key: str | None
+    slot: int
+    ts: int
+    nonce: int
+    size: int
+    expires: int | None
+    # True while it is certain that the disk has no state row of it: there is nothing to take away with it then.
+    bare: bool = False
+    state: int = READY
+    # Monotonic milliseconds: leased or delayed until then.
+    until: float = 0.0
+    span: int = 0
+    attempts: int = 0
+    gen: int = 0
+    receipt: str = ""
+    history: History = ()
+    # While SETTLING: how it ends.
+    ending: int = 0
+    # The stream whose credit this lease uses, if any.
+    owner: Any = None
 
-    def __init__(self, row: MessageRow, lane: Lane) -> None:
+    @classmethod
+    def of(cls, row: MessageRow, lane: Lane, *, bare: bool = False) -> Message:
         """Take what is needed of a stored row."""
-        self.seq = row.seq
-        self.lane = lane
-        self.key = row.key
-        self.slot = row.slot
-        self.ts = row.ts
-        self.nonce = row.nonce
-        self.size = row.left_bytes or len(row.payload)
-        self.expires = row.expires
-        self.state = READY
-        # Monotonic milliseconds: leased or delayed until then.
-        self.until = 0.0
-        self.span = 0
-        self.attempts = 0
-        self.gen = 0
-        self.receipt = ""
-        self.history: History = ()
-        # True while it is certain that the disk has no state row of it: there is nothing to take away with it then.
-        self.bare = False
-        # The end that is on its way to the disk is an ack: repeating it is fine.
-        self.acking = False
-        # The stream whose credit this lease uses, if any.
-        self.owner: Any = None
+        size = row.left_bytes or len(row.payload)
+        return cls(row.seq, lane, row.key, row.slot, row.ts, row.nonce, size, row.expires, bare)
 
     @property
     def msg_id(self) -> str:
         """Name the message."""
         return make_msg_id(self.ts, self.seq, self.slot, self.nonce)
+
+
+class TopicRates:
+    """Messages a second over the last minute, from samples of the topics' counts."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, dict[str, tuple[int, int, int]]]] = deque()
+
+    def sample(self, topics: dict[str, Topic], now_s: float) -> None:
+        """Note the counts, every few seconds."""
+        if self._samples and now_s - self._samples[-1][0] < _RATE_STEP_S:
+            return
+        counts = {name: (t.sends, t.recvs, t.acks) for name, t in topics.items() if t.sends or t.recvs or t.acks}
+        self._samples.append((now_s, counts))
+        while len(self._samples) > 2 and now_s - self._samples[1][0] >= _RATE_WINDOW_S:
+            self._samples.popleft()
+
+    def of(self, topic: Topic, now_s: float) -> tuple[float, float, float]:
+        """Return the rates of one topic up to now: sent, received, acked."""
+        if not self._samples:
+            return 0.0, 0.0, 0.0
+        since, counts = self._samples[0]
+        before = counts.get(topic.name, (0, 0, 0))
+        seconds = max(1.0, now_s - since)
+        now = (topic.sends, topic.recvs, topic.acks)
+        sent, received, acked = (round(max(0, n - b) / seconds, 3) for n, b in zip(now, before, strict=True))
+        return sent, received, acked

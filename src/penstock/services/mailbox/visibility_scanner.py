@@ -1,4 +1,4 @@
-"""The VisibilityScanner: wakes at the nearest deadline and asks the shard's worker to end what is over."""
+"""The VisibilityScanner: wakes at the nearest deadline and tells the shard's worker to end the leases and delays that are over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.shard import Shard
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.state import MailboxState
+    from penstock.services.mailbox.state import MailboxParts
 
 WAKE_S_MIN: Final = 0.050
 WAKE_S_MAX: Final = 0.500
@@ -20,77 +20,86 @@ _TICK_S: Final = 0.001
 _RETRY: Final = Doubling(0.005, 0.010, cap_s=0.5)
 
 
-class VisibilityScanner:
-    """Decides nothing: it only says to the one who owns a shard that time has come."""
+class ScannerAlarm:
+    """When the scanner plans to wake; whoever makes a nearer deadline wakes it earlier."""
 
-    def __init__(self, room: MailboxState) -> None:
-        """Watch every shard of the mailroom."""
-        self._room = room
-        metrics = room.inventory.metrics
+    __slots__ = ("at", "rung")
+
+    def __init__(self) -> None:
+        # Monotonic milliseconds.
+        self.at = math.inf
+        self.rung = asyncio.Event()
+
+    def wake(self, until: float) -> None:
+        """Wake the scanner if this deadline is nearer than the one it sleeps until."""
+        if until < self.at:
+            self.at = until
+            self.rung.set()
+
+
+class VisibilityScanner:
+    """Sleeps until the nearest deadline, and then tells the worker of its shard. It decides nothing itself."""
+
+    def __init__(self, parts: MailboxParts) -> None:
+        metrics = parts.inventory.metrics
         self._jitter_ms = metrics.summary("scanner_wake_jitter_ms", "How late the scanner woke, in milliseconds.")
         self._backoffs = metrics.counter("requeue_backoff_total", "Requeues that found their channel full.")
-        self._woken = asyncio.Event()
-        self._wake_at = math.inf
+        self._state = parts.state
+        self._dispatcher = parts.dispatcher
+        self._alarm = parts.alarm
         self._ended = False
-        room.on_deadline = self._hint
-
-    def _hint(self, until: float) -> None:
-        """Wake earlier when a deadline is nearer than planned."""
-        if until < self._wake_at:
-            self._wake_at = until
-            self._woken.set()
 
     async def run(self, child: Child) -> None:
-        """Wake and ask, until the service drains."""
+        """Wake and tell, until the service drains."""
         self._ended = child.shutdown.draining
         forget = child.shutdown.on_drain(self._end)
         try:
             while not self._ended:
                 await self._sleep()
-                if self._room.writer.ready:
-                    await self._ask_overdue(child)
+                if self._state.ready:
+                    await self._tell_overdue(child)
         finally:
             forget()
 
     def _end(self) -> None:
         self._ended = True
-        self._woken.set()
+        self._alarm.rung.set()
 
     async def _sleep(self) -> None:
         """Sleep until the nearest deadline, but between 50 and 500 ms; a nearer one ends the sleep early."""
-        room, loop = self._room, asyncio.get_running_loop()
+        state, alarm, loop = self._state, self._alarm, asyncio.get_running_loop()
         while not self._ended:
-            now_ms = room.now().mono
-            due_ms = room.nearest_due()
-            # What is over already was asked for a moment ago; what is not is never waited for by less than a tick.
+            now_ms = state.now().mono
+            due_ms = state.nearest_due()
+            # The worker was told a moment ago of what is over already. What is not over is waited for by a tick at least.
             wait_s = min(max((due_ms - now_ms) / 1000, _TICK_S if due_ms > now_ms else WAKE_S_MIN), WAKE_S_MAX)
-            self._wake_at = now_ms + wait_s * 1000
-            self._woken.clear()
+            alarm.at = now_ms + wait_s * 1000
+            alarm.rung.clear()
             timer = loop.call_later(
-                wait_s, self._woken.set
+                wait_s, alarm.rung.set
             )  # lint: allow PK006 ended in the same step of the loop that it wakes
-            await self._woken.wait()
+            await alarm.rung.wait()
             timer.cancel()
-            woken_ms = room.now().mono
+            woken_ms = state.now().mono
             if woken_ms >= due_ms:
                 self._jitter_ms.observe(woken_ms - due_ms)
                 return
             if wait_s >= WAKE_S_MAX:
                 return
 
-    async def _ask_overdue(self, child: Child) -> None:
-        now_ms = self._room.now().mono
-        for shard in [shard for shard in self._room.shards if shard.next_due() <= now_ms]:
-            await self._ask(shard, child)
+    async def _tell_overdue(self, child: Child) -> None:
+        now_ms = self._state.now().mono
+        for shard in [shard for shard in self._state.shards if shard.window.next_due() <= now_ms]:
+            await self._tell(shard, child)
 
-    async def _ask(self, shard: Shard, child: Child) -> None:
+    async def _tell(self, shard: Shard, child: Child) -> None:
         """Put the shard's number into its requeue channel, again and again until it is taken."""
-        room, attempt = self._room, 0
+        attempt = 0
         while not self._ended:
             try:
-                room.workers[shard.index % len(room.workers)].requeue.try_send(shard.index)
+                self._dispatcher.worker(shard.index).requeue.try_send(shard.index)
                 return
             except PenstockError:
                 self._backoffs.value += 1
-            await child.shutdown.sleep(_RETRY.delay(attempt, room.rng))
+            await child.shutdown.sleep(_RETRY.delay(attempt, self._state.rng))
             attempt += 1

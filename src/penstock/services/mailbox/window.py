@@ -1,9 +1,19 @@
-"""What a shard has in RAM of its messages: windows of deliverable ones, filled from the disk as they empty. Pure."""
+"""What RAM holds of a shard's messages, and where each of them stands. Pure.
+
+A million messages may wait; RAM has room for some. A window holds, for every topic, the messages that may be delivered
+next: un-keyed ones in order of seq, and of each key the first unsettled one with a few followers. What does not fit stays
+on the disk, and a `Backlog` remembers that it is there. When a window runs low, or somebody waits, it asks its `ReadQueue`
+for more; what was read comes back through the `*_loaded` methods. `eviction` takes messages out again.
+
+The window also keeps the two heaps of deadlines (leases and delays) and `notified`, the topics whose waiting receivers
+have to be looked at. It decides nothing: `Shard` does, and calls this.
+"""
 
 from __future__ import annotations
 
 import math
-from heapq import heappush
+from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 from penstock.services.mailbox.ledger import MailboxLedger, Now
@@ -11,6 +21,7 @@ from penstock.services.mailbox.reading import FOLLOWERS_MAX, REFILL, ReadQueue, 
 from penstock.services.mailbox.rows import (
     KIND_DELAYED,
     KIND_LEASED,
+    Loaded,
     MessageRow,
     MessageState,
 )
@@ -27,26 +38,29 @@ from penstock.services.mailbox.topics import (
 LANE_MAX: Final = 4096
 DELAYS_MAX: Final = 16_384
 
-Loaded = tuple[MessageRow, MessageState | None]
-
 
 class Window:
-    """The resident messages of a shard, and what it wants to read."""
+    """The messages of one shard that are in RAM."""
 
-    def __init__(self, index: int, count: int, ledger: MailboxLedger) -> None:
-        """Start empty, as one of `count` shards."""
-        self.reads = ReadQueue()
-        # The earliest delay that is on the disk only.
-        self.disk_due = math.inf
-        # Topics in which something became deliverable, or stopped being under way.
-        self.woken: dict[Topic, None] = {}
+    def __init__(self, index: int, ledger: MailboxLedger) -> None:
         self.index = index
-        self._count = count
         self.ledger = ledger
         self.refill_below = REFILL // 4
         self.messages: dict[int, Message] = {}
-        self.leases: list[tuple[float, int, int]] = []
+        # A heap of leases that were made together: until, first generation, and each message with its generation. An
+        # entry whose lease is over is skipped when it comes up.
+        self.leases: list[tuple[float, int, list[tuple[Message, int]]]] = []
+        # (until, seq) of each delay.
         self.delays: list[tuple[float, int]] = []
+        # When the first of the delays ends that are on the disk only.
+        self.disk_due = math.inf
+        self.reads = ReadQueue()
+        # Topics in which something became deliverable, or stopped being under way, since their receivers were served.
+        self.notified: dict[Topic, None] = {}
+
+    def notify(self, topic: Topic) -> None:
+        """Note that the waiting receivers of a topic have to be looked at; the worker does it when it wakes."""
+        self.notified[topic] = None
 
     def lane(self, topic: Topic) -> Lane:
         """Return this shard's part of a topic."""
@@ -55,10 +69,10 @@ class Window:
             lane = topic.lanes[self.index] = Lane(topic)
         return lane
 
-    # --- what comes in
+    # --- what was stored
 
     def stored(self, row: MessageRow, until: float) -> None:
-        """Take a message whose commit is done; `until` is its delay's end."""
+        """Take a message whose commit is done; `until` is the end of its delay."""
         topic = self.ledger.by_id[row.topic]
         topic.incoming -= 1
         topic.living += 1
@@ -72,9 +86,9 @@ class Window:
         elif row.seq > lane.tail:
             self._store_plain(row, lane)
 
-    def run_stored(self, rows: list[MessageRow]) -> None:
+    def stored_run(self, rows: Sequence[MessageRow]) -> None:
         """Take messages of one topic whose commit is done: un-keyed, undelayed, in order."""
-        ledger, first = self.ledger, rows[0]
+        ledger, messages, first = self.ledger, self.messages, rows[0]
         topic = ledger.by_id[first.topic]
         lane = topic.lanes.get(self.index) or self.lane(topic)
         full = len(lane.ready) + len(rows) > LANE_MAX or ledger.resident + len(rows) > ledger.bounds.window_messages
@@ -82,18 +96,22 @@ class Window:
             for row in rows:
                 self.stored(row, 0.0)
             return
+        slot, ts, total, seqs = first.slot, first.ts, 0, []
+        for row in rows:
+            seq, size = row.seq, len(row.payload)
+            messages[seq] = Message(seq, lane, None, slot, ts, row.nonce, size, row.expires, True)
+            seqs.append(seq)
+            total += size
         topic.incoming -= len(rows)
         topic.living += len(rows)
         topic.sends += len(rows)
-        topic.bytes += sum(len(row.payload) for row in rows)
-        for row in rows:
-            self.messages[row.seq] = _bare(row, lane)
-            ledger.cache.put(row)
+        topic.bytes += total
+        ledger.cache.put_stored(rows, total)
         ledger.resident += len(rows)
-        # Higher than all that is in the heap: at its end they are in their place.
-        lane.ready += [row.seq for row in rows]
-        lane.tail = rows[-1].seq
-        self.woken[topic] = None
+        # They are higher than all that is in the heap, so at its end they are in their place.
+        lane.ready += seqs
+        lane.tail = seqs[-1]
+        self.notified[topic] = None
 
     def _store_plain(self, row: MessageRow, lane: Lane) -> None:
         if lane.backlog.more or lane.backlog.reading or len(lane.ready) >= LANE_MAX or self._crowded():
@@ -102,18 +120,18 @@ class Window:
                 self.reads.want_window(lane)
             return
         lane.tail = row.seq
-        self._take_in(_bare(row, lane))
+        self._take_in(Message.of(row, lane, bare=True))
         self.ledger.cache.put(row)
 
     def _store_delayed(self, row: MessageRow, until: float, lane: Lane) -> None:
         lane.topic.delayed += 1
         if row.seq in self.messages:
-            return  # whoever looked for delays that are over saw it before its commit was applied
+            return  # a read of delays that are over saw it before its commit was applied
         if len(self.delays) >= DELAYS_MAX or self._crowded():
             self.disk_due = min(self.disk_due, until)
             return
-        message = Message(row, lane)
-        self._keep(message)
+        message = Message.of(row, lane)
+        self.keep(message)
         message.until, message.state = until, DELAYED
         heappush(self.delays, (until, message.seq))
 
@@ -128,7 +146,7 @@ class Window:
             if topic.waiters:
                 self.reads.want_keys(topic)
         else:
-            message = _bare(row, lane)
+            message = Message.of(row, lane, bare=True)
             lane.keys[key] = KeyQueue(message)
             self._take_in(message)
             self.ledger.cache.put(row)
@@ -140,62 +158,118 @@ class Window:
         if backlog.more or backlog.reading or len(queue.followers) >= FOLLOWERS_MAX or self._crowded():
             backlog.stored_beyond()
             return
-        message = _bare(row, lane)
-        self._keep(message)
+        message = Message.of(row, lane, bare=True)
+        self.keep(message)
         if queue.head is None:
             queue.head = message
-            self._make_ready(message)
+            self.make_ready(message)
         else:
             queue.followers.append(message)
 
     def _crowded(self) -> bool:
         return self.ledger.resident >= self.ledger.bounds.window_messages
 
-    def _keep(self, message: Message) -> None:
+    def keep(self, message: Message) -> None:
+        """Hold a message in RAM."""
         self.messages[message.seq] = message
         self.ledger.resident += 1
 
     def _take_in(self, message: Message) -> None:
-        self._keep(message)
-        self._make_ready(message)
+        self.keep(message)
+        self.make_ready(message)
 
-    def _make_ready(self, message: Message) -> None:
+    def make_ready(self, message: Message) -> None:
+        """Let a message be delivered."""
         message.state = READY
         lane = message.lane
         heappush(lane.ready, message.seq)
-        self.woken[lane.topic] = None
+        self.notified[lane.topic] = None
 
-    def _delay(self, message: Message) -> None:
+    # --- deadlines
+
+    def next_due(self) -> float:
+        """Say when (monotonic ms) the next deadline is; one that has passed counts as well."""
+        leases = self.leases
+        while leases:
+            until, _, together = leases[0]
+            while together and not _holds(*together[-1], until):
+                together.pop()
+            if together:
+                break
+            heappop(leases)
+        due = leases[0][0] if leases else math.inf
+        if self.delays and self.delays[0][0] < due:
+            due = self.delays[0][0]
+        return min(due, self.disk_due)
+
+    def add_leases(self, messages: list[Message]) -> None:
+        """Watch the one deadline of leases that were made together."""
+        first = messages[0]
+        heappush(self.leases, (first.until, first.gen, [(message, message.gen) for message in messages]))
+
+    def take_lease(self) -> Message:
+        """Take out the lease that is over first; `next_due` has just found it."""
+        return self.leases[0][2].pop()[0]
+
+    def delay(self, message: Message) -> None:
+        """Hold a message back until its delay is over."""
         message.state = DELAYED
         message.lane.topic.delayed += 1
         heappush(self.delays, (message.until, message.seq))
-        self.woken[message.lane.topic] = None
+        self.notified[message.lane.topic] = None
 
-    def _undelay(self, seq: int) -> None:
-        message = self.messages.get(seq)
+    def undelay(self) -> None:
+        """End the delay that is over first."""
+        message = self.messages.get(heappop(self.delays)[1])
         if message is not None and message.state == DELAYED:
             message.lane.topic.delayed -= 1
-            # Its stored delay would be found again and again by those who look for delays that are over.
-            self.ledger.riders[seq] = message
-            self._make_ready(message)
+            # Otherwise every read of delays that are over would find its stored one again.
+            self.ledger.riders[message.seq] = message
+            self.make_ready(message)
 
-    # --- what goes out
+    # --- what leaves
 
-    def _leave(self, message: Message) -> None:
-        """Forget a message that is durably gone from the living, and let its key go on."""
+    def leave(self, message: Message) -> None:
+        """Forget a message that is durably gone from the living, and let the next of its key be delivered."""
         if self.messages.pop(message.seq, None) is None:
             return
         ledger, lane = self.ledger, message.lane
+        topic, size = lane.topic, message.size
         ledger.resident -= 1
+        ledger.messages -= 1
+        ledger.bytes -= size
         ledger.cache.drop(message.seq)
-        ledger.give_room(message.size)
-        lane.topic.living -= 1
-        lane.topic.bytes -= message.size
+        topic.living -= 1
+        topic.bytes -= size
         self.reads.tracker.left(message.seq)
         if message.key is not None:
             self._release(message, message.key, lane)
-        if lane.topic.waiters:
-            self.woken[lane.topic] = None
+        if topic.waiters:
+            self.notified[topic] = None
+
+    def leave_all(self, messages: list[Message]) -> None:
+        """Forget messages that are durably gone, in one go."""
+        ledger, here = self.ledger, self.messages
+        gone: list[int] = []
+        total = 0
+        for message in messages:
+            seq, lane, size = message.seq, message.lane, message.size
+            if here.pop(seq, None) is None:
+                continue
+            topic = lane.topic
+            topic.living -= 1
+            topic.bytes -= size
+            gone.append(seq)
+            total += size
+            if message.key is not None:
+                self._release(message, message.key, lane)
+            if topic.waiters:
+                self.notified[topic] = None
+        ledger.resident -= len(gone)
+        ledger.messages -= len(gone)
+        ledger.bytes -= total
+        ledger.cache.drop_all(gone)
+        self.reads.tracker.left(*gone)
 
     def _release(self, message: Message, key: str, lane: Lane) -> None:
         queue = lane.keys.get(key)
@@ -209,7 +283,7 @@ class Window:
             queue.head = queue.followers.popleft()
             if queue.head.state == READY:
                 # Otherwise it is on its way out itself, and lets the next one go when it is gone.
-                self._make_ready(queue.head)
+                self.make_ready(queue.head)
         elif queue.backlog.more:
             queue.head, queue.released = None, message.seq
             self.reads.want_key(lane, key, queue)
@@ -223,16 +297,22 @@ class Window:
         self.disk_due = math.inf
         self.reads.want_due()
 
+    def read_failed(self, request: ReadRequest) -> None:
+        """Note that a read brought nothing, so that it is asked for again."""
+        request.failed()
+        if request.kind == "due":
+            self.disk_due = 0.0
+
     def read_ended(self, request: ReadRequest) -> None:
         """Note that a read came back, well or not: those who wait may hear now that there is nothing."""
         self.reads.ended(request)
         if request.topic is not None:
-            self.woken[request.topic] = None
+            self.notify(request.topic)
 
     def window_loaded(self, lane: Lane, rows: list[Loaded], *, exhausted: bool, now: Now) -> None:
         """Add un-keyed messages beyond the tail to the window."""
         for row, state in rows:
-            if self._is_new(row.seq):
+            if self.is_new(row.seq):
                 self._take_in(self._restored(row, state, lane, now))
                 self.ledger.cache.put(row)
             lane.tail = max(lane.tail, row.seq)
@@ -243,14 +323,14 @@ class Window:
         queue = lane.keys.get(key)
         if queue is None:
             return
-        fresh = [self._restored(row, state, lane, now) for row, state in rows if self._is_new(row.seq)]
+        fresh = [self._restored(row, state, lane, now) for row, state in rows if self.is_new(row.seq)]
         for message in fresh:
-            self._keep(message)
+            self.keep(message)
             queue.followers.append(message)
         queue.backlog.arrived(exhausted=not rows)
         if queue.head is None and queue.followers:
             queue.head = queue.followers.popleft()
-            self._settle_in(queue.head)
+            self._place(queue.head)
         elif queue.head is None and queue.backlog.more:
             self.reads.want_key(lane, key, queue)
         elif queue.head is None:
@@ -261,49 +341,48 @@ class Window:
         lane = self.lane(self.ledger.by_id[row.topic])
         if row.key is None or row.key in lane.keys:
             return
-        if not self._is_new(row.seq):
+        if not self.is_new(row.seq):
             # It is leaving or has just left; the next of its key is found by another scan.
             lane.topic.key_backlog.stored_beyond()
             return
         message = self._restored(row, state, lane, now)
-        queue = lane.keys[row.key] = KeyQueue(message)
-        queue.backlog.more = True
-        self._keep(message)
-        self._settle_in(message)
+        lane.keys[row.key] = KeyQueue(message, more=True)
+        self.keep(message)
+        self._place(message)
 
-    def _settle_in(self, message: Message) -> None:
-        """Put a message that came from the disk where it belongs."""
+    def _place(self, message: Message) -> None:
+        """Put a message that came from the disk where its state belongs."""
         if message.state == DELAYED:
             heappush(self.delays, (message.until, message.seq))
         elif message.state == LEASED:
-            self.restore_lease(message)
+            # A lease of an earlier life: its receipt stays good until it ends.
+            self.add_leases([message])
+            self.ledger.inflight += 1
+            message.lane.topic.inflight += 1
         else:
-            self._make_ready(message)
+            self.make_ready(message)
 
-    def _is_new(self, seq: int) -> bool:
+    def is_new(self, seq: int) -> bool:
+        """Tell whether a row that was read is not in RAM, and did not leave while it was being read."""
         return seq not in self.messages and not self.reads.tracker.saw_gone(seq)
 
-    def due_loaded(self, rows: list[Loaded], next_due: float, now: Now) -> None:
-        """Take delayed messages whose time has come."""
-        self.disk_due = min(self.disk_due, next_due)
-        for row, state in rows:
-            if row.key is not None:
-                # A delayed message is the first of its key; its queue was given up to make room.
-                self.key_found(row, state, now)
-            elif self._is_new(row.seq):
-                message = self._restored(row, state, self.lane(self.ledger.by_id[row.topic]), now)
-                self._keep(message)
-                self._settle_in(message)
+    def due_loaded(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
+        """Take a delayed message whose time has come."""
+        if row.key is not None:
+            # A delayed message is the first of its key; its queue was given up to make room.
+            self.key_found(row, state, now)
+        elif self.is_new(row.seq):
+            self._place(self.adopt(row, state, now))
 
     def adopt(self, row: MessageRow, state: MessageState | None, now: Now) -> Message:
-        """Make a message resident without making it deliverable, for a command that needs it in hand."""
+        """Hold a message in RAM without making it deliverable, for a command that needs it."""
         message = self._restored(row, state, self.lane(self.ledger.by_id[row.topic]), now)
-        self._keep(message)
+        self.keep(message)
         return message
 
     def _restored(self, row: MessageRow, state: MessageState | None, lane: Lane, now: Now) -> Message:
         """Rebuild a message from the disk; what is stored as wall time becomes a deadline once, here."""
-        message = Message(row, lane)
+        message = Message.of(row, lane)
         if state is not None:
             message.attempts, message.gen, message.history = state.attempts, state.gen, state.history
             if state.kind == KIND_DELAYED:
@@ -316,38 +395,28 @@ class Window:
                 message.receipt = self.ledger.receipts.make(row.slot, row.seq, state.gen)
         return message
 
+    # --- a new life, other shards
+
     def restore(self, row: MessageRow, state: MessageState, now: Now) -> None:
         """Take over a lease or a delay of an earlier life."""
-        lane = self.lane(self.ledger.by_id[row.topic])
-        message = self._restored(row, state, lane, now)
-        self._keep(message)
+        message = self.adopt(row, state, now)
         if row.key is not None:
             # Only the first of a key is ever leased or given back.
-            queue = lane.keys[row.key] = KeyQueue(message)
-            queue.backlog.more = True
-        self._settle_in(message)
+            message.lane.keys[row.key] = KeyQueue(message, more=True)
+        self._place(message)
 
     def take_over(self, message: Message) -> None:
-        """Take a message from another cut of the shards; what the disk has as it is, is read again instead."""
+        """Take a message from another cut of the shards; one that the disk has as it is, is read again instead."""
         lane = self.lane(message.lane.topic)
         message.lane = lane
         if message.state == READY and not message.attempts and message.until <= 0:
             return
-        self._keep(message)
+        self.keep(message)
         if message.key is not None:
-            queue = lane.keys[message.key] = KeyQueue(message)
-            queue.backlog.more = True
-        self._settle_in(message)
-
-    def restore_lease(self, message: Message) -> None:
-        """Count a lease of an earlier life: its receipt stays good until it ends."""
-        heappush(self.leases, (message.until, message.seq, message.gen))
-        self.ledger.inflight += 1
-        message.lane.topic.inflight += 1
+            lane.keys[message.key] = KeyQueue(message, more=True)
+        self._place(message)
 
 
-def _bare(row: MessageRow, lane: Lane) -> Message:
-    """Make a message of a row that was just stored, with no state beside it."""
-    message = Message(row, lane)
-    message.bare = True
-    return message
+def _holds(message: Message, gen: int, until: float) -> bool:
+    """Tell whether a deadline in the heap is still that of its lease."""
+    return message.state == LEASED and message.gen == gen and message.until == until

@@ -9,9 +9,7 @@ from typing import Protocol
 
 from penstock.kernel.errors import OverLimit, PenstockError
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.rows import DeadRow, IdemClaim, MessageRow
-from penstock.services.mailbox.shard import StoredTrace
-from penstock.services.mailbox.window import Loaded
+from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRow, StoredTrace
 
 
 class EngineFailed(PenstockError):

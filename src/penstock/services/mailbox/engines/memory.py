@@ -21,11 +21,11 @@ from penstock.services.mailbox.rows import (
     KIND_READY,
     DeadRow,
     IdemClaim,
+    Loaded,
     MessageRow,
     MessageState,
+    StoredTrace,
 )
-from penstock.services.mailbox.shard import StoredTrace
-from penstock.services.mailbox.window import Loaded
 
 
 class _Line:
@@ -143,7 +143,7 @@ class MemoryEngine:
                 self._states.pop(seq, None)
         for seq, gen, at in batch.acked:
             self._acked[seq] = (gen, at)
-        for seq in (*batch.dead_gone, *batch.redriven.values()):
+        for seq in (*(row.seq for row in batch.dead_gone), *batch.redriven.values()):
             self._dead.pop(seq, None)
 
     def _add(self, row: MessageRow) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
+from operator import lt
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from penstock.services.mailbox.rows import IdemClaim, topic_sum
 
 # How many rows one statement may hold; other numbers take several.
 _SIZES: Final = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+_RANGE_MIN: Final = 4
 _CHECKPOINT_IDLE_BYTES: Final = 1 << 20
 _SLICE: Final = 1000
 _FRAME_BYTES: Final = 4096 + 24
@@ -320,8 +322,12 @@ def _statements(batch: Batch) -> list[tuple[str, Any]]:
     states = [state.columns() for state in batch.states.values() if state is not None]
     _many(out, "INSERT OR REPLACE INTO st VALUES ", 8, states)
     _many(out, "INSERT OR REPLACE INTO acked VALUES ", 3, batch.acked)
-    _listed(out, "DELETE FROM dead WHERE seq IN ", [*batch.dead_gone, *batch.redriven.values()])
+    _listed(out, "DELETE FROM dead WHERE seq IN ", [*(row.seq for row in batch.dead_gone), *batch.redriven.values()])
     return out
+
+
+def _ascend(seqs: Sequence[int]) -> bool:
+    return all(map(lt, seqs, islice(seqs, 1, None)))
 
 
 def _claim_columns(claim: IdemClaim) -> tuple[Any, ...]:
@@ -345,6 +351,10 @@ def _many(out: list[tuple[str, Any]], start: str, columns: int, rows: Sequence[t
 
 
 def _listed(out: list[tuple[str, Any]], start: str, seqs: Sequence[int]) -> None:
+    if len(seqs) >= _RANGE_MIN and seqs[-1] - seqs[0] == len(seqs) - 1 and _ascend(seqs):
+        # Each number between the first and the last is in the list: a range is found faster than its members.
+        out.append((start.replace(" IN ", " BETWEEN ? AND ?"), (seqs[0], seqs[-1])))
+        return
     at = 0
     for size in _chunks(len(seqs)):
         out.append((start + schema.listed(size), tuple(seqs[at : at + size])))

@@ -21,13 +21,13 @@ from penstock.services.mailbox.engines.engine import (
 from penstock.services.mailbox.rows import (
     DeadRow,
     IdemClaim,
+    Loaded,
     MessageRow,
     MessageState,
+    StoredTrace,
     read_row,
     read_state,
 )
-from penstock.services.mailbox.shard import StoredTrace
-from penstock.services.mailbox.window import Loaded
 
 _BUSY_MS: Final = 5000
 PEEK_BYTES_MAX: Final = 4 << 20
