@@ -69,10 +69,10 @@ def drain_limit_s() -> float | None:
 
 
 @asynccontextmanager
-async def running(engine, options: MailboxOptions, clock=None) -> AsyncIterator[MailboxService]:
+async def running(engine, options: MailboxOptions, clock=None, **more: object) -> AsyncIterator[MailboxService]:
     """Run the service, and end it in good order."""
     inventory = Inventory(SERVICE, clock or LoopClock(WALL))
-    service = MailboxService(inventory, options, engine=engine)
+    service = MailboxService(inventory, options, engine=engine, **more)
     supervisor = Supervisor(inventory, service.children(), service.supervision())
     await supervisor.start()
     service.supervisor = supervisor
