@@ -50,6 +50,7 @@ class Failing:
 
     def __init__(self, *args, **options) -> None:
         super().__init__(*args, **options)
+        self.reads = FailingReads(self, self.reads)
         self.failures: list[str] = []
         self.failing_reads = 0
         # Messages whose bytes do not match.
@@ -70,21 +71,32 @@ class Failing:
             self.failing_reads -= 1
             raise EngineFailed("The read failed.")
 
+
+class FailingReads:
+    """The reads of an engine that fails on demand."""
+
+    def __init__(self, engine, reads) -> None:
+        self._engine = engine
+        self._reads = reads
+
+    def __getattr__(self, name: str):
+        return getattr(self._reads, name)
+
     def window(self, *args):
-        self._read()
-        return super().window(*args)
+        self._engine._read()
+        return self._reads.window(*args)
 
     def next_of_key(self, *args):
-        self._read()
-        return super().next_of_key(*args)
+        self._engine._read()
+        return self._reads.next_of_key(*args)
 
     def key_heads(self, *args):
-        self._read()
-        return super().key_heads(*args)
+        self._engine._read()
+        return self._reads.key_heads(*args)
 
     def rows(self, seqs):
-        self._read()
-        return super().rows([seq for seq in seqs if seq not in self.spoiled])
+        self._engine._read()
+        return self._reads.rows([seq for seq in seqs if seq not in self._engine.spoiled])
 
 
 class FailingMemory(Failing, MemoryEngine):

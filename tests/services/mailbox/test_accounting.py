@@ -207,7 +207,7 @@ async def test_follower_on_its_way_out_is_not_delivered_when_its_turn_comes(end:
         acked = mailbox.dispatcher.settle(Ack(head.msg_id, head.receipt), read_msg_id(head.msg_id), RequestMeta())
         await until(lambda: mailbox.writer.busy)
         # The ack is being committed; what takes the next one away comes with the commit after it.
-        ((row, state),) = mailbox.engine.living(1, 1, 2, 1)
+        ((row, state),) = mailbox.engine.reads.living(1, 1, 2, 1)
         if end == "purge":
             assert shard.purge(row, state, mailbox.state.now(), mailbox.writer.batch)
         else:
@@ -227,7 +227,7 @@ async def test_key_whose_follower_is_on_its_way_out_stays_in_ram() -> None:
         for payload in (b"1", b"2"):
             await mailbox.api.send(Send("orders", payload, key="k", ttl_ms=60_000))
         await settled(mailbox)
-        ((row, state),) = mailbox.engine.living(1, 1, 2, 1)
+        ((row, state),) = mailbox.engine.reads.living(1, 1, 2, 1)
         shard = mailbox.state.shard_of(row.slot)
         shard.expire(row, state, Now(mailbox.state.now().mono, mailbox.state.now().wall + 60_001), mailbox.writer.batch)
         make_room(mailbox.state.shards, mailbox.state.ledger.bounds.window_messages)

@@ -63,10 +63,10 @@ def contents(directory: Path) -> tuple[set[int], set[int], set[int], SqliteEngin
     """Open and read everything: the numbers of the living, the dead, and those that were found damaged."""
     engine = SqliteEngine(directory, wal_bytes=64 << 10)
     opened = engine.open(100)
-    living = [row.seq for topic in opened.topics for row, _ in engine.living(topic.id, 0, 10_000, 10_000)]
-    good = set(engine.rows(living))
-    dead = {seq for (seq,) in engine._ask("SELECT seq FROM dead")}
-    return good, dead, set(engine.damaged), engine
+    living = [row.seq for topic in opened.topics for row, _ in engine.reads.living(topic.id, 0, 10_000, 10_000)]
+    good = set(engine.reads.rows(living))
+    dead = {seq for (seq,) in engine.reads._ask("SELECT seq FROM dead")}
+    return good, dead, set(engine.reads.damaged), engine
 
 
 def flipped(source: Path, target: Path, name: str, bit: int) -> Path:

@@ -45,8 +45,8 @@ async def test_page_of_dead_letters_holds_no_more_payload_than_an_answer(tmp_pat
     async with running(engine, mailbox_options({"max_attempts": 1})) as mailbox:
         await bury(mailbox, COUNT)
         page = DeadPage(None, None, 0, 256)
-        whole = engine.dead(page)
-        light = engine.dead(replace(page, payloads=False))
+        whole = engine.reads.dead(page)
+        light = engine.reads.dead(replace(page, payloads=False))
 
         assert 0 < sum(len(row.payload) for row, _ in whole) <= PEEK_BYTES_MAX
         assert (len(light), sum(len(row.payload) for row, _ in light)) == (COUNT, 0)

@@ -65,7 +65,7 @@ def test_engines_show_the_same_messages_however_far_they_lie_apart(
         for state in ("ready", "inflight", "delayed"):
             for limit in (1, 5, 100):
                 page = TopicPage(topic, state, limit, NOW)
-                assert seqs(disk.peek(page)) == seqs(memory.peek(page))
+                assert seqs(disk.reads.peek(page)) == seqs(memory.reads.peek(page))
         assert walk(disk, topic) == walk(memory, topic)
     disk.close()
 
@@ -77,7 +77,7 @@ def seqs(found: list) -> list[int]:
 def walk(engine, topic: int) -> list[int]:
     """Go through a topic's living messages as a purge does."""
     seen: list[int] = []
-    while found := engine.living(topic, seen[-1] if seen else 3, 50, 4):
+    while found := engine.reads.living(topic, seen[-1] if seen else 3, 50, 4):
         seen += seqs(found)
     return seen
 
@@ -101,11 +101,15 @@ def test_topic_behind_a_large_backlog_is_looked_at_in_a_few_steps(state: str, to
         steps += 1
         return False
 
-    engine.oldest(topic)
-    reader = engine._reader
+    engine.reads.oldest(topic)
+    reader = engine.reads._reader
     assert isinstance(reader, apsw.Connection)
     reader.set_progress_handler(count_steps, 100)
-    found = engine.living(topic, 0, count, 1) if state == "living" else engine.peek(TopicPage(topic, state, 10, NOW))
+    found = (
+        engine.reads.living(topic, 0, count, 1)
+        if state == "living"
+        else engine.reads.peek(TopicPage(topic, state, 10, NOW))
+    )
     reader.set_progress_handler(None)
     engine.close()
 

@@ -87,10 +87,10 @@ def check(log: list[Entry], at: int, files: dict[str, bytes]) -> None:
             (Path(path) / Path(name).name).write_bytes(content)
         engine = SqliteEngine(Path(path), wal_bytes=WAL_BYTES)
         opened = engine.open(1000)
-        found = [row for topic in opened.topics for row, _ in engine.living(topic.id, 0, opened.seq, 10_000)]
-        rows = engine.rows([row.seq for row in found])
-        dead = engine._ask("SELECT payload FROM dead")
-        damage, faults = [*engine.damaged, *engine.damaged_states], engine.check()
+        found = [row for topic in opened.topics for row, _ in engine.reads.living(topic.id, 0, opened.seq, 10_000)]
+        rows = engine.reads.rows([row.seq for row in found])
+        dead = engine.reads._ask("SELECT payload FROM dead")
+        damage, faults = [*engine.reads.damaged, *engine.reads.damaged_states], engine.check()
         engine.close()
     alive = {row.payload.rstrip(b"\0").decode() for row in rows.values()}
     buried = {payload.rstrip(b"\0").decode() for (payload,) in dead}

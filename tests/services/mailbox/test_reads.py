@@ -15,7 +15,7 @@ async def test_failed_read_of_a_key_delays_it_but_never_strands_it(tmp_path: Pat
     engine = make_engine("sqlite", tmp_path)
     async with running(engine, mailbox_options({})) as mailbox:
         await fill(mailbox, "orders", 200, key="a")
-        read, failures = engine.next_of_key, [1]
+        read, failures = engine.reads.next_of_key, [1]
 
         def failing(*args):
             if failures:
@@ -23,7 +23,7 @@ async def test_failed_read_of_a_key_delays_it_but_never_strands_it(tmp_path: Pat
                 raise Timeout("mailbox_read", budget_s=5.0)
             return read(*args)
 
-        engine.next_of_key = failing
+        engine.reads.next_of_key = failing
         seen = []
         for _ in range(400):
             for message in (await mailbox.api.recv(Recv("orders", wait_ms=50))).messages:

@@ -44,7 +44,7 @@ async def test_stream_lives_on_when_a_payload_cannot_be_read_for_a_moment(monkey
     async with lagging(bounds={"cache_bytes": 1}) as mailbox:
         for payload in (b"first", b"second"):
             await mailbox.api.send(Send("orders", payload))
-        read, failures = mailbox.engine.rows, [1, 1]
+        read, failures = mailbox.engine.reads.rows, [1, 1]
 
         def failing(seqs):
             if failures:
@@ -52,7 +52,7 @@ async def test_stream_lives_on_when_a_payload_cannot_be_read_for_a_moment(monkey
                 raise EngineFailed("The mailbox file cannot be read.")
             return read(seqs)
 
-        monkeypatch.setattr(mailbox.engine, "rows", failing)
+        monkeypatch.setattr(mailbox.engine.reads, "rows", failing)
         lines = lines_of(mailbox, 5)
         got = [msgspec.json.decode(await anext(lines)) for _ in range(2)]
         await lines.aclose()

@@ -16,7 +16,7 @@ from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
 from penstock.services.mailbox.authority import ANY_TOPIC
 from penstock.services.mailbox.engines.engine import DeadPage, TopicPage
-from penstock.services.mailbox.ids import MessageName, read_msg_id
+from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, kept
 from penstock.services.mailbox.reprocessor import Redrive
 from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
@@ -38,7 +38,7 @@ class MailboxApi:
         self._state = parts.state
         self._ledger = parts.state.ledger
         self._reader = parts.reader
-        self._engine = parts.reader.engine
+        self._reads = parts.reader.reads
         self._writer = parts.writer
         self._dispatcher = parts.dispatcher
         self._authority = authority
@@ -117,7 +117,7 @@ class MailboxApi:
         return answer
 
     async def _settle(self, op: str, request: m.Settlement, call: Call) -> Any:  # noqa: ANN401 - typed by its caller
-        name = read_msg_id(request.msg_id)
+        name = self._ledger.read_name(request.msg_id)
         await self._allow(call, op, await self.topic_of(name, request.receipt))
         return await kept(self._dispatcher.settle(request, name, _meta(call)))
 
@@ -127,10 +127,10 @@ class MailboxApi:
         Of a message that is gone the topic is not known. Whoever has its receipt was once given the message and can change
         nothing more, so the call is allowed to learn what became of it, whatever topics its capability names.
         """
-        found = self._dispatcher.topic_of(name)
+        (found,) = self._dispatcher.topics_of((name,))
         if found is not None or name is None or self._authority.open:
             return found
-        rows = await self._reader.ask(self._engine.rows, [name.seq])
+        rows = await self._reader.ask(self._reads.rows, [name.seq])
         topic = self._ledger.by_id.get(rows[name.seq].topic) if name.seq in rows else None
         if topic is not None:
             return topic.name
@@ -151,15 +151,15 @@ class MailboxApi:
     async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401 - as its codec writes it
         """Settle many; one the capability does not cover is refused alone."""
         check_batch(tuple(items))
-        names = [read_msg_id(item.msg_id) for item in items]
+        read = self._ledger.read_name
+        names = [read(item.msg_id) for item in items]
         refused: Mapping[int, PenstockError] = {}
         if not self._authority.open:
-            # Nearly all are in RAM; only for the others the disk has to be asked.
-            topic_of = self._dispatcher.topic_of
-            topics = [
-                topic_of(name) or await self.topic_of(name, item.receipt)
-                for item, name in zip(items, names, strict=True)
-            ]
+            topics = self._dispatcher.topics_of(names)
+            if None in topics:
+                # Nearly all are in RAM; only for the others the disk has to be asked.
+                asked = zip(topics, items, names, strict=True)
+                topics = [topic or await self.topic_of(name, item.receipt) for topic, item, name in asked]
             refused = await self._refused(call, op, topics)
         return await kept(self._dispatcher.settle_batch(items, names, meta, refused))
 
@@ -186,7 +186,7 @@ class MailboxApi:
         return topic
 
     async def _stats(self, topic: Topic) -> m.TopicStats:
-        oldest = await self._reader.ask(self._engine.oldest, topic.id)
+        oldest = await self._reader.ask(self._reads.oldest, topic.id)
         now = self._state.now()
         sends, recvs, acks = self._state.rates.of(topic, now.mono / 1000)
         return m.TopicStats(
@@ -212,7 +212,7 @@ class MailboxApi:
         # Leases ride; looking is the one thing that wants to see them on the disk.
         await self._writer.flushed()
         found = await self._reader.ask(
-            self._engine.peek, TopicPage(topic.id, request.state, request.limit, self._state.now().wall)
+            self._reads.peek, TopicPage(topic.id, request.state, request.limit, self._state.now().wall)
         )
         return m.PeekedList(tuple(self._peeked(each, topic, request) for each in found))
 
@@ -247,7 +247,7 @@ class MailboxApi:
         while topic is not None and topic.id:
             await self._writer.flushed()
             with self._state.tracked():
-                found = await self._reader.ask(self._engine.living, topic.id, after, up_to, _SLICE)
+                found = await self._reader.ask(self._reads.living, topic.id, after, up_to, _SLICE)
                 if not found:
                     break
                 some = await self._purge_slice(found)
@@ -273,7 +273,7 @@ class MailboxApi:
         page = self._dead_page(request.topic, request.reason, _cursor(request.cursor), request.limit + 1)
         if page is None:
             return m.DlqPage(())
-        found = await self._reader.ask(self._engine.dead, replace(page, payloads=False))
+        found = await self._reader.ask(self._reads.dead, replace(page, payloads=False))
         shown = found[: request.limit]
         more = str(shown[-1][0].seq) if len(found) > len(shown) else None
         return m.DlqPage(tuple(self._dead_letter(row, dead) for row, dead in shown), more)
@@ -305,7 +305,7 @@ class MailboxApi:
         if request.to is not None:
             await self._allow(call, "admin", request.to)
         page = self._dead_page(request.topic, request.reason, 0, request.limit)
-        planned = 0 if page is None else await self._reader.ask(self._engine.dead_count, page)
+        planned = 0 if page is None else await self._reader.ask(self._reads.dead_count, page)
         if page is not None and planned and not request.dry_run:
             self._reprocessor.submit(Redrive(page, request.to, _meta(call).corr_id))
         return m.Reprocessing(planned)

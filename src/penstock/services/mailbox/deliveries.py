@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import PenstockError
+from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import RecvJob
 from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import MessageRow, chain_head
@@ -16,6 +17,10 @@ from penstock.services.mailbox.topics import Message
 if TYPE_CHECKING:
     from penstock.services.mailbox.disk_waits import DiskWaits
     from penstock.services.mailbox.state import MailboxParts
+
+_NAMES_MAX: Final = 16_384
+# The constructor of a tuple, without the one of the named tuple around it.
+_new: Final = tuple.__new__
 
 
 class Deliveries:
@@ -31,8 +36,7 @@ class Deliveries:
 
     def deliver(self, job: RecvJob, now: Now) -> None:
         """Answer at once when every payload is in RAM; otherwise read those that are missing first."""
-        cached = self._ledger.cache.get
-        rows = [cached(message.seq) for message, _ in job.got]
+        rows = self._ledger.cache.get_all([message.seq for message, _ in job.got])
         if None not in rows:
             self._answer(job, rows, now)  # type: ignore[arg-type]  # none of them is None
             return
@@ -48,7 +52,7 @@ class Deliveries:
 
     async def _deliver_later(self, job: RecvJob, rows: list[MessageRow | None]) -> None:
         missing = [message.seq for (message, _), row in zip(job.got, rows, strict=True) if row is None]
-        found = await self._reader.ask(self._reader.engine.rows, missing)
+        found = await self._reader.ask(self._reader.reads.rows, missing)
         now = self._state.now()
         whole: list[MessageRow] = []
         got, job.got = job.got, []
@@ -78,13 +82,19 @@ class Deliveries:
             self._dispatcher.give_back(job.got)
             return
         job.topic.recvs += len(rows)
-        job.deliver(m.Received(_envelopes(job.got, rows, now, len(self._state.shards))))
+        names = self._ledger.names
+        if len(names) >= _NAMES_MAX:
+            names.clear()
+        job.deliver(m.Received(_envelopes(job.got, rows, now, len(self._state.shards), names)))
 
 
 def _envelopes(
-    leased: list[tuple[Message, int]], rows: list[MessageRow], now: Now, shards: int
+    leased: list[tuple[Message, int]], rows: list[MessageRow], now: Now, shards: int, names: dict[str, MessageName]
 ) -> tuple[m.Envelope, ...]:
-    """Write down leases of one topic; by position, in the order of the contract, because this is done for every message."""
+    """Write down leases of one topic, and remember what their msg_ids say.
+
+    By position, in the order of the contract, because this is done for every message.
+    """
     topic = leased[0][0].lane.topic
     name, start, wall, mono = topic.name, topic.chain_start, now.wall, now.mono
     envelopes = []
@@ -99,8 +109,10 @@ def _envelopes(
                 ts = row.ts
                 head = chain_head(start, ts)
             chain = "b3:" + blake3(head + address.encode()).hexdigest()
+        msg_id = row.name or row.msg_id
+        names[msg_id] = _new(MessageName, (row.ts, row.seq, row.slot, row.nonce))
         envelope = m.Envelope(
-            row.name or row.msg_id, message.receipt, name, row.ts, row.payload, row.attrs, row.corr_id, row.slot % shards,
+            msg_id, message.receipt, name, row.ts, row.payload, row.attrs, row.corr_id, row.slot % shards,
             message.attempts, wall + round(message.until - mono), address, chain, row.key, row.idem_key, row.redriven_from,
         )  # fmt: skip
         envelopes.append(envelope)

@@ -167,6 +167,7 @@ class Dispatcher:
                 continue
             if run is None or run.topic != send.topic:
                 run = self._group(groups, SendRun(send.topic, self._slot(send), bulk, meta))
+            run.bytes += len(send.payload)
             run.sends.append(send)
             run.sums.append(digest)
             run.places.append(place)
@@ -249,12 +250,14 @@ class Dispatcher:
             raise Busy("The shards are being rebound.", queue="work")
         self.worker_of(slot).work.try_send(job)
 
-    def topic_of(self, name: MessageName | None) -> str | None:
-        """Say which topic a message in RAM belongs to; None when it is not in RAM."""
-        if name is None:
-            return None
-        message = self._state.shard_of(name.slot).messages.get(name.seq)
-        return None if message is None else message.lane.topic.name
+    def topics_of(self, names: Sequence[MessageName | None]) -> list[str | None]:
+        """Say which topic each message belongs to; None for one that is not in RAM."""
+        shards = self._state.shards
+        topics: list[str | None] = []
+        for name in names:
+            message = None if name is None else shards[name.slot % len(shards)].messages.get(name.seq)
+            topics.append(None if message is None else message.lane.topic.name)
+        return topics
 
     def gave_out(self, name: MessageName, receipt: str) -> bool:
         """Tell whether a receipt is one that this mailbox made for this message, now or in an earlier life."""

@@ -26,7 +26,8 @@ class EngineReader:
     """The reading side of the engine. Damage is counted, logged once, and shuts the `storage` gate."""
 
     def __init__(self, inventory: Inventory, engine: Engine, state: MailboxState) -> None:
-        self.engine = engine
+        self.reads = engine.reads
+        self._engine = engine
         self.thread = engine_thread(inventory, engine, "mailbox_reads", 4096)
         # A check takes minutes: nobody else waits for its thread.
         self._check_thread = engine_thread(inventory, engine, "mailbox_check", 1)
@@ -48,7 +49,7 @@ class EngineReader:
 
     async def check_storage(self) -> list[str]:
         """Look for damage in the whole file; returns what is wrong."""
-        return await self._check_thread.run("mailbox_check", _CHECK_S, self.engine.check)
+        return await self._check_thread.run("mailbox_check", _CHECK_S, self._engine.check)
 
     async def note(self, records: list[dict[str, object]]) -> None:
         """Write into the audit, and wait until it is on the disk."""
@@ -67,7 +68,7 @@ class EngineReader:
     def count_damage(self) -> None:
         """Count the damaged rows and states that the last calls met."""
         for reason, name in (("row", "damaged"), ("state", "damaged_states")):
-            damaged: list[int] = getattr(self.engine, name, [])
+            damaged: list[int] = getattr(self.reads, name, [])
             if damaged:
                 self._state.integrity[reason].value += len(damaged)
                 self._log.error("integrity.fail", reason=reason, seqs=damaged[:10])

@@ -60,7 +60,7 @@ class SendIntake:
     def _send_run(self, run: SendRun, now: Now) -> None:
         """Store a run in one go, if there is room for all of it."""
         ledger, batch, sends = self._ledger, self._writer.batch, run.sends
-        count, size = len(sends), sum(len(send.payload) for send in sends)
+        count, size = len(sends), run.bytes
         if not ledger.take_rooms(count, size):
             for item in run.items():
                 self.send(item, now)
@@ -117,7 +117,7 @@ class SendIntake:
 
     async def _look_up(self, name: bytes, number: int) -> None:
         """Judge the sends that wait for a claim which the disk holds."""
-        claim = await self._reader.ask(self._reader.engine.claim, number)
+        claim = await self._reader.ask(self._reader.reads.claim, number)
         sends, now = self._claims.pending.pop(name, []), self._state.now()
         if claim is not None and self._claims.is_good(claim, name, now):
             for send in sends:

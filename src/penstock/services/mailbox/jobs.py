@@ -211,13 +211,15 @@ class SendRun:
     They are stored and answered together. Nearly every message of a batch is part of a run.
     """
 
-    __slots__ = ("bulk", "meta", "places", "rows", "sends", "slot", "sums", "topic")
+    __slots__ = ("bulk", "bytes", "meta", "places", "rows", "sends", "slot", "sums", "topic")
 
     def __init__(self, topic: str, slot: int, bulk: BatchPromise, meta: RequestMeta) -> None:
         self.topic = topic
         self.slot = slot
         self.bulk = bulk
         self.meta = meta
+        # Of all payloads together.
+        self.bytes = 0
         self.sends: list[m.Send] = []
         self.sums: list[bytes] = []
         self.places: list[int] = []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.kernel.errors import Busy
-from penstock.services.mailbox.ids import BOOT_SHIFT, Receipts
+from penstock.services.mailbox.ids import BOOT_SHIFT, MessageName, Receipts, read_msg_id
 from penstock.services.mailbox.rows import (
     KIND_LEASED,
     KIND_READY,
@@ -64,16 +64,16 @@ class RowCache:
         while self.bytes > self._limit_bytes and len(self._rows) > 1:
             self.drop(next(iter(self._rows)))
 
-    def put_stored(self, rows: Sequence[MessageRow], size: int) -> None:
+    def put_stored(self, seqs: Sequence[int], rows: Sequence[MessageRow], size: int) -> None:
         """Keep rows that were just stored, `size` payload bytes together: none of them can be damaged."""
-        self._rows.update((row.seq, row) for row in rows)
+        self._rows.update(zip(seqs, rows, strict=True))
         self.bytes += size
         while self.bytes > self._limit_bytes and len(self._rows) > 1:
             self.drop(next(iter(self._rows)))
 
-    def get(self, seq: int) -> MessageRow | None:
-        """Return a row if it is here."""
-        return self._rows.get(seq)
+    def get_all(self, seqs: Iterable[int]) -> list[MessageRow | None]:
+        """Return rows, None for those that are not here."""
+        return list(map(self._rows.get, seqs))
 
     def drop(self, seq: int) -> None:
         """Forget a row; harmless when it is not here."""
@@ -116,6 +116,8 @@ class MailboxLedger:
         self.dead = self.dead_bytes = 0
         # The last lease generation that was handed out.
         self.gen = 0
+        # What the msg_ids of messages that were delivered lately say, so that their settlements need not read them.
+        self.names: dict[str, MessageName] = {}
         # Leases, and delays that are over, that ride with a commit; the oldest first.
         self.riders: dict[int, Message] = {}
         waiting = {name: topic.waiters for name, topic in self.topics.items() if topic.waiters}
@@ -136,6 +138,10 @@ class MailboxLedger:
         """Start a life: generations of this boot are above all earlier ones."""
         self.gen = boot << BOOT_SHIFT
         self.receipts = receipts
+
+    def read_name(self, msg_id: str) -> MessageName | None:
+        """Read a msg_id; None when it cannot be one of ours."""
+        return self.names.pop(msg_id, None) or read_msg_id(msg_id)
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name; one that nobody has sent to yet has no number."""

@@ -188,7 +188,7 @@ class Loader:
     def __init__(self, parts: MailboxParts) -> None:
         self._state = parts.state
         self._reader = parts.reader
-        self._engine = parts.reader.engine
+        self._reads = parts.reader.reads
         self._dispatcher = parts.dispatcher
         self._log = Log(parts.inventory.service)
 
@@ -244,7 +244,7 @@ class Loader:
         lane = request.lane
         assert lane is not None
         limit = self._limit()
-        rows = await self._ask(self._engine.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
+        rows = await self._ask(self._reads.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
         whole = sum(len(row.payload) for row, _ in rows) < _WINDOW_BYTES // 2
         make_room(self._state.shards, len(rows))
         shard.window.window_loaded(lane, rows, exhausted=len(rows) < limit and whole, now=self._state.now())
@@ -254,7 +254,7 @@ class Loader:
         assert lane is not None
         queue = lane.keys[request.key]
         after = queue.followers[-1].seq if queue.followers else queue.released
-        rows = await self._ask(self._engine.next_of_key, lane.topic.id, request.key, after, FOLLOWERS_MAX)
+        rows = await self._ask(self._reads.next_of_key, lane.topic.id, request.key, after, FOLLOWERS_MAX)
         make_room(self._state.shards, len(rows))
         shard.window.key_loaded(lane, request.key, rows, self._state.now())
 
@@ -262,7 +262,7 @@ class Loader:
         topic = request.topic
         assert topic is not None
         limit, backlog = self._limit(), topic.key_backlog
-        heads = await self._ask(self._engine.key_heads, topic.id, backlog.cursor, limit)
+        heads = await self._ask(self._reads.key_heads, topic.id, backlog.cursor, limit)
         make_room(self._state.shards, len(heads))
         now = self._state.now()
         for row, state in heads:
@@ -270,7 +270,7 @@ class Loader:
         backlog.arrived(exhausted=len(heads) < limit, cursor=heads[-1][0].key or "" if heads else "")
 
     async def _read_due(self, shard: Shard) -> None:
-        rows, later = await self._ask(self._engine.due, self._state.now().wall, REFILL)
+        rows, later = await self._ask(self._reads.due, self._state.now().wall, REFILL)
         make_room(self._state.shards, len(rows))
         now, window = self._state.now(), shard.window
         if later is not None:

@@ -86,7 +86,7 @@ class Reprocessor:
         attempt = 0
         while left and not child.shutdown.draining:
             mark = self._guard.mark()
-            found = await self._reader.ask(self._reader.engine.dead, replace(page, limit=min(left, SLICE)))
+            found = await self._reader.ask(self._reader.reads.dead, replace(page, limit=min(left, SLICE)))
             if not found:
                 return
             taken = self._guard.take([row.seq for row, _ in found], mark)

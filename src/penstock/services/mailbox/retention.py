@@ -13,6 +13,7 @@ from penstock.services.mailbox.rows import MessageRow
 from penstock.services.mailbox.topics import Topic
 
 if TYPE_CHECKING:
+    from penstock.services.mailbox.engines.engine import Engine
     from penstock.services.mailbox.state import MailboxParts
 
 TICK_S: Final = 0.5
@@ -24,12 +25,13 @@ _CHECK_EVERY_S: Final = 86_400.0
 class Retention:
     """One slice of each kind at a time, twice a second."""
 
-    def __init__(self, parts: MailboxParts) -> None:
+    def __init__(self, parts: MailboxParts, engine: Engine) -> None:
         self._state = parts.state
         self._ledger = parts.state.ledger
         self._guard = parts.state.redrive_guard
         self._reader = parts.reader
-        self._engine = parts.reader.engine
+        self._engine = engine
+        self._reads = parts.reader.reads
         self._writer = parts.writer
         self._dispatcher = parts.dispatcher
         self._log = Log(parts.inventory.service)
@@ -84,10 +86,10 @@ class Retention:
         """End messages whose time to live is over, and those that waited for longer than anything may."""
         state, wait_s = self._state, self._state.options.ready_retention_s
         with state.tracked() as shards:
-            found = await self._reader.ask(self._engine.expired, self._state.now().wall, _SLICE)
+            found = await self._reader.ask(self._reads.expired, self._state.now().wall, _SLICE)
             if wait_s:
                 found += await self._reader.ask(
-                    self._engine.waiting_since, self._state.now().wall - round(wait_s * 1000), _SLICE
+                    self._reads.waiting_since, self._state.now().wall - round(wait_s * 1000), _SLICE
                 )
             if found:
                 # The disk may show what its shard has not heard of yet: a commit that is done and not applied.
@@ -106,7 +108,7 @@ class Retention:
         crowded = over != (0, 0)
         before = 1 << 62 if crowded else self._state.now().wall - round(options.dlq_retention_s * 1000)
         mark = self._guard.mark()
-        found = await self._reader.ask(self._engine.dead_old, before, _SLICE)
+        found = await self._reader.ask(self._reads.dead_old, before, _SLICE)
         if crowded:
             found = _enough(found, *over)
         taken = self._guard.take([row.seq for row in found], mark)

@@ -16,7 +16,6 @@ from penstock.net.server.route import Route
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
 from penstock.services.mailbox.codec import JSON
-from penstock.services.mailbox.ids import read_msg_id
 from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 
@@ -50,6 +49,7 @@ class MailboxRoutes:
     def __init__(self, parts: MailboxParts, api: MailboxApi, authority: MailboxAuthority) -> None:
         self._parts = parts
         self._state = parts.state
+        self._ledger = parts.state.ledger
         self._dispatcher = parts.dispatcher
         self._api = api
         self._authority = authority
@@ -139,9 +139,9 @@ class MailboxRoutes:
             value = convert(body, request.params.get("msg_id"))
             if isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch):
                 return self._api.settle_many(op, _items(value), call_of(request), _meta(request))
-            name = read_msg_id(value.msg_id)
+            name = self._ledger.read_name(value.msg_id)
             if not self._authority.open:
-                topic = self._dispatcher.topic_of(name)
+                (topic,) = self._dispatcher.topics_of((name,))
                 waiting = None if topic is None else self._authority.admit(request, op, topic)
                 if topic is None or waiting is not None:
                     return self._settle_later(request, op, value, waiting)
@@ -153,7 +153,7 @@ class MailboxRoutes:
         self, request: Request, op: str, value: m.Settlement, waiting: Awaitable[None] | None
     ) -> Any:  # noqa: ANN401 - typed by its caller
         """Judge a settlement whose topic the disk has to be asked for, or whose capability takes long to verify."""
-        name = read_msg_id(value.msg_id)
+        name = self._ledger.read_name(value.msg_id)
         if waiting is None:
             topic = await self._api.topic_of(name, value.receipt)
             waiting = self._authority.allow(call_of(request), op, topic)

@@ -82,7 +82,7 @@ class MailboxService:
         self.reprocessor = Reprocessor(parts, reproc)
         self.api = MailboxApi(parts, authority, self.reprocessor)
         self._scanner = VisibilityScanner(parts)
-        self._retention = Retention(parts)
+        self._retention = Retention(parts, self.engine)
         self._rebalancer = Rebalancer(parts, self.shards)
         self._refresher = CapCacheRefresher(inventory, authority, trim_capabilities, options.cap_cache_ttl_s)
         self._intake = inventory.health.gate("intake", is_open=True)

@@ -320,7 +320,7 @@ class ShardWorker:
 
     async def _trace(self, item: OneSettlement, shard: Shard) -> None:
         """Judge a settlement of a message that is not in RAM."""
-        trace = await self._reader.ask(self._reader.engine.trace, item.name.seq)
+        trace = await self._reader.ask(self._reader.reads.trace, item.name.seq)
         shard.judge(trace, item.name, item.value.msg_id, item.value.receipt)
         if not isinstance(item.value, m.Ack):
             raise Conflict("The receipt is no longer good.", reason="stale_receipt")

@@ -106,7 +106,7 @@ class Window:
         topic.living += len(rows)
         topic.sends += len(rows)
         topic.bytes += total
-        ledger.cache.put_stored(rows, total)
+        ledger.cache.put_stored(seqs, rows, total)
         ledger.resident += len(rows)
         # They are higher than all that is in the heap, so at its end they are in their place.
         lane.ready += seqs
@@ -192,12 +192,16 @@ class Window:
         leases = self.leases
         while leases:
             until, _, together = leases[0]
-            while together and not _holds(*together[-1], until):
+            while together:
+                message, gen = together[-1]
+                if message.state == LEASED and message.gen == gen and message.until == until:
+                    return self._next_due(until)
+                # This lease ended otherwise, or was extended.
                 together.pop()
-            if together:
-                break
             heappop(leases)
-        due = leases[0][0] if leases else math.inf
+        return self._next_due(math.inf)
+
+    def _next_due(self, due: float) -> float:
         if self.delays and self.delays[0][0] < due:
             due = self.delays[0][0]
         return min(due, self.disk_due)
@@ -415,8 +419,3 @@ class Window:
         if message.key is not None:
             lane.keys[message.key] = KeyQueue(message, more=True)
         self._place(message)
-
-
-def _holds(message: Message, gen: int, until: float) -> bool:
-    """Tell whether a deadline in the heap is still that of its lease."""
-    return message.state == LEASED and message.gen == gen and message.until == until

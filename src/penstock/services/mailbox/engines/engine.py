@@ -90,26 +90,8 @@ class DeadPage:
     payloads: bool = True
 
 
-class Engine(Protocol):
-    """Keeps messages. `commit` and `trim` are called by the one writer, the rest by readers."""
-
-    name: str
-    durable: bool
-
-    def open(self, delays_max: int) -> EngineContents:
-        """Begin a life: raise the boot counter durably and say what is there. Raises Corrupt."""
-
-    def close(self) -> None:
-        """End in good order; safe to call twice."""
-
-    def prepare(self, batch: Batch) -> None:
-        """Do on the loop what needs no disk, before a batch is committed."""
-
-    def commit(self, batch: Batch) -> None:
-        """Write a batch in one step. Raises DiskFull when nothing was written, EngineFailed when nobody knows."""
-
-    def idle(self) -> None:
-        """Use a quiet moment of the writer."""
+class EngineReads(Protocol):
+    """Reads what is not in RAM. Called on the readers' thread."""
 
     def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
         """Read un-keyed messages that wait to be delivered, in order."""
@@ -155,6 +137,32 @@ class Engine(Protocol):
 
     def dead_old(self, before: int, limit: int) -> list[MessageRow]:
         """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""
+
+
+class Engine(Protocol):
+    """Keeps messages. Called on the one writer's thread; `reads` is called beside it, on another."""
+
+    name: str
+    durable: bool
+
+    @property
+    def reads(self) -> EngineReads:
+        """The reading side."""
+
+    def open(self, delays_max: int) -> EngineContents:
+        """Begin a life: raise the boot counter durably and say what is there. Raises Corrupt."""
+
+    def close(self) -> None:
+        """End in good order; safe to call twice."""
+
+    def prepare(self, batch: Batch) -> None:
+        """Do on the loop what needs no disk, before a batch is committed."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch in one step. Raises DiskFull when nothing was written, EngineFailed when nobody knows."""
+
+    def idle(self) -> None:
+        """Use a quiet moment of the writer."""
 
     def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
         """Forget a slice of settled receipts that are old or too many, and of claims below the floor; True: more."""

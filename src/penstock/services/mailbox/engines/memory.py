@@ -12,6 +12,7 @@ from penstock.services.mailbox.claims import claim_hash
 from penstock.services.mailbox.engines.engine import (
     DeadPage,
     EngineContents,
+    EngineReads,
     StoredTopic,
     TopicPage,
 )
@@ -60,6 +61,8 @@ class MemoryEngine:
 
     def __init__(self, key: bytes) -> None:
         """Take the key of the receipts."""
+        # Nothing blocks and nothing is on another thread: it reads itself.
+        self.reads: EngineReads = self
         self._key = key
         self._boot = 0
         self._seq = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -23,7 +24,7 @@ from penstock.services.mailbox.engines.engine import (
 from penstock.services.mailbox.engines.inspection import inspect
 from penstock.services.mailbox.engines.opening import begin_life, check_lived, fetch, mark_lived, read_counts
 from penstock.services.mailbox.engines.reserve import ReserveFile, ReserveSpace
-from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
+from penstock.services.mailbox.engines.sqlite_reads import SqliteReads, connect
 from penstock.services.mailbox.engines.wal import check_wal, fill_wal, renew_wal, sync_directory
 from penstock.services.mailbox.rows import IdemClaim, topic_sum
 
@@ -38,10 +39,11 @@ _pack_claim: Final = msgspec.msgpack.Encoder().encode
 _pack_history: Final = msgspec.msgpack.Encoder().encode
 
 
-class SqliteEngine(SqliteReads):
-    """Messages in `mailbox.db`. Durability `fsync` syncs every commit, `os` leaves that to the system."""
+class SqliteEngine:
+    """Messages in `mailbox.db`. Owns the writing connection; `reads` has the other. Durability `fsync` syncs every commit, `os` leaves that to the system."""
 
     name = "sqlite"
+    monotonic = staticmethod(time.monotonic)
 
     def __init__(
         self,
@@ -53,7 +55,9 @@ class SqliteEngine(SqliteReads):
         reserve: ReserveSpace | None = None,
     ) -> None:
         """Keep everything in this directory; `vfs` names another file layer of SQLite and `reserve` its room, for tests."""
-        super().__init__(directory / "mailbox.db", vfs)
+        self.path = directory / "mailbox.db"
+        self._vfs = vfs
+        self.reads = SqliteReads(self.path, vfs)
         # Made once there are tables, beside the file: it tells a mailbox that lost everything from a new one.
         self._lived = directory / "mailbox.lived"
         self.durable = True
@@ -101,7 +105,7 @@ class SqliteEngine(SqliteReads):
     def _connect_writer(self) -> apsw.Connection:
         if self._db is not None:
             self._db.close(force=True)
-        self._db = db = self._connect()
+        self._db = db = connect(self.path, self._vfs)
         self._set_pragmas(db)
         db.set_wal_hook(self._wal_grew)
         return db
@@ -167,7 +171,7 @@ class SqliteEngine(SqliteReads):
         boot, key = begin_life(db)
         mark_lived(self._lived)
         self._acked = fetch(db, "SELECT count(*) FROM acked")[0][0]
-        states, later = self.open_states(delays_max)
+        states, later = self.reads.open_states(delays_max)
         for row, state in states:
             if state is None:
                 # Damaged, and taken away: windows leave out what the table calls leased or delayed, so nobody would come.
@@ -177,7 +181,7 @@ class SqliteEngine(SqliteReads):
     def close(self) -> None:
         """Checkpoint and close, unless the file failed: then nothing more is written to it."""
         db, self._db = self._db, None
-        self.close_reader()
+        self.reads.close_reader()
         if db is None:
             return
         try:

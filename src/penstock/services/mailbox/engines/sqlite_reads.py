@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -54,10 +53,17 @@ _READY_FAR: Final = (
 )
 
 
-class SqliteReads:
-    """What can be asked of the file without writing to it."""
+def connect(path: Path, vfs: str | None) -> apsw.Connection:
+    """Open a connection to the file; `vfs` names another file layer of SQLite, for tests."""
+    db = apsw.Connection(str(path), vfs=vfs)
+    db.set_busy_timeout(_BUSY_MS)
+    # The writer alone checkpoints, and never because somebody closes: a file that failed is left as it is.
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    return db
 
-    monotonic = staticmethod(time.monotonic)
+
+class SqliteReads:
+    """What can be asked of the file without writing to it. Owns the reading connection, and the damage that it met."""
 
     def __init__(self, path: Path, vfs: str | None) -> None:
         """Open the reading connection at the first question."""
@@ -68,18 +74,11 @@ class SqliteReads:
         self.damaged: list[int] = []
         self.damaged_states: list[int] = []
 
-    def _connect(self) -> apsw.Connection:
-        db = apsw.Connection(str(self.path), vfs=self._vfs)
-        db.set_busy_timeout(_BUSY_MS)
-        # The writer alone checkpoints, and never because somebody closes: a file that failed is left as it is.
-        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        return db
-
     def _ask(self, statement: str, values: tuple[Any, ...] = (), bytes_max: int = 1 << 62) -> list[tuple[Any, ...]]:
         """Run a short statement; with `bytes_max` it ends where the payloads get too large, but has one row at least."""
         try:
             if self._reader is None:
-                self._reader = self._connect()
+                self._reader = connect(self.path, self._vfs)
                 self._reader.execute("PRAGMA cache_size = -8192").fetchall()
             return _within(self._reader.execute(statement, values), bytes_max)
         except (apsw.CorruptError, apsw.NotADBError) as exc:
