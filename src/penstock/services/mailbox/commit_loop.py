@@ -87,7 +87,7 @@ class CommitLoop:
         finally:
             forget()
             self._stop(NotReady("The engine is not open.", phase="reopening"))
-            await self._writer.close_engine()
+            await self._writer.close_engine()  # lint: allow PK014 the writer bounds it
 
     def _open(self, contents: EngineContents) -> None:
         # What was handed in while nothing was open belongs to shards that are no more.
@@ -121,7 +121,7 @@ class CommitLoop:
     async def _commit_all(self) -> None:
         while (batch := await self._writer.next_batch()) is not None:
             try:
-                committed = await self._writer.commit(batch)
+                committed = await self._writer.commit(batch)  # lint: allow PK009 the writer bounds it
             except BaseException:
                 # A bug, or cut off by the end of a drain: nobody knows what became of it, but everybody hears that.
                 self._fail(batch, EngineFailed("The commit did not end.", outcome="unknown"))

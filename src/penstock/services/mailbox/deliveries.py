@@ -10,7 +10,7 @@ from penstock.contracts import mailbox as m
 from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import RecvJob
-from penstock.services.mailbox.ledger import Now
+from penstock.services.mailbox.ledger import NAMES_MAX, Now
 from penstock.services.mailbox.rows import MessageRow, chain_head
 from penstock.services.mailbox.topics import Message
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.disk_waits import DiskWaits
     from penstock.services.mailbox.state import MailboxParts
 
-_NAMES_MAX: Final = 16_384
 # The constructor of a tuple, without the one of the named tuple around it.
 _new: Final = tuple.__new__
 
@@ -83,7 +82,7 @@ class Deliveries:
             return
         job.topic.recvs += len(rows)
         names = self._ledger.names
-        if len(names) >= _NAMES_MAX:
+        if len(names) >= NAMES_MAX:
             names.clear()
         job.deliver(m.Received(_envelopes(job.got, rows, now, len(self._state.shards), names)))
 

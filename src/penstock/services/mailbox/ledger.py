@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.kernel.errors import Busy
 from penstock.services.mailbox.ids import BOOT_SHIFT, MessageName, Receipts, read_msg_id
@@ -17,6 +17,8 @@ from penstock.services.mailbox.rows import (
 )
 from penstock.services.mailbox.topics import LEASED, READY, Message, Topic
 
+# How many msg_ids that were handed out are remembered; then all are forgotten.
+NAMES_MAX: Final = 16_384
 # A ready message, and what was over by then: where that has changed, it was leased again.
 Over = tuple[Message, float]
 

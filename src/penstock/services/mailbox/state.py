@@ -34,7 +34,7 @@ from penstock.services.mailbox.backlog import Backlog
 from penstock.services.mailbox.claims import IdemClaims
 from penstock.services.mailbox.ids import Receipts
 from penstock.services.mailbox.jobs import refuse_all
-from penstock.services.mailbox.ledger import MailboxLedger, Now
+from penstock.services.mailbox.ledger import NAMES_MAX, MailboxLedger, Now
 from penstock.services.mailbox.redrive_guard import RedriveGuard
 from penstock.services.mailbox.shard import Shard
 from penstock.services.mailbox.topics import Lane, Message, Topic, TopicRates
@@ -89,6 +89,7 @@ class MailboxState:
             ("window_messages", bounds.window_messages, "full: left on the disk", lambda: ledger.resident),
             ("cache_bytes", bounds.cache_bytes, "oldest out", lambda: ledger.cache.bytes),
             ("dedup_entries", claims.entries_max, "full: 429 busy", lambda: claims.live),
+            ("msg_id_memo", NAMES_MAX, "full: forgotten, and read again", lambda: len(ledger.names)),
             ("waiters", bounds.waiters, "full: 429 busy", lambda: self.waiters.count),
         )
         for name, limit, full, read in limits:
