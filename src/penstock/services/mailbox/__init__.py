@@ -1,17 +1,51 @@
 """svc-mailbox: the durable, at-least-once queue.
 
+The way of a send: `routes` reads the request and asks `authority`; `dispatch` checks the message, makes a job and puts
+it into the `work` channel of its shard; the `shard_worker` takes it and, through `intake`, puts its row into the open
+batch of the `writer`; the `commit_loop` has the batch committed by the engine, gives the message to its `shard` and
+answers. A receive ends one step earlier: the worker leases what the shard has, and `deliveries` answers.
+
+Who owns what: the `state` belongs to the loop, and any synchronous step may change it; the open batch and the writing
+thread belong to the `writer`; what a commit changes is applied by the `commit_loop` alone.
+
 | module | what it holds |
 |---|---|
+| `service` | the only wiring: parts, channels, child specs in start order |
 | `config` | the `[mailbox]` table and the frozen options |
-| `routes`, `bodies`, `stream` | HTTP to the contract and back |
-| `api`, `authority` | the contract for other services; capability checks |
-| `dispatcher`, `jobs` | contract values to jobs for the workers |
-| `ids`, `rows`, `topics`, `batch`, `ledger`, `claims` | the values everything is made of; pure |
-| `shard`, `window`, `eviction` | the state machine of a shard's messages, and what of it stays in RAM; pure |
-| `mailroom` | what the workers share |
-| `shard_worker`, `envelopes`, `loader`, `waiters` | the one who changes a shard, and how it answers, reads and waits |
-| `writer` | the one writer: group commit |
-| `visibility_scanner`, `reprocessor`, `retention`, `audit`, `rebalancer`, `cap_cache_refresher` | the agents beside them |
+| `routes` | HTTP to the contract and back |
+| `bodies` | request bodies whose HTTP form differs from the contract's; pure |
+| `stream` | the answer of `/v1/recv/stream`, and its credit |
+| `api` | the contract for other services and the framed protocol |
+| `authority` | capability checks |
+| `dispatch` | contract values to jobs, jobs to workers; wakes workers |
+| `jobs` | what crosses the `work` channel, each with its answer |
+| `codec` | how answers are written: as values or as JSON |
+| `state` | all state in RAM, who owns it, and how it is rebuilt; the parts that workers and agents are given |
+| `ledger` | counts and bounds over all shards, topics, cached payloads, leases still to be written; pure |
+| `topics` | a topic, its lanes and key queues, a message in RAM, rates; pure |
+| `claims` | which idem_keys are taken; pure |
+| `redrive_guard` | dead letters that are being moved; pure |
+| `shard` | what may happen to a shard's messages: lease, settle, lapse, expire, purge; pure |
+| `window` | which messages of a shard are in RAM, and where each stands; pure |
+| `backlog` | whether a queue has more on the disk; pure |
+| `reading` | what shards ask to be read, and how it gets back into them |
+| `eviction` | which messages leave RAM when it is full; pure |
+| `rows` | what is stored of a message; pure |
+| `ids` | slots, msg_ids and receipts; pure |
+| `batch` | what one commit writes and what follows it; `Committed`; pure |
+| `shard_worker` | the agent that does the jobs of its shards |
+| `intake` | its sending side: claims and rows |
+| `deliveries` | its answers to receivers |
+| `disk_waits` | its tasks that wait for the disk |
+| `waiters` | receivers that wait for a message |
+| `writer` | the open batch and the group commit |
+| `commit_loop` | the agent that has batches committed and applies them |
+| `engine_reader` | asks the engine for what is not in RAM; reports damage |
+| `visibility_scanner` | the agent that wakes at the nearest deadline |
+| `reprocessor` | the agent that sends dead letters back |
+| `retention` | the agent that removes what is too old or too much |
+| `audit` | the file in which it notes what it removed |
+| `rebalancer` | the agent that cuts the slots into another number of shards |
+| `cap_cache_refresher` | the agent that trims the capability cache |
 | `engines/` | where messages are kept |
-| `service` | the only wiring |
 """

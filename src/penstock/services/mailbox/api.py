@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.reprocessor import Reprocessor
     from penstock.services.mailbox.state import MailboxParts
 
+Settlements = Sequence[m.Settlement]
+
 _SLICE: Final = 1000
 _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
 
@@ -61,7 +63,7 @@ class MailboxApi:
         """Store many, each on its own."""
         return m.SentBatch(tuple(await self.send_many(request, call, _meta(call))))
 
-    async def send_many(self, request: m.SendBatch, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401 - as its codec writes it
+    async def send_many(self, request: m.SendBatch, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401
         """Store many; one the capability does not cover is refused alone."""
         check_batch(request.messages)
         refused: Mapping[int, PenstockError] = {}
@@ -75,7 +77,7 @@ class MailboxApi:
     async def _refused(
         self, call: Call, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
     ) -> dict[int, PenstockError]:
-        """Judge every topic of a batch once; name the places that are refused."""
+        """Check the capability once for each topic of a batch; returns the places that are refused, with the reason."""
         verdicts: dict[str | None, PenstockError | None] = {}
         for topic in dict.fromkeys(topics):
             try:
@@ -102,17 +104,17 @@ class MailboxApi:
     # --- settlements
 
     async def ack(self, request: m.Ack, call: Call = NOBODY) -> m.Acked:
-        """Settle one message."""
+        """Acknowledge a message: it will not be delivered again."""
         answer: m.Acked = await self._settle("ack", request, call)
         return answer
 
     async def nack(self, request: m.Nack, call: Call = NOBODY) -> m.Nacked:
-        """Give one message back."""
+        """Give a message back before its lease ends; it is delivered again, later."""
         answer: m.Nacked = await self._settle("nack", request, call)
         return answer
 
     async def extend(self, request: m.Extend, call: Call = NOBODY) -> m.Extended:
-        """Lengthen one lease."""
+        """Move the end of a lease."""
         answer: m.Extended = await self._settle("recv", request, call)
         return answer
 
@@ -124,8 +126,8 @@ class MailboxApi:
     async def topic_of(self, name: MessageName | None, receipt: str) -> str | None:
         """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says.
 
-        Of a message that is gone the topic is not known. Whoever has its receipt was once given the message and can change
-        nothing more, so the call is allowed to learn what became of it, whatever topics its capability names.
+        Of a message that is gone the topic is not known. Whoever has its receipt was once given the message and can
+        change nothing more, so the call is allowed to learn what became of it, whatever topics its capability names.
         """
         (found,) = self._dispatcher.topics_of((name,))
         if found is not None or name is None or self._authority.open:
@@ -137,7 +139,7 @@ class MailboxApi:
         return ANY_TOPIC if self._dispatcher.gave_out(name, receipt) else None
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
-        """Settle many, each on its own."""
+        """Acknowledge many messages, each on its own."""
         return m.SettledBatch(tuple(await self.settle_many("ack", request.acks, call, _meta(call))))
 
     async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
@@ -145,10 +147,10 @@ class MailboxApi:
         return m.SettledBatch(tuple(await self.settle_many("nack", request.nacks, call, _meta(call))))
 
     async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
-        """Lengthen many, each on its own."""
+        """Move the ends of many leases, each on its own."""
         return m.SettledBatch(tuple(await self.settle_many("recv", request.extends, call, _meta(call))))
 
-    async def settle_many(self, op: str, items: Sequence[m.Settlement], call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401 - as its codec writes it
+    async def settle_many(self, op: str, items: Settlements, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401
         """Settle many; one the capability does not cover is refused alone."""
         check_batch(tuple(items))
         read = self._ledger.read_name
@@ -209,7 +211,7 @@ class MailboxApi:
         topic = self._ledger.topics.get(request.topic)
         if topic is None or not topic.id:
             return m.PeekedList(())
-        # Leases ride; looking is the one thing that wants to see them on the disk.
+        # Young leases are not on the disk yet, and this reads from there.
         await self._writer.flushed()
         found = await self._reader.ask(
             self._reads.peek, TopicPage(topic.id, request.state, request.limit, self._state.now().wall)
@@ -239,7 +241,7 @@ class MailboxApi:
     # --- the operator
 
     async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:
-        """Remove what waits or is leased now, slice by slice; dead letters stay, they are evidence."""
+        """Remove the messages that wait or are leased now, slice by slice. Dead letters stay."""
         await self._allow(call, "admin", request.topic)
         self._state.check_ready()
         topic = self._ledger.topics.get(request.topic)
@@ -253,7 +255,8 @@ class MailboxApi:
                 some = await self._purge_slice(found)
             purged += some
             if some == len(found):
-                # Otherwise some were just coming back from a lease: they are looked for again when they are there.
+                # Otherwise the end of some leases was on its way to the disk: the next slice begins before those
+                # messages again.
                 after = found[-1][0].seq
         return m.Purged(purged)
 

@@ -1,4 +1,4 @@
-"""The audit of what retention took away: one JSON object a line, on the disk before the message is gone."""
+"""The audit of dead letters that retention removes: one JSON object a line, synced before they go."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def append_lines(path: Path, records: list[dict[str, object]]) -> None:
-    """Append and sync; when that fails, what was to be recorded is not done."""
+    """Append and sync. The caller removes nothing when this raises."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,4 +1,4 @@
-"""May this call do that: every data route needs a capability for its op and its topic."""
+"""Checks capabilities: every data route needs one for its op and its topic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from penstock.wire.http1.head import StartLine
 
 AUDIENCE: Final = "svc-mailbox"
-# No topic has this name. Everything but the topic is judged: for a list, which is filtered, and for a message that is gone.
+# No topic has this name. It stands for "everything but the topic is checked": for a list, which is filtered afterwards,
+# and for a message that is gone.
 ANY_TOPIC: Final = "*"
 _BY_TOPIC: Final = frozenset({"topic"})
 Verify = Callable[..., Grant | Awaitable[Grant]]
@@ -31,7 +32,7 @@ _KEPT_MAX: Final = 1024
 
 
 class MailboxAuthority:
-    """Asks the verifier; counts what it refused, so that a spike can be seen."""
+    """Asks the verifier, and counts its refusals for the CapCacheRefresher."""
 
     def __init__(self, verifier: Verifier | None) -> None:
         """Without a verifier everything is open: only for a node that was told so."""
@@ -39,7 +40,7 @@ class MailboxAuthority:
         self.failures = 0
         # The same few fields and request lines come over and over, as the same objects: the listener remembers heads.
         self._allowed: Memo[Asking, JudgedToken] = Memo(_KEPT_MAX)
-        # Only this one says what it went by.
+        # Only this verifier can tell later whether what it said still holds.
         self._lasting = verifier if isinstance(verifier, CapabilityVerifier) else None
 
     @property
@@ -48,7 +49,10 @@ class MailboxAuthority:
         return self._verifier is None
 
     def allow(self, call: Call, op: str, topic: str | None, cost_bytes: int = 0) -> Awaitable[None] | None:
-        """Return at once when the verifier can tell at once; raise when it says no. Payload bytes cost their number."""
+        """Check a call.
+
+        Returns None when it is allowed, raises when it is not, or returns what has to be awaited to know.
+        """
         if self._verifier is None:
             return None
         verify: Verify = self._verifier.verify
@@ -58,7 +62,10 @@ class MailboxAuthority:
         return self._judge(verify, call.capability, context, cost_bytes, relayed=was_charged(call))
 
     async def covers(self, call: Call, op: str, topic: str) -> bool:
-        """Tell whether a call that was let in with any topic may see this one: that costs nothing, and no is no failure."""
+        """Tell whether a call that was allowed without a topic may see this one.
+
+        It is not charged, and not counted as refused.
+        """
         if self._verifier is None:
             return True
         verify = partial(self._verifier.verify, call.capability, charged=True)
@@ -72,7 +79,7 @@ class MailboxAuthority:
         return True
 
     def admit(self, request: Request, op: str, topic: str | None, cost_bytes: int = 0) -> Awaitable[None] | None:
-        """Do the same for a request of this service's own listener; what was allowed a moment ago is not judged again."""
+        """Check a request of this service's own listener, as `allow` does, unless one just like it was allowed."""
         if self._verifier is None:
             return None
         field, host = request.headers.get(b"authorization", b""), request.peer.host
@@ -117,7 +124,7 @@ class MailboxAuthority:
 
 
 def call_of(request: Request) -> Call:
-    """Write down who asks, for what goes through the contract."""
+    """Describe the caller of a request for the contract."""
     origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host)
     return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 

@@ -1,8 +1,8 @@
 """Whether a queue has more messages on the disk than RAM holds of it. Pure.
 
-RAM holds the front of every queue, the disk holds all of it. Three kinds of queue have to know whether there is more: a
-lane (its un-keyed messages), the queue of a key (the followers of its head), and a topic (keys that have no queue in RAM
-yet). Each has one `Backlog`:
+RAM holds the front of every queue, the disk holds all of it. Three kinds of queue have to know whether there is more:
+a lane (its un-keyed messages), the queue of a key (the followers of its head), and a topic (keys that have no queue
+in RAM yet). Each has one `Backlog`:
 
 ```
                     stored_beyond                      want

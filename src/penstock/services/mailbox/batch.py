@@ -1,8 +1,8 @@
 """What one group commit writes, who waits for it, and what came of it. Pure.
 
 Workers and agents put rows, states and removals into the open `Batch`, and beside them, as plain values, what has to
-happen when they are durable: the messages whose lease ended, and the jobs that want their answer. The writer commits the
-batch and returns a `Committed`. The commit loop applies it: see `commit_loop`.
+happen when they are durable: the messages whose lease ended, and the jobs that want their answer. The writer commits
+the batch and returns a `Committed`. The commit loop applies it: see `commit_loop`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Batch:
     """Rows to write in one transaction. A state is kept once a message: the last one wins."""
 
     __slots__ = (
-        "acked", "acked_runs", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes", "gone", "over", "redriven", "rows",
-        "settled", "statements", "states", "stored", "topics", "topics_gone",
+        "acked", "acked_runs", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes", "gone", "over",
+        "redriven", "rows", "settled", "statements", "states", "stored", "topics", "topics_gone",
     )  # fmt: skip
 
     def __init__(self) -> None:

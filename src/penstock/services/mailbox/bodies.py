@@ -1,4 +1,7 @@
-"""Request bodies whose HTTP form differs from the contract's value: one or many, and what the path already says. Pure."""
+"""Request bodies whose HTTP form differs from the contract's value: one or many, and what the path already says.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class RecvIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class StreamIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Ask for a stream of messages, at most `max_inflight` of them unsettled; it waits for the next whatever `wait_ms` says."""
+    """Ask for a stream with at most `max_inflight` unsettled messages; it always waits, whatever `wait_ms` says."""
 
     topic: m.Topic
     max_messages: Annotated[int, Meta(ge=1, le=m.BATCH_MAX)] = 32

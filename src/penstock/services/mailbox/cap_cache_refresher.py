@@ -17,7 +17,7 @@ _LOOK_S: Final = 1.0
 
 
 class CapCacheRefresher:
-    """Calls `trim`, which forgets what is expired or no longer to be trusted."""
+    """Calls `trim`, which removes what is expired or no longer trusted from the verifier's cache."""
 
     def __init__(
         self, inventory: Inventory, authority: MailboxAuthority, trim: Callable[[], object], ttl_s: float

@@ -24,13 +24,13 @@ def claim_name(topic: str, idem_key: str) -> bytes:
 
 
 def content_sum(send: m.Send, payload_hash: bytes) -> bytes:
-    """Sum up what makes two sends the same message: all but the idem_key."""
+    """Hash what makes two sends the same message: all but the idem_key."""
     content = (send.topic, send.key, payload_hash, send.attrs, send.delay_ms, send.ttl_ms)
     return blake3(_pack(content)).digest(16)
 
 
 class IdemClaimTable:
-    """Open addressing over flat arrays: a hash and a number, 16 bytes an entry; a ring of hashes to take them out again."""
+    """A hash table in flat arrays: a hash and a number, 16 bytes an entry, and a ring of hashes to remove by number."""
 
     __slots__ = ("_hashes", "_mask", "_numbers", "_ring")
 
@@ -105,7 +105,10 @@ def claim_hash(name: bytes) -> int:
 
 
 class IdemClaims:
-    """Who holds which idem_key. A claim is made with its message's commit; what waits for that waits here."""
+    """Which idem_keys are taken.
+
+    A claim is committed with its message; sends that wait for that commit stand in `pending`.
+    """
 
     def __init__(self, entries_max: int, window_ms: float) -> None:
         """Bound the claims in number and time."""
@@ -114,12 +117,12 @@ class IdemClaims:
         self.clear(0)
 
     def clear(self, next_number: int) -> None:
-        """Begin a life."""
+        """Forget everything: the engine was opened."""
         self._table = IdemClaimTable(self.entries_max)
         self.floor = self.next = next_number
         # (number, wall ms): every claim below the number is at least that old.
         self._marks: deque[tuple[int, int]] = deque()
-        # Claims on their way to the disk, or being looked up, with the drafts that wait for the outcome.
+        # Claims on their way to the disk, or being looked up, with the sends that wait for the outcome.
         self.pending: dict[bytes, list[Any]] = {}
 
     def restore(self, claims: array[int]) -> None:
@@ -139,13 +142,16 @@ class IdemClaims:
         return self.next - self.floor
 
     def full(self, now: Now) -> bool:
-        """Tell whether another claim has no place; old ones are forgotten first."""
+        """Tell whether there is no room for another claim, after forgetting those that are over."""
         if self.live >= self.entries_max:
             self.forget(now)
         return self.live >= self.entries_max
 
     def find(self, name: bytes) -> int | None:
-        """Return the number of a claim that may be good; its row on the disk decides."""
+        """Return the number of a claim that may be this one.
+
+        Only a hash is in RAM: its row on the disk has to be read.
+        """
         number = self._table.find(name)
         return number if number is not None and number >= self.floor else None
 
@@ -154,7 +160,7 @@ class IdemClaims:
         return claim is not None and claim.name == name and claim.at + self.window_ms > now.wall
 
     def lapse(self, name: bytes) -> None:
-        """Forget a claim that turned out to be over, so that the next look does not find it again."""
+        """Forget a claim that turned out to be over or another one's."""
         number = self._table.find(name)
         if number is not None:
             self._table.take_out(number)
@@ -174,7 +180,7 @@ class IdemClaims:
             self._marks.append((self.next, wall))
 
     def forget(self, now: Now, limit: int = 1000) -> None:
-        """Let go of claims whose window is over, some at a time."""
+        """Forget claims that are older than the window, at most `limit` of them."""
         while limit and len(self._marks) > 1 and self._marks[1][1] + self.window_ms <= now.wall:
             end = min(self._marks[1][0], self.floor + limit)
             for number in range(self.floor, end):

@@ -1,4 +1,4 @@
-"""How answers are written: as values of the contract for the framed protocol, as bytes for HTTP."""
+"""Two ways to write answers: `VALUES` of the contract for the framed protocol, `JSON` bytes for HTTP."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _write_sent(msg_id: str, duplicate: bool, shard: int) -> WrittenJson:  # noq
 
 
 def _write_sent_run(results: list[Any], places: Sequence[int], names: Sequence[str], shard: int) -> None:
-    """Write the answers of a run; where its places follow each other, as one text in the first of them."""
+    """Write the answers of a run. If its places follow each other, they become one text, in the first place."""
     if places[-1] - places[0] != len(places) - 1:
         for place, name in zip(places, names, strict=True):
             results[place] = _write_sent_item(name, False, shard)

@@ -1,19 +1,20 @@
 """The commit loop: takes batches from the writer, has them committed, and applies what came of them to the state.
 
-This is the one place where a commit becomes visible. For every batch, in one synchronous step: messages that were stored
-become deliverable, messages whose lease ended leave or come back, dead letters are counted, and every job that waited gets
-its answer, which goes out on its socket in this very step. Then the workers are woken.
+This is the one place where a commit becomes visible. For every batch, in one synchronous step: messages that were
+stored become deliverable, messages whose lease ended leave or come back, dead letters are counted, and every job that
+waited gets its answer, which goes out on its socket in this very step. Then the workers are woken.
 
 What can go wrong, and what the jobs hear:
 
 | what | what happens |
 |---|---|
 | the disk is full | the sends of the batch get 507, the rest of it is committed; the loop goes on |
-| the commit fails | all jobs of the batch get 503 with `outcome: unknown`; the loop ends, and the supervisor starts it again |
+| the commit fails | all jobs of the batch get 503, `outcome: unknown`; the loop ends, the supervisor starts it again |
 | applying fails | the same; it is a bug, and the batch is durable |
 | the files are damaged | nothing is served until somebody has looked at them; the loop waits for the end |
 
-Each start opens the engine and rebuilds the state from it. So what RAM believed about a batch of unknown outcome is gone.
+Each start opens the engine and rebuilds the state from it. So what RAM believed about a batch of unknown outcome is
+gone.
 """
 
 from __future__ import annotations

@@ -149,7 +149,8 @@ _TABLE = service_table(
             item=Kind.CHOICE,
             choices=("dlq", "drop"),
             apply=Apply.RESTART,
-            help="What becomes of messages whose `ttl_ms` is over, by topic; `name*` is a prefix. Others are dead-lettered.",
+            help="What becomes of messages whose `ttl_ms` is over, by topic; `name*` is a prefix. "
+            "Others are dead-lettered.",
         ),
         Key(
             "retention.ready",

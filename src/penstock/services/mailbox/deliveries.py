@@ -112,7 +112,8 @@ def _envelopes(
         names[msg_id] = _new(MessageName, (row.ts, row.seq, row.slot, row.nonce))
         envelope = m.Envelope(
             msg_id, message.receipt, name, row.ts, row.payload, row.attrs, row.corr_id, row.slot % shards,
-            message.attempts, wall + round(message.until - mono), address, chain, row.key, row.idem_key, row.redriven_from,
+            message.attempts, wall + round(message.until - mono), address, chain, row.key, row.idem_key,
+            row.redriven_from,
         )  # fmt: skip
         envelopes.append(envelope)
     return tuple(envelopes)

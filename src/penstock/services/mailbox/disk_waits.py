@@ -20,9 +20,9 @@ GiveUp = Callable[[PenstockError], None]
 class DiskWaits:
     """Starts the tasks of one worker.
 
-    A worker may be killed, and its tasks with it, even before they began to run: then no `except` or `finally` inside them
-    is reached. So whoever waits for a task is named beside it. `give_up` is called, once, with the error that the task
-    ended with; and with NotReady when it was cut off.
+    A worker may be killed, and its tasks with it, even before they began to run: then no `except` or `finally` inside
+    them is reached. So whoever waits for a task is named beside it. `give_up` is called, once, with the error that
+    the task ended with; and with NotReady when it was cut off.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the windows within their one budget: the lanes nobody received from for longest give their messages back. Pure."""
+"""Keeps the windows within their one budget: lanes that nobody received from for longest leave RAM first. Pure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _idle(queue: KeyQueue) -> bool:
 
 
 def _as_stored(message: Message) -> bool:
-    """Tell whether the disk has a waiting message as it is; one whose lease or delay was undone is still to be written."""
+    """Tell whether the disk has a waiting message as it is: the end of a lease or delay may not be written yet."""
     return message.state == READY and message.until <= 0
 
 

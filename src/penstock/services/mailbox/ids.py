@@ -1,4 +1,4 @@
-"""Names that route themselves: slots, msg_ids and receipts. Pure.
+"""Slots, msg_ids and receipts. Pure.
 
 A msg_id is a UUIDv7 whose random part carries seq and slot, and a receipt carries slot, seq, boot and lease
 generation under a keyed tag: whoever holds one needs no directory to find the message.
@@ -18,7 +18,7 @@ SLOTS: Final = 4096
 SEQ_MAX: Final = (1 << 46) - 1
 NONCE_MAX: Final = (1 << 16) - 1
 BOOT_SHIFT: Final = 40
-"""A generation is boot << 40 | lease counter: two lives of a node never hand out the same one."""
+"""A generation is boot << 40 | lease counter: it is never handed out twice, also not after a restart."""
 
 _HALVES: Final = struct.Struct(">QQ")
 _RECEIPT: Final = struct.Struct(">BHQQ")

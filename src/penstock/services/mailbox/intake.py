@@ -1,8 +1,8 @@
 """The sending side of a ShardWorker: claims on idem_keys, and rows for the open batch.
 
-A send without idem_key is stored at once. One with an idem_key may have to wait: for the commit of an earlier send of the
-same key, or for the disk, when the key was used before. While it waits it stands in `claims.pending`; whoever ends that
-wait (the commit loop, or `look_up` here) also answers everybody who joined it.
+A send without idem_key is stored at once. One with an idem_key may have to wait: for the commit of an earlier send of
+the same key, or for the disk, when the key was used before. While it waits it stands in `claims.pending`; whoever
+ends that wait (the commit loop, or `look_up` here) also answers everybody who joined it.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class SendIntake:
         names = make_msg_ids(wall, first, slot, nonces)
         for seq, (send, total, nonce, name) in enumerate(zip(sends, run.sums, nonces, names, strict=True), first):
             row = MessageRow(
-                seq, slot, number, None, wall, None if send.ttl_ms is None else wall + send.ttl_ms, nonce, corr_id, None,
-                send.attrs, total, send.payload, None, 0, name,
+                seq, slot, number, None, wall, None if send.ttl_ms is None else wall + send.ttl_ms, nonce, corr_id,
+                None, send.attrs, total, send.payload, None, 0, name,
             )  # fmt: skip
             run.rows.append(row)
         ledger.seq += count

@@ -1,11 +1,12 @@
 """What crosses the `work` channel: sends, receives, settlements and the operator's commands, each with its answer.
 
-A job is answered through a `Promise`: whoever waits is told in the step that brings the answer. A request for one message
-is one job. A batch becomes one job for each worker that has a part in it; the parts share one `BatchPromise`, which is
-kept when every message of the batch has its result.
+A job is answered through a `Promise`: whoever waits is told in the step that brings the answer. A request for one
+message is one job. A batch becomes one job for each worker that has a part in it; the parts share one `BatchPromise`,
+which is kept when every message of the batch has its result.
 
-What a job wrote into the open `Batch` is not answered before it is durable. So a job keeps what it will answer with (its
-row, its result), stands in `batch.stored` or `batch.settled`, and hears from the commit loop: `committed` or `fail`.
+What a job wrote into the open `Batch` is not answered before it is durable. So a job keeps what it will answer with
+(its row, its result), stands in `batch.stored` or `batch.settled`, and hears from the commit loop: `committed` or
+`fail`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from penstock.services.mailbox.topics import LEASED, READY, Message, Topic
 
 # How many msg_ids that were handed out are remembered; then all are forgotten.
 NAMES_MAX: Final = 16_384
-# A ready message, and what was over by then: where that has changed, it was leased again.
+# A ready message, and its `until` when that was written. If it has another by now, it was leased again.
 Over = tuple[Message, float]
 
 
@@ -94,7 +94,7 @@ class RowCache:
 
 
 class MailboxLedger:
-    """The loop's one set of counts. Shards change them in their own synchronous steps."""
+    """The counts that belong to no single shard. The loop owns them, like all of the state."""
 
     def __init__(self, bounds: MailboxBounds) -> None:
         """Start empty; `begin` gives the numbers of this life."""
@@ -102,25 +102,25 @@ class MailboxLedger:
         self.receipts = Receipts(bytes(32))
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
-        # Leases that ended by their deadline, and expired messages that their topic wants dropped; for good.
+        # Counted since the process began: leases that ended by their deadline, and expired messages that were dropped.
         self.lapsed = self.dropped = 0
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything that comes from the engine; topics keep only who waits for them."""
+        """Forget everything that comes from the engine; of the topics only the waiting receivers stay."""
         self.cache = RowCache(self.bounds.cache_bytes)
-        # The last place in the order of commits that was handed out.
+        # The last seq that was handed out.
         self.seq = 0
         self.topic_number = 0
         self.messages = self.bytes = self.inflight = self.resident = 0
-        # Topics whose receivers went without because everything that may be leased is; who waits longest comes first.
+        # Topics whose receivers got nothing because `global_inflight` was reached; the longest waiting first.
         self.starved: dict[Topic, None] = {}
         self.dead = self.dead_bytes = 0
         # The last lease generation that was handed out.
         self.gen = 0
         # What the msg_ids of messages that were delivered lately say, so that their settlements need not read them.
         self.names: dict[str, MessageName] = {}
-        # Leases, and delays that are over, that ride with a commit; the oldest first.
+        # Messages whose lease, or whose end of a delay, still has to be written with some commit; the oldest first.
         self.riders: dict[int, Message] = {}
         waiting = {name: topic.waiters for name, topic in self.topics.items() if topic.waiters}
         self.topics.clear()
@@ -133,11 +133,11 @@ class MailboxLedger:
 
     @property
     def sated(self) -> bool:
-        """Tell whether everything that may be leased at once is."""
+        """Tell whether `global_inflight` is reached."""
         return self.inflight >= self.bounds.global_inflight
 
     def begin(self, boot: int, receipts: Receipts) -> None:
-        """Start a life: generations of this boot are above all earlier ones."""
+        """Hand out generations of this boot, which are above all earlier ones."""
         self.gen = boot << BOOT_SHIFT
         self.receipts = receipts
 
@@ -160,7 +160,7 @@ class MailboxLedger:
         return topic.id
 
     def adopt_topic(self, number: int, name: str) -> Topic:
-        """Take over a topic of an earlier life."""
+        """Take over a topic that the engine holds."""
         topic = self.topic(name)
         topic.id = number
         self.by_id[number] = topic
@@ -168,7 +168,7 @@ class MailboxLedger:
         return topic
 
     def forget_idle(self, topic: Topic) -> bool:
-        """Drop a topic that holds nothing and that nobody waits for; not another one that has its name by now."""
+        """Forget a topic that holds nothing and that nobody waits for; False for one in use, or replaced by another."""
         busy = topic.living or topic.incoming or topic.dead or topic.waiters or topic.pending or topic.inflight
         if busy or self.topics.get(topic.name) is not topic:
             return False
@@ -199,10 +199,10 @@ class MailboxLedger:
         self.bytes -= size
 
     def lease_states(self, now: Now, older_than: float) -> tuple[dict[int, MessageState | None], list[Over]]:
-        """Return the states that shall ride with a commit, and whose lease or delay is over by them.
+        """Return the states to write with the next commit, and the messages that these states say are ready again.
 
-        Leases made after that instant (monotonic ms) stay: they may yet be acked before anybody has to write them down.
-        What has ended meanwhile is dropped.
+        Leases made after `older_than` (monotonic ms) stay for a later commit: most are acked before they have to be
+        written. A message whose end is on its way to the disk by itself is left out.
         """
         states: dict[int, MessageState | None] = {}
         taken: list[int] = []
@@ -222,7 +222,7 @@ class MailboxLedger:
         return states, over
 
     def oldest_rider(self, now: Now) -> float:
-        """Say when (monotonic ms) the oldest of what shall ride was leased; infinity when nothing shall."""
+        """Say when (monotonic ms) the oldest lease was made that is still to be written; infinity without one."""
         for message in self.riders.values():
             return message.until - message.span if message.state == LEASED else now.mono
         return math.inf

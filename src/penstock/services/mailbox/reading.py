@@ -1,12 +1,12 @@
 """Reading from the engine: what the shards ask for, and how it gets back into them.
 
-A shard is pure: it cannot wait for the disk. It puts a `ReadRequest` into its `ReadQueue`; its worker starts one task for
-each request, in which the `Loader` asks the engine and hands the rows to the windows. Four things
-are read like this: more of a lane (`window`), the next messages of a key (`key`), the first messages of keys that have no
-queue yet (`keys`), and delayed messages whose time has come (`due`). A `Backlog` says when there is something to read.
+A shard is pure: it cannot wait for the disk. It puts a `ReadRequest` into its `ReadQueue`; its worker starts one task
+for each request, in which the `Loader` asks the engine and hands the rows to the windows. Four things are read like
+this: more of a lane (`window`), the next messages of a key (`key`), the first messages of keys that have no queue yet
+(`keys`), and delayed messages whose time has come (`due`). A `Backlog` says when there is something to read.
 
-A read sees the disk as it was at one moment, and rows arrive later. Meanwhile a commit may have removed some of them. The
-`ReadTracker` remembers what was removed while a read is under way, so that the window drops such rows.
+A read sees the disk as it was at one moment, and rows arrive later. Meanwhile a commit may have removed some of them.
+The `ReadTracker` remembers what was removed while a read is under way, so that the window drops such rows.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class ReadTracker:
     """Counts the reads of one shard that are under way, and remembers what they may have seen before it changed. Pure.
 
     Changes are kept in two generations. A read belongs to the generation in which it began. When no read of the older
-    generation is left, its changes are forgotten and a new generation begins. So the memory is bounded by how long a read
-    takes, even where there is always some read under way.
+    generation is left, its changes are forgotten and a new generation begins. So the memory is bounded by how long a
+    read takes, even where there is always some read under way.
     """
 
     __slots__ = ("_gone", "_now", "_over", "_reading")
@@ -120,7 +120,10 @@ class ReadTracker:
         return seq in self._gone[0] or seq in self._gone[1]
 
     def over_written(self, over: Over) -> None:
-        """Note that the disk knows a lease or delay to be over. Its message may leave RAM once no read saw it before."""
+        """Note that the disk knows a lease or delay to be over.
+
+        Its message may leave RAM once no read saw it before.
+        """
         if self._reading[0] or self._reading[1]:
             self._over[self._now].append(over)
         else:

@@ -1,4 +1,4 @@
-"""Dead letters on their way out: a redrive and the retention may read the same one, and only one of them moves it. Pure."""
+"""Keeps a redrive and the retention from moving the same dead letter, which both may have read. Pure."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from collections.abc import Iterable
 
 
 class RedriveGuard:
-    """Who moves dead letters asks here first, with what he read."""
+    """Whoever wants to move dead letters takes them here first."""
 
     __slots__ = ("_ended", "_leaving")
 
     def __init__(self) -> None:
-        """Start with all of them at rest."""
         self._leaving: set[int] = set()
         self._ended = 0
 
     def mark(self) -> int:
-        """Name this moment; taken before the dead letters are read."""
+        """Return a mark to be handed to `take`; call this before reading dead letters."""
         return self._ended
 
     def take(self, seqs: Iterable[int], mark: int) -> set[int]:
-        """Return those that may be moved now. None, if others left since the mark: what was read may be gone."""
+        """Return those of the read dead letters that the caller may move. None if any were moved since the mark."""
         taken = set() if self._ended != mark else set(seqs) - self._leaving
         self._leaving |= taken
         return taken
 
     def ended(self, taken: set[int]) -> None:
-        """Note that these were moved, or were not and stay."""
+        """Release dead letters that were taken, whether they were moved or not."""
         self._leaving -= taken
         self._ended += bool(taken)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SLICE: Final = 100
 _REFUSED: Final = Doubling(0.05, 0.1, cap_s=2.0)
-# What was refused so often in a row is left where it is, and the rest goes on.
+# A slice that was refused so often in a row is skipped.
 _ATTEMPTS_MAX: Final = 20
 
 
@@ -91,7 +91,7 @@ class Reprocessor:
                 return
             taken = self._guard.take([row.seq for row, _ in found], mark)
             if not taken:
-                # Others are being removed just now: look again what is left.
+                # Others are being moved just now: read again what is left.
                 await child.shutdown.sleep(_REFUSED.delay(1, self._state.rng))
                 continue
             try:
@@ -106,14 +106,14 @@ class Reprocessor:
             if not refused or attempt > _ATTEMPTS_MAX:
                 # Otherwise the same ones are read again: what was moved is gone from there, what was refused is not.
                 page = replace(page, after=found[-1][0].seq)
-            # The last slice pays as well: many small redrives are no faster than a large one.
+            # Also after the last slice: many small redrives together keep to the rate too.
             pause_s = (
                 _REFUSED.delay(attempt, self._state.rng) if attempt else len(found) / self._state.options.reprocess_rps
             )
             await child.shutdown.sleep(pause_s)
 
     async def _send_back(self, found: list[tuple[MessageRow, DeadRow]], redrive: Redrive) -> tuple[int, int]:
-        """Make new messages of dead letters, each in the place of its own in one commit; returns how many were, and were not."""
+        """Replace dead letters by new messages, each in one commit; returns how many were moved and refused."""
         groups: dict[int, list[SendItem]] = {}
         for row, dead in found:
             item = self._item(row, dead, redrive)

@@ -1,4 +1,4 @@
-"""What time takes away: expired messages, old dead letters, settled receipts, claims, empty topics. In slices."""
+"""Retention: removes expired messages, old dead letters, settled receipts, old claims and empty topics, in slices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHECK_EVERY_S: Final = 86_400.0
 
 
 class Retention:
-    """One slice of each kind at a time, twice a second."""
+    """Removes one slice of each kind, twice a second."""
 
     def __init__(self, parts: MailboxParts, engine: Engine) -> None:
         self._state = parts.state
@@ -56,7 +56,7 @@ class Retention:
                 await self._tick(child.clock.monotonic())
             except PenstockError as error:
                 self._log.warning("retention.failed", detail=error.detail)
-        # A check may take long; what is left of it does not hold the drain up.
+        # A check may take long; the drain does not wait for it.
         await self._scope.close()
 
     def _check_now_and_then(self, now_s: float) -> None:
@@ -83,7 +83,7 @@ class Retention:
         return some
 
     async def _expire(self) -> None:
-        """End messages whose time to live is over, and those that waited for longer than anything may."""
+        """End messages whose time to live is over, and those that waited longer than `retention.ready`."""
         state, wait_s = self._state, self._state.options.ready_retention_s
         with state.tracked() as shards:
             found = await self._reader.ask(self._reads.expired, self._state.now().wall, _SLICE)
@@ -92,7 +92,8 @@ class Retention:
                     self._reads.waiting_since, self._state.now().wall - round(wait_s * 1000), _SLICE
                 )
             if found:
-                # The disk may show what its shard has not heard of yet: a commit that is done and not applied.
+                # A commit may be on the disk and not applied yet: wait until it is, so that the shard knows these
+                # messages.
                 await self._writer.flushed()
             now = self._state.now()
             for row, stored in found if state.shards is shards else ():
@@ -149,7 +150,7 @@ class Retention:
                 return
 
     async def _check(self) -> None:
-        """Look for damage in the background: indexes are made anew, what is left shuts the gate and is never passed over."""
+        """Look for damage in the background. Damaged indexes are rebuilt; any other damage shuts the `storage` gate."""
         faults = await self._reader.check_storage()
         if faults and only_indexes(faults) and await self._writer.between(self._engine.rebuild):
             self._log.warning("storage.reindexed", faults=faults)
@@ -162,7 +163,7 @@ class Retention:
 
 
 def _enough(found: list[MessageRow], messages: int, size_bytes: int) -> list[MessageRow]:
-    """Cut a list where as many messages and bytes are gone as there are too many."""
+    """Return the first dead letters that together are at least so many messages and bytes."""
     total = 0
     for place, row in enumerate(found):
         if place >= messages and total >= size_bytes:

@@ -1,4 +1,7 @@
-"""HTTP to the contract and back; no decisions. The three hot routes go straight to the dispatcher."""
+"""HTTP to the contract and back; no decisions.
+
+Send, recv and the settlements of one message go straight to the dispatcher.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
+from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
 from penstock.services.mailbox.codec import JSON
 from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
@@ -59,15 +63,16 @@ class MailboxRoutes:
         post, get = _describe("POST"), _describe("GET")
         sending = ("conflict", "integrity", "busy", "timeout", "downstream_unavailable")
         settling = ("not_found", "conflict", "busy", "timeout", "downstream_unavailable")
+        back = "Send dead letters back."
         return [
             post("/v1/send", self._send, "send", "Store a message.", m.Send, m.Sent, sending),
             post("/v1/send/batch", self._send_batch, "send", "Store up to 256.", m.SendBatch, m.SentBatch, sending),
             post("/v1/send/{topic}", self._send_raw, "send", "Store the raw body as a message.", None, m.Sent, sending),
-            post("/v1/recv", self._recv, "recv", "Lease messages.", bodies.RecvIn, bodies.ReceivedOut, ("busy", "timeout")),
-            post("/v1/recv/stream", self._stream, "recv", "Lease messages as they come.", bodies.StreamIn, None, ("busy",)),
+            post("/v1/recv", self._recv, "recv", "Lease messages.", RecvIn, ReceivedOut, ("busy", "timeout")),
+            post("/v1/recv/stream", self._stream, "recv", "Lease messages as they come.", StreamIn, None, ("busy",)),
             *(
-                post(path + tail, self._settler(op, convert), op, text, body, answer, settling)
-                for paths, op, text, body, answer, convert in _SETTLEMENTS
+                post(path + tail, self._settler(op, convert), op, text, body, settled, settling)
+                for paths, op, text, body, settled, convert in _SETTLEMENTS
                 for path in paths
                 for tail in ("", "/{msg_id}")
             ),
@@ -76,7 +81,7 @@ class MailboxRoutes:
             get("/v1/topics/{topic}/peek", self._peek, "recv", "Look without taking.", None, m.PeekedList, ()),
             post("/v1/topics/{topic}/purge", self._purge, "admin", "Remove what waits.", None, m.Purged, ("busy",)),
             get("/v1/dlq", self._dlq, "admin", "Page through dead letters.", None, m.DlqPage, ()),
-            post("/v1/dlq/reprocess", self._reprocess, "admin", "Send dead letters back.", m.Reprocess, m.Reprocessing, ("busy",)),
+            post("/v1/dlq/reprocess", self._reprocess, "admin", back, m.Reprocess, m.Reprocessing, ("busy",)),
         ]  # fmt: skip
 
     # --- send and recv
@@ -99,10 +104,10 @@ class MailboxRoutes:
         }
         return self._send(request, _convert(value, m.Send))
 
-    async def _send_batch(self, request: Request, batch: m.SendBatch) -> Any:  # noqa: ANN401 - written by the dispatcher
+    async def _send_batch(self, request: Request, batch: m.SendBatch) -> Any:  # noqa: ANN401 - as written
         return await self._api.send_many(batch, call_of(request), _meta(request))
 
-    def _recv(self, request: Request, recv: bodies.RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
+    def _recv(self, request: Request, recv: RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
         visibility_ms = recv.visibility_ms or self._state.options.default_visibility_ms
         asked = m.Recv(recv.topic, recv.max_messages, visibility_ms, recv.wait_ms, recv.max_bytes)
         waiting = self._authority.admit(request, "recv", recv.topic)
@@ -110,7 +115,7 @@ class MailboxRoutes:
             return _after(waiting, lambda: self._dispatcher.recv(asked, _meta(request)).promise)
         return _now_or_later(self._dispatcher.recv(asked, _meta(request)).promise)
 
-    async def _stream(self, request: Request, asked: bodies.StreamIn) -> StreamResponse:
+    async def _stream(self, request: Request, asked: StreamIn) -> StreamResponse:
         waiting = self._authority.admit(request, "recv", asked.topic)
         if waiting is not None:
             await waiting
@@ -203,7 +208,7 @@ def _describe(method: str) -> Callable[..., Route]:
 
 
 _SETTLEMENTS: Final = (
-    (("/v1/ack", "/ack"), "ack", "Settle for good.", bodies.AckIn, m.Acked, bodies.as_ack),
+    (("/v1/ack", "/ack"), "ack", "Acknowledge: not delivered again.", bodies.AckIn, m.Acked, bodies.as_ack),
     (("/v1/nack", "/nack"), "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),
     (("/v1/extend",), "recv", "Lengthen a lease.", bodies.ExtendIn, m.Extended, bodies.as_extend),
 )
@@ -226,7 +231,7 @@ def _meta(request: Request) -> RequestMeta:
 
 
 def _now_or_later(promise: Promise) -> Any:  # noqa: ANN401 - typed by its caller
-    """Return the answer if it is there; a promise that is kept already tells nobody."""
+    """Return the answer if it is known already: a promise that is kept tells nobody."""
     return promise.result if promise.done else promise
 
 

@@ -1,4 +1,7 @@
-"""What is stored of a message: an immutable row with its checksum, and a state row while it is not plainly ready. Pure."""
+"""What is stored of a message: an immutable row with its checksum, and a state row unless it is ready and untried.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ class MessageRow(msgspec.Struct, frozen=True, gc=False):
         return "b3:" + self.payload_hash.hex()
 
     def chain(self, topic: str, start: bytes = b"", address: str = "") -> str:
-        """Bind the message's parts together: the contract's `hash_chain`. A caller that has the start or the address gives it."""
+        """Bind the message's parts together: the contract's `hash_chain`.
+
+        A caller that has the start or the address gives it.
+        """
         address = address or self.address
         if self.attrs:
             return hash_chain(topic, self.ts, self.idem_key, address, self.attrs)
@@ -114,14 +120,14 @@ class MessageRow(msgspec.Struct, frozen=True, gc=False):
         if key is not None or expires is not None:
             fixed = (seq, slot, topic, None if key is None else key.encode(), ts, expires, len(payload))
             return (*fixed, head, payload, _row_sum(fixed, head))
-        # What `_row_sum` does, without the way there: nearly all messages are like this.
+        # The same as above, in line, because nearly all messages are like this.
         size = len(payload)
         total = blake3(_pack_fixed(seq, slot, topic, ts, -1, size, -1) + head).digest(SUM_BYTES)
         return seq, slot, topic, None, ts, None, size, head, payload, total
 
 
 def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
-    """Cover every column; the payload through its digest, which lies in the head."""
+    """Hash every column; the payload through its digest, which is part of the head."""
     seq, slot, topic, key, ts, expires, size = fixed
     expires = -1 if expires is None else expires
     key_size = -1 if key is None else len(key)
@@ -129,7 +135,10 @@ def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
 
 
 def read_row(columns: tuple[Any, ...]) -> MessageRow:
-    """Read and check a stored row; a bit that changed is Integrity, never obeyed. Without its payload (None) the rest is checked."""
+    """Read a stored row and check its sums; raises Integrity.
+
+    A payload of None was left on the disk: the rest is checked.
+    """
     seq, slot, topic, key, ts, expires, size, head, payload, total = columns[:10]
     left = payload is None
     try:
@@ -158,7 +167,7 @@ def read_row(columns: tuple[Any, ...]) -> MessageRow:
 
 
 class MessageState(msgspec.Struct, frozen=True, gc=False):
-    """Why a message is not plainly ready. `until` is Unix milliseconds."""
+    """A message that is leased, delayed, or ready after an attempt. `until` is Unix milliseconds."""
 
     seq: int
     kind: int
@@ -195,7 +204,7 @@ def read_state(columns: tuple[Any, ...]) -> MessageState:
 
 
 def topic_sum(number: int, name: str) -> bytes:
-    """Cover a row of the topic table."""
+    """Hash a row of the topic table."""
     return blake3(number.to_bytes(8, "big") + name.encode()).digest(SUM_BYTES)
 
 

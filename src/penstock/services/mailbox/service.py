@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "svc-mailbox"
 _LINGER_STEP_S: Final = 0.02
-# The last part of the drain is for flushing and closing, not for late settlements.
+# The share of the drain in which settlements are still taken; the rest is for flushing and closing.
 _LINGER_SHARE: Final = 0.6
 
 
@@ -192,7 +192,7 @@ class MailboxService:
             await listener.close()
 
     async def _linger(self, child: Child) -> None:
-        """Wait while leases are out that may still be settled, and connections that may do it."""
+        """Wait while there are leases that may still be settled."""
         until = child.clock.monotonic() + self._options.drain_deadline_s * _LINGER_SHARE
         while self.state.ledger.inflight and child.clock.monotonic() < until:
             await pause(_LINGER_STEP_S)

@@ -7,13 +7,15 @@
                               +-----+                | last attempt, ttl, integrity -> dead letter
 ```
 
-A lease takes effect at once and is written later, with some commit. The end of a lease takes effect when its commit is
-done: until then the message is SETTLING and belongs to nobody. So every end comes in two halves. The first half (`ack`,
-`nack`, `due`, `purge`, ...) judges the command, puts what to write into the batch, and adds the message to `batch.ended` or
-`batch.buried`. The second half (`ended`, `buried`) is called by the commit loop and moves the message.
+A lease takes effect at once and is written later, with some commit. The end of a lease takes effect when its commit
+is done: until then the message is SETTLING and belongs to nobody. So every end comes in two halves. The first half
+(`ack`, `nack`, `due`, `purge`, ...) judges the command, puts what to write into the batch, and adds the message to
+`batch.ended` or `batch.buried`. The second half (`ended`, `buried`) is called by the commit loop and moves the
+message.
 
 Who may call a shard: any synchronous step on the loop. Workers lease and settle, the commit loop stores and ends, the
-retention expires, reads arrive. No step awaits, so each sees and leaves a whole shard. What RAM holds is kept by `window`.
+retention expires, reads arrive. No step awaits, so each sees and leaves a whole shard. What RAM holds is kept by
+`window`.
 """
 
 from __future__ import annotations
@@ -196,7 +198,8 @@ class Shard:
         if message.bare:
             message.until = WRITTEN
         else:
-            # The disk may have this lease, or the delay before it. It stays in RAM until the disk knows that both are over.
+            # The disk may have this lease, or the delay before it. It stays in RAM until the disk knows that both are
+            # over.
             self.ledger.riders[message.seq] = message
         self.window.make_ready(message)
 
@@ -220,7 +223,10 @@ class Shard:
     # --- settlements
 
     def ack(self, name: MessageName, receipt: str, now: Now, batch: Batch) -> bool:
-        """Acknowledge a message: it will not be delivered again. False: it is not in RAM, the engine has to be asked."""
+        """Acknowledge a message: it will not be delivered again.
+
+        False: it is not in RAM, the engine has to be asked.
+        """
         message = self._leased(name, receipt, now)
         if message is None:
             known = self.messages.get(name.seq)
@@ -236,7 +242,7 @@ class Shard:
         return True
 
     def ack_all(self, acks: Iterable[PlacedAck], now: Now, batch: Batch) -> tuple[list[int], list[PlacedAck]]:
-        """Acknowledge many leased messages in one go; returns the places of those, and the acks that need a closer look."""
+        """Acknowledge many messages in one go; returns the places of those that were, and the acks for `ack`."""
         messages, riders, (mono, wall) = self.messages, self.ledger.riders, now
         gone, acked, states = batch.gone, batch.acked, batch.states
         run: list[Message] = []
@@ -382,7 +388,7 @@ class Shard:
         self.window.leave_all(messages)
 
     def buried(self, message: Message) -> None:
-        """Take a message out of RAM that is durably a dead letter; it stays in the backlog, because dead letters count."""
+        """Take a message out of RAM that is durably a dead letter; it stays in the backlog."""
         topic, ledger = message.lane.topic, self.ledger
         topic.pending -= 1
         topic.dead += 1

@@ -1,9 +1,9 @@
 """The ShardWorker: takes jobs in bunches, lets the shard decide, puts what to persist into the open batch.
 
-A worker is the only consumer of its `work` and `requeue` channels, so the jobs of a shard are done in order. Nothing in a
-bunch awaits. What has to wait for the disk (a payload, a claim, the trace of a message that is gone) goes into a task of
-`DiskWaits`; what only has to become durable waits in the batch for the commit loop; a receiver that finds nothing is parked
-in `Waiters`. When a bunch is done the worker wakes itself: see `wake`.
+A worker is the only consumer of its `work` and `requeue` channels, so the jobs of a shard are done in order. Nothing
+in a bunch awaits. What has to wait for the disk (a payload, a claim, the trace of a message that is gone) goes into a
+task of `DiskWaits`; what only has to become durable waits in the batch for the commit loop; a receiver that finds
+nothing is parked in `Waiters`. When a bunch is done the worker wakes itself: see `wake`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class ShardWorker:
         self._log.error("job.failed", error=error, worker="shard_worker", corr_id=job.corr_id)
 
     def wake(self) -> None:
-        """Do what the last steps made possible: serve the receivers of notified topics, begin reads, wake the writer."""
+        """Serve the receivers of notified topics, begin the reads that are wanted, and wake the writer."""
         if not self._running:
             return  # not started yet; `run` does this first of all
         for shard in self._dispatcher.shards_of(self.index):
@@ -286,7 +286,8 @@ class ShardWorker:
         items = job.value
         if items and isinstance(items[0][1], m.Ack):
             shard, batch = self._state.shard_of(items[0][2].slot), self._writer.batch
-            job.acked, items = shard.ack_all(items, now, batch)  # type: ignore[arg-type, assignment]  # a batch is of one kind
+            # A batch is of one kind: all of them are acks.
+            job.acked, items = shard.ack_all(items, now, batch)  # type: ignore[arg-type, assignment]
             if job.acked:
                 batch.settled.append(job)
         for item in items:

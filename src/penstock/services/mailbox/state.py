@@ -1,7 +1,8 @@
 """The state of the mailbox in RAM, and who owns it.
 
-The loop owns it: any synchronous step on the loop may change it, and no step awaits while it does. There are no locks, and
-none are needed. Everything here can be rebuilt from the engine (`open`), and is, whenever the engine is opened.
+The loop owns it: any synchronous step on the loop may change it, and no step awaits while it does. There are no
+locks, and none are needed. Everything here can be rebuilt from the engine (`open`), and is, whenever the engine is
+opened.
 
 | part | what it holds |
 |---|---|
@@ -14,9 +15,10 @@ none are needed. Everything here can be rebuilt from the engine (`open`), and is
 What is *not* here runs beside it and changes it: the workers and agents (synchronously, between their awaits), and the
 commit loop, which applies what the writer made durable.
 
-Two words are used for telling somebody that there is something to do. `notify(topic)` only marks, in a shard's window, that
-the receivers of a topic have to be looked at. `wake()` makes somebody act: a worker serves the notified topics of its shards,
-begins their reads and wakes the writer; the writer commits; the scanner looks at the deadlines; a stream looks at its credit.
+Two words are used for telling somebody that there is something to do. `notify(topic)` only marks, in a shard's
+window, that the receivers of a topic have to be looked at. `wake()` makes somebody act: a worker serves the notified
+topics of its shards, begins their reads and wakes the writer; the writer commits; the scanner looks at the deadlines;
+a stream looks at its credit.
 """
 
 from __future__ import annotations

@@ -42,16 +42,16 @@ class StreamCredit:
         return self.limit - self.used
 
     def leased(self, count: int) -> None:
-        """Use some up: from the moment of the lease, whether or not the messages are on their way yet."""
+        """Use credit up; called when the messages are leased, before they are written to the stream."""
         self.used += count
 
     def settled(self) -> None:
-        """Take one back."""
+        """Give credit back: a message of the stream was settled, lapsed or undone."""
         self.used -= 1
         self._changed.set()
 
     def wake(self) -> None:
-        """End the wait: there is something else to look at."""
+        """End the wait for credit, for another reason."""
         self._changed.set()
 
     async def wait(self) -> bool:
@@ -76,7 +76,7 @@ class RecvStream:
         self._credit = StreamCredit(max_inflight)
         # What was leased and not yet handed on.
         self._leased: list[tuple[Message, int]] = []
-        # Asked now and then for the code that the stream must end with, because its capability is good no more.
+        # Asked now and then: returns the code that the stream must end with when its capability no longer allows it.
         self.refusal: Callable[[], Awaitable[str]] | None = None
         self._judge_at = self._state.now().mono + _JUDGED_MS
 
@@ -94,7 +94,7 @@ class RecvStream:
                     end = refused
                     break
                 for envelope in received:
-                    # From here on it is the consumer's; the others are not, if this is the end.
+                    # This one was handed over. If the stream ends here, the others are given back.
                     del self._leased[0]
                     yield _encode(envelope) + b"\n"
                 if not received:

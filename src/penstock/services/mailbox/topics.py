@@ -36,8 +36,8 @@ class Topic:
     """One topic over all shards."""
 
     __slots__ = (
-        "acks", "bytes", "chain_start", "dead", "delayed", "id", "incoming", "inflight", "key_backlog", "lanes", "living",
-        "name", "pending", "recvs", "sends", "slot", "turn", "waiters",
+        "acks", "bytes", "chain_start", "dead", "delayed", "id", "incoming", "inflight", "key_backlog", "lanes",
+        "living", "name", "pending", "recvs", "sends", "slot", "turn", "waiters",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str) -> None:
@@ -93,7 +93,7 @@ class Lane:
         self.backlog = Backlog()
         # Keys whose next messages could not be read; the next receiver asks again.
         self.stalled: list[str] = []
-        # When (monotonic ms) somebody last received from it: the longest ago gives up its place in RAM first.
+        # When (monotonic ms) somebody last received from it. Eviction begins with the longest ago.
         self.used = 0.0
 
 
@@ -108,7 +108,7 @@ class Message(msgspec.Struct, eq=False):
     nonce: int
     size: int
     expires: int | None
-    # True while it is certain that the disk has no state row of it: there is nothing to take away with it then.
+    # True while the disk certainly has no state row of it: then there is none to delete with the message.
     bare: bool = False
     state: int = READY
     # Monotonic milliseconds: leased or delayed until then.

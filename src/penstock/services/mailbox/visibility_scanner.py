@@ -1,4 +1,4 @@
-"""The VisibilityScanner: wakes at the nearest deadline and tells the shard's worker to end the leases and delays that are over."""
+"""The VisibilityScanner: wakes at the nearest deadline and tells the worker of the shard."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class VisibilityScanner:
         self._ended = False
 
     async def run(self, child: Child) -> None:
-        """Wake and tell, until the service drains."""
+        """Sleep, and tell the workers what is over, until the service drains."""
         self._ended = child.shutdown.draining
         forget = child.shutdown.on_drain(self._end)
         try:
@@ -71,7 +71,8 @@ class VisibilityScanner:
         while not self._ended:
             now_ms = state.now().mono
             due_ms = state.nearest_due()
-            # The worker was told a moment ago of what is over already. What is not over is waited for by a tick at least.
+            # The worker was told a moment ago of what is over already. What is not over is waited for by a tick at
+            # least.
             wait_s = min(max((due_ms - now_ms) / 1000, _TICK_S if due_ms > now_ms else WAKE_S_MIN), WAKE_S_MAX)
             alarm.at = now_ms + wait_s * 1000
             alarm.rung.clear()

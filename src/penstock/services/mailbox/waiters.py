@@ -1,4 +1,9 @@
-"""Receivers that wait for a topic: each is claimed by exactly one shard in one synchronous step."""
+"""Receivers that wait for messages of a topic; each is served by the first shard that has something for it.
+
+A *patient* receiver gave a `wait_ms` and is answered empty when it is over. One that is not patient asked without
+waiting, but a read or an end of lease of its topic was under way: it hears as soon as nothing of the topic is under
+way any more.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +22,20 @@ class Waiter:
     __slots__ = ("job", "patient", "timer")
 
     def __init__(self, job: RecvJob, *, patient: bool) -> None:
-        """Wait for this job; one that is not patient waits only for what is under way."""
+        """Park this job."""
         self.job = job
         self.patient = patient
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Waiters:
-    """All parked receivers of the service; a parked one sits in no channel."""
+    """All parked receivers of the service. They stand in no channel; `waiters_max` bounds them."""
 
     def __init__(self, limit: int, on_idle: Callable[[Topic], None]) -> None:
         """Bound them; `on_idle` hears of topics that nobody waits for any more."""
         self.limit = limit
         self.count = 0
-        # Those of them that wait only for what is under way; nearly always none.
+        # Those of them that are not patient; nearly always none.
         self.impatient = 0
         self._on_idle = on_idle
 
@@ -50,13 +55,13 @@ class Waiters:
         job.promise.on_over = lambda: self._gone(waiter)
 
     def first(self, topic: Topic) -> Waiter | None:
-        """Return the one that waits longest, and still does."""
+        """Return the receiver that waits longest; those that are gone are taken out."""
         while topic.waiters and topic.waiters[0].job.promise.done:
             self.claim(topic)
         return topic.waiters[0] if topic.waiters else None
 
     def claim(self, topic: Topic) -> None:
-        """Take the first one out of the line: it is served now, by whoever calls this, and by nobody else."""
+        """Take the first receiver out: the caller serves it."""
         waiter = topic.waiters.popleft()
         self.count -= 1
         self.impatient -= not waiter.patient
@@ -65,7 +70,7 @@ class Waiters:
             waiter.timer.cancel()
 
     def _gone(self, waiter: Waiter) -> None:
-        """Leave the line when nobody waits for the answer any more."""
+        """Take a receiver out that was answered, or that nobody waits for any more."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         topic = waiter.job.topic
@@ -80,19 +85,19 @@ class Waiters:
             waiter.job.deliver(m.Received(()))
 
     def settle(self, topic: Topic) -> None:
-        """Answer those that would not wait, now that nothing of the topic is under way."""
+        """Answer the impatient ones empty, if nothing of the topic is under way."""
         if topic.pending:
             return
         for waiter in [waiter for waiter in topic.waiters if not waiter.patient]:
             waiter.job.deliver(m.Received(()))
 
     def refuse(self, topic: Topic, error: PenstockError) -> None:
-        """Tell those that would not wait that nobody can say whether there is something."""
+        """Fail the impatient ones: what they waited for cannot be known."""
         for waiter in [waiter for waiter in topic.waiters if not waiter.patient]:
             waiter.job.fail(error)
 
     def end_all(self, topics: list[Topic]) -> None:
-        """Answer everybody empty: the service drains."""
+        """Answer everybody empty, because the service drains."""
         for topic in topics:
             for waiter in list(topic.waiters):
                 waiter.job.deliver(m.Received(()))

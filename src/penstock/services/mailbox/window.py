@@ -1,9 +1,10 @@
 """What RAM holds of a shard's messages, and where each of them stands. Pure.
 
-A million messages may wait; RAM has room for some. A window holds, for every topic, the messages that may be delivered
-next: un-keyed ones in order of seq, and of each key the first unsettled one with a few followers. What does not fit stays
-on the disk, and a `Backlog` remembers that it is there. When a window runs low, or somebody waits, it asks its `ReadQueue`
-for more; what was read comes back through the `*_loaded` methods. `eviction` takes messages out again.
+A million messages may wait; RAM has room for some. A window holds, for every topic, the messages that may be
+delivered next: un-keyed ones in order of seq, and of each key the first unsettled one with a few followers. What does
+not fit stays on the disk, and a `Backlog` remembers that it is there. When a window runs low, or somebody waits, it
+asks its `ReadQueue` for more; what was read comes back through the `*_loaded` methods. `eviction` takes messages out
+again.
 
 The window also keeps the two heaps of deadlines (leases and delays) and `notified`, the topics whose waiting receivers
 have to be looked at. It decides nothing: `Shard` does, and calls this.

@@ -1,8 +1,8 @@
 """The one writer: gathers what the steps of the mailbox persist into batches, and commits them one at a time.
 
-There is always one open `Batch`, into which any step puts what it wants written. `next_batch` closes it when somebody woke
-the writer, and `commit` writes it on the engine's thread. While that runs the next batch fills: the slower the disk, the
-larger the batches. The commit loop is the only caller of these two, and applies what `commit` returns.
+There is always one open `Batch`, into which any step puts what it wants written. `next_batch` closes it when somebody
+woke the writer, and `commit` writes it on the engine's thread. While that runs the next batch fills: the slower the
+disk, the larger the batches. The commit loop is the only caller of these two, and applies what `commit` returns.
 
 Leases ride. They start no commit of their own until they are 10 ms old (`lease_flush_ms`), and let the commits of their
 first 8 ms go by: most leases are acked by then, and are never written at all.

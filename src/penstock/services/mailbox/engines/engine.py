@@ -1,4 +1,7 @@
-"""What an engine does: commit batches, and read what is not in RAM. Every call is synchronous and on a thread of its own."""
+"""What an engine does: commit batches, and read what is not in RAM. Every call is synchronous, and made on a thread.
+
+A *life* of the mailbox goes from one `open` of its engine to the next; the boot counter numbers them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRo
 
 
 class EngineFailed(PenstockError):
-    """The engine could not commit, and what it holds may be less than it was told."""
+    """The engine could not commit, and nobody knows what it holds of the batch."""
 
     code = "downstream_unavailable"
     status = 503
@@ -24,7 +27,6 @@ class DiskFull(OverLimit):
     """There is no room on the disk for more messages."""
 
     def __init__(self) -> None:
-        """Name the limit."""
         super().__init__("The disk is full.", limit="disk", status=507)
 
 
@@ -150,7 +152,7 @@ class Engine(Protocol):
         """The reading side."""
 
     def open(self, delays_max: int) -> EngineContents:
-        """Begin a life: raise the boot counter durably and say what is there. Raises Corrupt."""
+        """Raise the boot counter durably, and return what the engine holds. Raises Corrupt."""
 
     def close(self) -> None:
         """End in good order; safe to call twice."""
@@ -162,7 +164,7 @@ class Engine(Protocol):
         """Write a batch in one step. Raises DiskFull when nothing was written, EngineFailed when nobody knows."""
 
     def idle(self) -> None:
-        """Use a quiet moment of the writer."""
+        """Tidy up; called when nothing has been committed for a moment."""
 
     def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
         """Forget a slice of settled receipts that are old or too many, and of claims below the floor; True: more."""

@@ -30,7 +30,7 @@ from penstock.services.mailbox.rows import (
 
 
 class _Line:
-    """Seqs in order, with cheap removal: what is gone is skipped, and swept when it is half of all."""
+    """Seqs in order. A removed one is only skipped; when half of all are removed, the list is made anew."""
 
     __slots__ = ("_gone", "seqs")
 
@@ -42,7 +42,7 @@ class _Line:
         self.seqs.append(seq)
 
     def removed(self, rows: dict[int, MessageRow]) -> bool:
-        """Note a removal; tell whether the line is empty now."""
+        """Note a removal; tell whether nothing is left."""
         self._gone += 1
         if self._gone * 2 > len(self.seqs):
             self.seqs = [seq for seq in self.seqs if seq in rows]
@@ -54,7 +54,7 @@ class _Line:
 
 
 class MemoryEngine:
-    """Dictionaries. A reopened engine still holds what it held: only the process ends it."""
+    """Dictionaries. An engine that is opened again still holds what it held; it ends with the process."""
 
     name = "memory"
     durable = False
@@ -77,7 +77,7 @@ class MemoryEngine:
         self._expiring: dict[int, int] = {}
 
     def open(self, delays_max: int) -> EngineContents:
-        """Begin a life."""
+        """Raise the boot counter and return what is there."""
         self._boot += 1
         states = [(self._rows[seq], state) for seq, state in self._states.items() if state.kind != KIND_READY]
         return EngineContents(
@@ -124,7 +124,7 @@ class MemoryEngine:
         """Nothing to prepare."""
 
     def commit(self, batch: Batch) -> None:
-        """Take everything over at once."""
+        """Apply a batch."""
         self._seq = max(self._seq, batch.rows[-1].seq if batch.rows else 0)
         self._topics.update(batch.topics)
         for number in batch.topics_gone:
@@ -170,7 +170,7 @@ class MemoryEngine:
         return row
 
     def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
-        """Forget what is old or too much; both grow in order."""
+        """Forget the oldest receipts and claims that are old or too many."""
         for seq in list(self._acked)[:2000]:
             if self._acked[seq][1] < acked_before or len(self._acked) > acked_max:
                 del self._acked[seq]

@@ -34,13 +34,18 @@ _RANGE_MIN: Final = 4
 _CHECKPOINT_IDLE_BYTES: Final = 1 << 20
 _SLICE: Final = 1000
 _FRAME_BYTES: Final = 4096 + 24
+_INSERT: Final = f"INSERT INTO msg ({schema.ROW_COLUMNS}) VALUES "  # noqa: S608
 _BURY: Final = f"INSERT INTO dead SELECT {schema.ROW_COLUMNS}, ?, ?, ?, ? FROM msg WHERE seq = ?"  # noqa: S608
 _pack_claim: Final = msgspec.msgpack.Encoder().encode
 _pack_history: Final = msgspec.msgpack.Encoder().encode
 
 
 class SqliteEngine:
-    """Messages in `mailbox.db`. Owns the writing connection; `reads` has the other. Durability `fsync` syncs every commit, `os` leaves that to the system."""
+    """Messages in `mailbox.db`.
+
+    Owns the writing connection; `reads` has the other. Durability `fsync` syncs every commit, `os` leaves that to the
+    system.
+    """
 
     name = "sqlite"
     monotonic = staticmethod(time.monotonic)
@@ -54,7 +59,7 @@ class SqliteEngine:
         vfs: str | None = None,
         reserve: ReserveSpace | None = None,
     ) -> None:
-        """Keep everything in this directory; `vfs` names another file layer of SQLite and `reserve` its room, for tests."""
+        """Keep everything in this directory; `vfs` (a file layer of SQLite) and `reserve` are for tests."""
         self.path = directory / "mailbox.db"
         self._vfs = vfs
         self.reads = SqliteReads(self.path, vfs)
@@ -64,7 +69,7 @@ class SqliteEngine:
         self._fsync = fsync
         self._wal_bytes_max = wal_bytes
         self._reserve: ReserveSpace = reserve or ReserveFile(directory / "reserve", wal_bytes)
-        # The disk is full: messages are refused, settlements live on what was held back.
+        # The disk is full: messages are refused, settlements use the reserve.
         self.full = False
         self._db: apsw.Connection | None = None
         self._broken = False
@@ -98,7 +103,7 @@ class SqliteEngine:
         try:
             return self._begin(self._connect_writer(), delays_max)
         except apsw.FullError:
-            # Even the number of this life finds no room: it gets the one that was held back.
+            # Not even the boot counter can be written: release the reserve and try again.
             self._run_out()
             return self._begin(self._connect_writer(), delays_max)
 
@@ -111,7 +116,7 @@ class SqliteEngine:
         return db
 
     def _prepare_files(self) -> str:
-        """Make the log fit to be recovered; returns what is wrong with it where that is no reason to refuse."""
+        """Make the log fit to be recovered; returns damage that is no reason to refuse the file."""
         try:
             if not self.path.parent.exists():
                 self.path.parent.mkdir(mode=0o700, parents=True)
@@ -127,7 +132,7 @@ class SqliteEngine:
         return damage
 
     def _fill_wal(self) -> None:
-        """Let the log be as large as it gets; after SQLite opened it, because it replaces the log of an empty file."""
+        """Write the log out to its full size, after SQLite has opened or replaced it: then no commit grows it."""
         try:
             if not self.full:
                 fill_wal(self.path, self._wal_bytes_max)
@@ -140,7 +145,8 @@ class SqliteEngine:
         except Corrupt as exc:
             if self._fsync:
                 raise
-            # Without a sync for each commit a torn tail looks just the same: it is told of, and that is all.
+            # Without a sync for each commit a torn tail looks just the same: it is reported, and no reason to refuse
+            # the file.
             return exc.detail
         return ""
 
@@ -174,7 +180,8 @@ class SqliteEngine:
         states, later = self.reads.open_states(delays_max)
         for row, state in states:
             if state is None:
-                # Damaged, and taken away: windows leave out what the table calls leased or delayed, so nobody would come.
+                # A damaged state is deleted. Windows leave out what the table calls leased or delayed, so the message
+                # would be stuck.
                 db.execute("DELETE FROM st WHERE seq = ?", (row.seq,))
         return replace(read_counts(db), boot=boot, key=key, states=states, later=later, damage=damage)
 
@@ -252,7 +259,7 @@ class SqliteEngine:
     # --- a full disk
 
     def _run_out(self) -> None:
-        """Take no more messages, and give the reserve to those who settle."""
+        """Take no more messages, and release the reserve for settlements."""
         self.full = True
         self._reserve.release()
 
@@ -288,7 +295,8 @@ class SqliteEngine:
             forgotten = _changed(db, old, (_SLICE, acked_before, self._acked > acked_max))
             self._acked -= forgotten
             first = "(SELECT min(n) FROM dedup)"
-            claims = _changed(db, f"DELETE FROM dedup WHERE n < min(?, {first} + ?)", (claims_floor, _SLICE))  # noqa: S608
+            statement = f"DELETE FROM dedup WHERE n < min(?, {first} + ?)"  # noqa: S608
+            claims = _changed(db, statement, (claims_floor, _SLICE))
         return _SLICE in (forgotten, claims)
 
 
@@ -316,7 +324,7 @@ def _statements(batch: Batch) -> list[tuple[str, Any]]:
     for number, name in batch.topics:
         out.append(("INSERT OR REPLACE INTO topic VALUES (?, ?, ?)", (number, name, topic_sum(number, name))))
     _listed(out, "DELETE FROM topic WHERE id IN ", batch.topics_gone)
-    _many(out, f"INSERT INTO msg ({schema.ROW_COLUMNS}) VALUES ", 10, [row.columns() for row in batch.rows])  # noqa: S608
+    _many(out, _INSERT, 10, [row.columns() for row in batch.rows])
     _many(out, "INSERT INTO dedup VALUES ", 4, [_claim_columns(claim) for claim in batch.claims])
     for dead in batch.dead:
         extra = (dead.reason, dead.at, dead.attempts, _pack_history(dead.history), dead.seq)

@@ -75,7 +75,7 @@ class SqliteReads:
         self.damaged_states: list[int] = []
 
     def _ask(self, statement: str, values: tuple[Any, ...] = (), bytes_max: int = 1 << 62) -> list[tuple[Any, ...]]:
-        """Run a short statement; with `bytes_max` it ends where the payloads get too large, but has one row at least."""
+        """Run a short statement; `bytes_max` bounds the payloads of its rows, but it returns one row at least."""
         try:
             if self._reader is None:
                 self._reader = connect(self.path, self._vfs)
@@ -104,8 +104,9 @@ class SqliteReads:
             self.damaged.append(seq)
             text = None if key is None else key.decode(errors="replace")
             return MessageRow(
-                seq=seq, slot=slot & 4095, topic=topic, key=text, ts=ts, expires=expires, nonce=0, corr_id="", idem_key=None,
-                attrs={}, payload_hash=bytes(32), payload=b"", left_bytes=size if isinstance(size, int) else 0,
+                seq=seq, slot=slot & 4095, topic=topic, key=text, ts=ts, expires=expires, nonce=0, corr_id="",
+                idem_key=None, attrs={}, payload_hash=bytes(32), payload=b"",
+                left_bytes=size if isinstance(size, int) else 0,
             )  # fmt: skip
 
     def _state(self, columns: tuple[Any, ...]) -> MessageState | None:
@@ -235,7 +236,8 @@ class SqliteReads:
         """Say when the oldest living message of a topic was sent."""
         plain = "SELECT min(seq) FROM msg INDEXED BY msg_plain WHERE topic = ?1 AND key IS NULL"
         keyed = "SELECT min(seq) FROM msg INDEXED BY msg_keyed WHERE topic = ?1 AND key IS NOT NULL"
-        found = self._ask(f"SELECT ts FROM msg WHERE seq IN (({plain}), ({keyed})) ORDER BY seq LIMIT 1", (topic,))  # noqa: S608
+        statement = f"SELECT ts FROM msg WHERE seq IN (({plain}), ({keyed})) ORDER BY seq LIMIT 1"  # noqa: S608
+        found = self._ask(statement, (topic,))
         return found[0][0] if found else None
 
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
@@ -258,9 +260,8 @@ class SqliteReads:
     def dead(self, page: DeadPage) -> list[tuple[MessageRow, DeadRow]]:
         """Read dead letters, oldest first."""
         columns = schema.ROW_COLUMNS if page.payloads else schema.LIGHT_COLUMNS
-        statement = (
-            f"SELECT {columns}, reason, at, attempts, hist FROM dead WHERE {_dead_where(page)} ORDER BY seq LIMIT ?4"  # noqa: S608
-        )
+        chosen = f"{columns}, reason, at, attempts, hist"
+        statement = f"SELECT {chosen} FROM dead WHERE {_dead_where(page)} ORDER BY seq LIMIT ?4"  # noqa: S608
         found = self._ask(statement, _dead_values(page), PEEK_BYTES_MAX if page.payloads else 1 << 62)
         return [(self._row(columns[:10]), self._dead(columns)) for columns in found]
 
@@ -281,7 +282,8 @@ class SqliteReads:
         """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""
         found: list[tuple[Any, ...]] = []
         for where in ("reason = 'ttl'", "reason <> 'ttl'"):
-            statement = f"SELECT {schema.LIGHT_COLUMNS} FROM dead WHERE {where} AND at < ? ORDER BY at LIMIT ?"  # noqa: S608
+            chosen = f"{where} AND at < ? ORDER BY at LIMIT ?"
+            statement = f"SELECT {schema.LIGHT_COLUMNS} FROM dead WHERE {chosen}"  # noqa: S608
             found += self._ask(statement, (before, limit - len(found)))
         return [self._row(columns) for columns in found]
 
