@@ -18,7 +18,7 @@ from penstock.contracts.mailbox import Ack, GetDlq, GetTopics, Recv, Send
 from penstock.kernel.errors import DownstreamUnavailable, NotReady, OverLimit, PenstockError
 from penstock.services.mailbox.engines.engine import Corrupt, EngineFailed
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.engines.wal import damaged_frame
+from penstock.services.mailbox.engines.wal import scan_log
 from tests.services.mailbox.faulty_vfs import FaultyVfs, VfsRoom
 from tests.services.mailbox.worlds import mailbox_options, make_engine, running
 
@@ -77,7 +77,7 @@ async def test_torn_tail_is_no_damage(tmp_path: Path) -> None:
     used = 4096 * max(place for place in range(len(data) // 4096) if any(data[place * 4096 : place * 4096 + 4096]))
     data[used + 8 :] = bytes(len(data) - used - 8)
     wal.write_bytes(data)
-    assert damaged_frame(bytes(data)) is None
+    assert scan_log(bytes(data)).damaged is None
 
     async with running(SqliteEngine(copy, wal_bytes=1 << 20), mailbox_options({})) as mailbox:
         assert (await drain(mailbox))[:28] == [b"%d" % number for number in range(28)]

@@ -63,7 +63,9 @@ def _repair(args: argparse.Namespace) -> int:
     lost = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in report.lost)
     lines = [
         f"saved: {report.messages} messages and {report.dead_letters} dead letters",
-        f"lost: messages {lost}" if lost else "lost: nothing",
+        *([f"lost: messages {lost}"] if lost else []),
+        *([f"lost, and nobody can say how many: {report.lost_unknown}"] if report.lost_unknown else []),
+        *([] if lost or report.lost_unknown else ["lost: nothing"]),
         f"records of any kind that could not be read: {report.unreadable}",
         *(f"the name of a topic was lost; its messages are in {name}" for name in report.renamed),
         f"the damaged files are in {report.kept_in}",

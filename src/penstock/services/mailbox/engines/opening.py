@@ -5,39 +5,18 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import apsw
 
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt, EngineContents, StoredTopic
-from penstock.services.mailbox.engines.wal import sync_directory
 from penstock.services.mailbox.rows import topic_sum
 
 
 def fetch(db: apsw.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Run a statement to its end."""
     return db.execute(statement, values).fetchall()
-
-
-def check_lived(db: apsw.Connection, lived: Path, *, durable: bool) -> str:
-    """Refuse a file without tables where there were some; returns that instead where a power cut may do that."""
-    if not lived.exists() or _has_tables(db):
-        return ""
-    detail = f"The mailbox file is empty and was not before: put it back, or remove {lived.name} to begin anew."
-    if durable:
-        raise Corrupt(detail, where="file")
-    return detail
-
-
-def mark_lived(lived: Path) -> None:
-    """Note that there are tables now; without room for that, the next start does it."""
-    if not lived.exists():
-        with suppress(OSError):
-            lived.touch(mode=0o600)
-            sync_directory(lived.parent)
 
 
 def _has_tables(db: apsw.Connection) -> bool:

@@ -20,10 +20,11 @@ import msgspec
 from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt
+from penstock.services.mailbox.engines.files import DATABASE, examine, put_aside
 from penstock.services.mailbox.engines.inspection import inspect
 from penstock.services.mailbox.engines.pages import TABLE_LEAF, DatabasePages, PageCell
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
-from penstock.services.mailbox.engines.wal import check_wal, sync_directory
+from penstock.services.mailbox.engines.wal import sync_directory
 from penstock.services.mailbox.ids import BOOT_SHIFT
 from penstock.services.mailbox.rows import (
     IdemClaim,
@@ -32,7 +33,7 @@ from penstock.services.mailbox.rows import (
     topic_sum,
 )
 
-_FILE: Final = "mailbox.db"
+_FILE: Final = DATABASE
 _COLUMNS: Final = {10: "msg", 14: "dead", 8: "st", 4: "dedup", 3: "acked"}
 _INSERT: Final = {
     count: f"INSERT OR REPLACE INTO {table} VALUES {schema.values(1, count)}"  # noqa: S608 - names of ours
@@ -56,6 +57,8 @@ class Repaired:
     # Seqs of messages that are gone, as ranges; and how many records of any kind could not be read.
     lost: list[tuple[int, int]] = field(default_factory=list)
     unreadable: int = 0
+    # Why nobody can tell by name what else is lost: what spoke of it is gone too. Empty where everything is accounted for.
+    lost_unknown: str = ""
     # Topics whose name is gone; their messages are now in `recovered:<number>`.
     renamed: list[str] = field(default_factory=list)
     kept_in: str = ""
@@ -64,12 +67,13 @@ class Repaired:
 def look(directory: Path) -> list[str]:
     """Say what is wrong with the files; change nothing."""
     path = directory / _FILE
-    if not path.exists():
-        return [f"{path} does not exist"]
-    try:
-        check_wal(path)
-    except Corrupt as damage:
-        return [damage.detail]
+    found = examine(directory)
+    if found.damage:
+        return [found.damage]
+    if found.fresh:
+        return [f"there is no {_FILE}: a mailbox has never been here"]
+    beside = [Path(f"{path}-wal"), Path(f"{path}-shm")]
+    before = {name for name in beside if name.exists()}
     reads = SqliteReads(path, None)
     try:
         return inspect(path, None) or _damaged_rows(reads)
@@ -77,6 +81,10 @@ def look(directory: Path) -> list[str]:
         return [str(damage)]
     finally:
         reads.close_reader()
+        for name in beside:
+            # SQLite makes both to read; neither holds anything.
+            if name not in before:
+                name.unlink(missing_ok=True)
 
 
 def _damaged_rows(reads: SqliteReads) -> list[str]:
@@ -92,9 +100,11 @@ def repair(directory: Path) -> Repaired:
     """Make a new file of every row whose own checksum holds, and put the damaged files aside."""
     path, fresh = directory / _FILE, directory / f"{_FILE}.repaired"
     fresh.unlink(missing_ok=True)
+    found = examine(directory)
     with _bytes(path) as file, _bytes(Path(f"{path}-wal")) as log:
         pages = DatabasePages(file, log)
         report = Repaired(damaged_frames=pages.damaged_frames)
+        report.lost_unknown = found.damage if found.loss_unknown else ""
         out = apsw.Connection(str(fresh))
         out.execute("PRAGMA synchronous = FULL").fetchall()
         with out:
@@ -102,7 +112,7 @@ def repair(directory: Path) -> Repaired:
         out.close()
     with fresh.open("rb") as written:
         os.fsync(written.fileno())
-    report.kept_in = _put_aside(directory, path)
+    report.kept_in = str(put_aside(directory) or "")
     fresh.rename(path)
     sync_directory(directory)
     return report
@@ -116,17 +126,6 @@ def _bytes(path: Path) -> Iterator[Any]:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         yield content
-
-
-def _put_aside(directory: Path, path: Path) -> str:
-    number = 1
-    while (aside := directory / f"damaged-{number}").exists():
-        number += 1
-    aside.mkdir(mode=0o700)
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-        if name.exists():
-            name.rename(aside / name.name)
-    return str(aside)
 
 
 class _Salvage:

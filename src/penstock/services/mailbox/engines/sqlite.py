@@ -21,11 +21,12 @@ from penstock.services.mailbox.engines.engine import (
     EngineContents,
     EngineFailed,
 )
+from penstock.services.mailbox.engines.file_guard import FileGuard
 from penstock.services.mailbox.engines.inspection import inspect
-from penstock.services.mailbox.engines.opening import begin_life, check_lived, fetch, mark_lived, read_counts
+from penstock.services.mailbox.engines.opening import begin_life, fetch, read_counts
 from penstock.services.mailbox.engines.reserve import ReserveFile, ReserveSpace
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads, connect
-from penstock.services.mailbox.engines.wal import check_wal, fill_wal, renew_wal, sync_directory
+from penstock.services.mailbox.engines.wal import fill_wal, renew_wal
 from penstock.services.mailbox.rows import IdemClaim, topic_sum
 
 # How many rows one statement may hold; other numbers take several.
@@ -63,8 +64,7 @@ class SqliteEngine:
         self.path = directory / "mailbox.db"
         self._vfs = vfs
         self.reads = SqliteReads(self.path, vfs)
-        # Made once there are tables, beside the file: it tells a mailbox that lost everything from a new one.
-        self._lived = directory / "mailbox.lived"
+        self.files = FileGuard(directory, durable=fsync)
         self.durable = True
         self._fsync = fsync
         self._wal_bytes_max = wal_bytes
@@ -86,10 +86,14 @@ class SqliteEngine:
         self.close()
         damage = self._prepare_files()
         try:
+            self._begin_record()
             opened = self._open_file(delays_max)
+            self.files.opened(opened.boot)
             opened = replace(opened, damage=damage or opened.damage)
             self._fill_wal()
             return opened
+        except OSError as exc:
+            raise EngineFailed(f"The mailbox file cannot be used: {exc.strerror}") from exc
         except (apsw.CorruptError, apsw.NotADBError) as exc:
             self._let_go()
             raise Corrupt(f"The mailbox file is damaged: {exc}", where="file") from exc
@@ -116,20 +120,25 @@ class SqliteEngine:
         return db
 
     def _prepare_files(self) -> str:
-        """Make the log fit to be recovered; returns damage that is no reason to refuse the file."""
+        """Examine the files before anything is changed; returns what is wrong with them where that is no reason to refuse."""
         try:
-            if not self.path.parent.exists():
-                self.path.parent.mkdir(mode=0o700, parents=True)
-                sync_directory(self.path.parent.parent)
+            damage = self.files.prepare()
             if self._broken:
                 # The copy may need the room that is held back; it is taken again below.
                 self._reserve.release()
                 renew_wal(self.path)
         except OSError as exc:
             raise EngineFailed(f"The mailbox file cannot be used: {exc.strerror}") from exc
-        damage = self._check_wal()
         self._broken, self.full = False, not self._reserve.keep()
         return damage
+
+    def _begin_record(self) -> None:
+        try:
+            self.files.begin()
+        except OSError:
+            # There is no room for a few bytes: the room that is held back is for this.
+            self._run_out()
+            self.files.begin()
 
     def _fill_wal(self) -> None:
         """Write the log out to its full size, after SQLite has opened or replaced it: then no commit grows it."""
@@ -138,17 +147,6 @@ class SqliteEngine:
                 fill_wal(self.path, self._wal_bytes_max)
         except OSError:
             self._run_out()
-
-    def _check_wal(self) -> str:
-        try:
-            check_wal(self.path)
-        except Corrupt as exc:
-            if self._fsync:
-                raise
-            # Without a sync for each commit a torn tail looks just the same: it is reported, and no reason to refuse
-            # the file.
-            return exc.detail
-        return ""
 
     def _let_go(self) -> None:
         """Close a file that is damaged without writing a byte to it."""
@@ -173,9 +171,7 @@ class SqliteEngine:
                 raise EngineFailed(f"SQLite did not take {name} = {text}: {found}")
 
     def _begin(self, db: apsw.Connection, delays_max: int) -> EngineContents:
-        damage = check_lived(db, self._lived, durable=self._fsync)
         boot, key = begin_life(db)
-        mark_lived(self._lived)
         self._acked = fetch(db, "SELECT count(*) FROM acked")[0][0]
         states, later = self.reads.open_states(delays_max)
         for row, state in states:
@@ -183,20 +179,27 @@ class SqliteEngine:
                 # A damaged state is deleted. Windows leave out what the table calls leased or delayed, so the message
                 # would be stuck.
                 db.execute("DELETE FROM st WHERE seq = ?", (row.seq,))
-        return replace(read_counts(db), boot=boot, key=key, states=states, later=later, damage=damage)
+        return replace(read_counts(db), boot=boot, key=key, states=states, later=later)
 
     def close(self) -> None:
         """Checkpoint and close, unless the file failed: then nothing more is written to it."""
         db, self._db = self._db, None
         self.reads.close_reader()
         if db is None:
+            self.files.abandon()
             return
+        whole = False
         try:
             if not self._broken:
-                fetch(db, "PRAGMA wal_checkpoint(TRUNCATE)")
-        except apsw.Error:
+                self.files.verify()
+                whole = not fetch(db, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+        except (apsw.Error, EngineFailed):
             self._broken = True
         db.close(force=True)
+        try:
+            self.files.closed() if whole else self.files.abandon()
+        except OSError:
+            self.files.abandon()
 
     # --- commit
 
@@ -223,9 +226,20 @@ class SqliteEngine:
         except apsw.Error as exc:
             self._broken = True
             raise EngineFailed(f"The commit failed: {exc}", outcome="unknown") from exc
+        self._note_commit()
         self._acked += len(batch.acked)
         if self.wal_bytes >= self._wal_bytes_max:
             self._checkpoint(db)
+
+    def _note_commit(self) -> None:
+        """Put the commit on record; one that went into a file nobody will find again is none."""
+        try:
+            self.files.committed(self.wal_bytes // _FRAME_BYTES)
+        except (OSError, EngineFailed) as exc:
+            self._broken = True
+            raise EngineFailed(
+                "The mailbox's files were removed or replaced while they were in use.", outcome="unknown"
+            ) from exc
 
     def _wal_grew(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         self.wal_bytes = pages * _FRAME_BYTES
@@ -255,6 +269,7 @@ class SqliteEngine:
         if frames == copied:
             # Otherwise a reader holds an old page, and the next batch tries again.
             self.wal_bytes = 0
+            self.files.checkpointed()
 
     # --- a full disk
 

@@ -1,4 +1,4 @@
-"""The check of a write-ahead log before SQLite recovers it.
+"""Reads a write-ahead log before SQLite recovers it, and keeps it ready for use.
 
 SQLite ends recovery at the first bad frame and says nothing of what came after. With every commit synced, at most
 the last one can be torn; a bad frame with two or more commits behind it is damage to synced data, and recovering
@@ -12,25 +12,13 @@ import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
-
-from penstock.services.mailbox.engines.engine import Corrupt
+from typing import Final, NamedTuple
 
 HEADER: Final = struct.Struct(">IIIIIIII")
 FRAME: Final = struct.Struct(">IIIIII")
 _MAGIC: Final = 0x377F0682
 _COMMITS_AFTER_MAX: Final = 1
 _FILL_BYTES: Final = 1 << 20
-
-
-def check_wal(database: Path) -> None:
-    """Raise Corrupt when recovery would drop commits that were synced; touch nothing."""
-    path = Path(f"{database}-wal")
-    if not path.exists():
-        return
-    bad = damaged_frame(path.read_bytes())
-    if bad is not None:
-        raise Corrupt(f"Frame {bad} of the write-ahead log is damaged, and commits follow it.", where="wal", frame=bad)
 
 
 def fill_wal(database: Path, size: int) -> None:
@@ -73,29 +61,63 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def damaged_frame(data: bytes) -> int | None:
-    """Return the number of a bad frame that at least two commits follow, if there is one."""
+class LogHead(NamedTuple):
+    """What SQLite would recover from a log: the frames up to the last whole commit, and the salts of this round."""
+
+    frames: int = 0
+    commits: int = 0
+    salts: tuple[int, int] = (0, 0)
+    # A bad frame with so many commits behind it that recovery would drop synced ones.
+    damaged: int | None = None
+
+
+def read_log(path: Path) -> LogHead:
+    """Read a log as recovery would; one that is missing, empty or without a sound header holds nothing."""
+    try:
+        return scan_log(path.read_bytes())
+    except FileNotFoundError:
+        return LogHead()
+
+
+def scan_log(data: bytes) -> LogHead:
+    """Walk the frames to the first that is not of this round or does not match its checksum, and judge what follows it."""
+    head = _sound_header(data)
+    if head is None:
+        return LogHead(damaged=_whole_log(data))
+    page_bytes, big, salts = head
+    running = checksum(data[:24], big, (0, 0))
+    frames = commits = 0
+    step = FRAME.size + page_bytes
+    for number, (_, size, one, two, *sums) in enumerate(_frames(data, 0, page_bytes)):
+        at = HEADER.size + number * step
+        if (one, two) != salts:
+            # The frame of an earlier round, unless it was damaged itself and more of this round follow: then it may have
+            # ended a commit too.
+            following = _commits(data, number + 1, page_bytes, salts)
+            dropped = following + (1 if following and size else 0)
+            return LogHead(frames, commits, salts, number if dropped > _COMMITS_AFTER_MAX else None)
+        running = checksum(data[at : at + 8], big, running)
+        running = checksum(data[at + FRAME.size : at + step], big, running)
+        if running != tuple(sums):
+            dropped = _commits(data, number, page_bytes, salts)
+            return LogHead(frames, commits, salts, number if dropped > _COMMITS_AFTER_MAX else None)
+        if size:
+            frames, commits = number + 1, commits + 1
+    return LogHead(frames, commits, salts)
+
+
+def _sound_header(data: bytes) -> tuple[int, int, tuple[int, int]] | None:
+    """Return page size, byte order and salts of a header whose checksum holds."""
     if len(data) < HEADER.size:
         return None
     magic, _, page_bytes, _, salt1, salt2, sum1, sum2 = HEADER.unpack_from(data)
-    big = magic & 1
-    if magic & ~1 != _MAGIC or not 512 <= page_bytes <= 65_536:
-        return None if not any(data[: HEADER.size]) else _whole_log(data)
-    running = checksum(data[:24], big, (0, 0))
-    if running != (sum1, sum2):
-        return _whole_log(data)
-    frames = (len(data) - HEADER.size) // (FRAME.size + page_bytes)
-    for number in range(frames):
-        at = HEADER.size + number * (FRAME.size + page_bytes)
-        _, _, one, two, frame1, frame2 = FRAME.unpack_from(data, at)
-        if (one, two) != (salt1, salt2):
-            # The frame of an earlier round, unless it was damaged itself and more of this round follow.
-            return number if _commits(data, number + 1, page_bytes, (salt1, salt2)) > _COMMITS_AFTER_MAX else None
-        running = checksum(data[at : at + 8], big, running)
-        running = checksum(data[at + FRAME.size : at + FRAME.size + page_bytes], big, running)
-        if running != (frame1, frame2):
-            return number if _commits(data, number, page_bytes, (salt1, salt2)) > _COMMITS_AFTER_MAX else None
-    return None
+    if (
+        magic & ~1 != _MAGIC
+        or not 512 <= page_bytes <= 65_536
+        or checksum(data[:24], magic & 1, (0, 0)) != (sum1, sum2)
+    ):
+        return None
+    return page_bytes, magic & 1, (salt1, salt2)
 
 
 def _whole_log(data: bytes) -> int | None:

@@ -1,0 +1,137 @@
+"""Watches over the files of one open mailbox: nothing is opened unexamined, and nothing is acknowledged into a lost file.
+
+The engine calls it at five moments, always on its writer's thread: before SQLite opens, once it is open, after every
+commit, after a checkpoint that copied the whole log, and after a close in good order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from penstock.services.mailbox.engines.engine import Corrupt, EngineFailed
+from penstock.services.mailbox.engines.files import (
+    DATABASE,
+    MARK,
+    FilesFound,
+    LogRecord,
+    RecordFile,
+    examine,
+    identity,
+    mark_lived,
+    put_aside,
+)
+from penstock.services.mailbox.engines.wal import sync_directory
+
+_SALTS_AT: Final = 16
+Stamp = Callable[[], tuple[int, int, bytes]]
+"""Wall ms, ms since the machine was booted, and the id of that boot."""
+
+
+class FileGuard:
+    """The record, the marks and the identities of the files."""
+
+    def __init__(self, directory: Path, *, durable: bool, stamp: Stamp = lambda: (0, 0, bytes(16))) -> None:
+        """Guard this directory. `durable`: every commit is synced, so a log that is short is damage."""
+        self._directory = directory
+        self._database = directory / DATABASE
+        self._log = Path(f"{self._database}-wal")
+        self._durable = durable
+        self.stamp = stamp
+        self._record = RecordFile(directory)
+        self._log_descriptor = -1
+        self._known: tuple[tuple[int, int], tuple[int, int]] | None = None
+        self._lived_here = False
+        # What the last life left on record when this one began; the clock is continued from it.
+        self.before: LogRecord | None = None
+
+    def prepare(self) -> str:
+        """Examine everything and make the directory; returns what is wrong where that is no reason to refuse.
+
+        Raises Corrupt, having changed nothing, when opening the files would lose something in silence.
+        """
+        self._forget()
+        if not self._directory.exists():
+            self._make_directory()
+        found = examine(self._directory)
+        if self._lived_here and found.fresh:
+            found = FilesFound(damage=f"{DATABASE} is gone, and this node was using it. Nothing was changed.")
+        if found.damage and self._durable:
+            raise Corrupt(found.damage, where=found.where)
+        if found.damage and found.loss_unknown and found.where == "file":
+            # Without a sync for each commit a power cut may do this. What is there is kept, and a new file begun.
+            put_aside(self._directory)
+        self.before = found.record
+        return found.damage
+
+    def _make_directory(self) -> None:
+        outer = self._directory.parent / MARK
+        if self._lived_here or outer.exists():
+            raise Corrupt(
+                f"The directory {self._directory.name} is gone, and a mailbox lived there. Put it back; to begin with an "
+                f"empty mailbox, remove {MARK} beside it.",
+                where="file",
+            )
+        self._directory.mkdir(mode=0o700, parents=True)
+        sync_directory(self._directory.parent)
+
+    def begin(self) -> None:
+        """Say durably that a life is under way, before SQLite opens anything for writing."""
+        self._record.begin(self.before or LogRecord())
+
+    def opened(self, life: int) -> None:
+        """Remember which files are in use, and by which life."""
+        self._lived_here = True
+        mark_lived(self._directory)
+        self._log_descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        self._known = (identity(self._database), identity(self._log))
+        self._record.write(replace(self._record.last, life=life))
+
+    def verify(self) -> None:
+        """Raise when a file was removed, moved or replaced under the running engine."""
+        if self._known is not None and (identity(self._database), identity(self._log)) != self._known:
+            raise EngineFailed(
+                "The mailbox's files were removed or replaced while they were in use.", outcome="unknown"
+            )
+
+    def committed(self, frames: int) -> None:
+        """Note durable progress: the log holds so many frames. Raises when it is not the file under its name any more."""
+        self.verify()
+        salts = os.pread(self._log_descriptor, 8, _SALTS_AT)
+        wall_ms, uptime_ms, machine = self.stamp()
+        self._record.write(
+            replace(
+                self._record.last,
+                salts=(int.from_bytes(salts[:4], "big"), int.from_bytes(salts[4:], "big")),
+                frames=frames,
+                wall_ms=wall_ms,
+                uptime_ms=uptime_ms,
+                machine=machine,
+            )
+        )
+
+    def checkpointed(self) -> None:
+        """Note that the database holds all of the log."""
+        self._record.write(replace(self._record.last, frames=0))
+
+    def closed(self) -> None:
+        """Note the end in good order, and take the empty log away."""
+        for path in (self._log, Path(f"{self._database}-shm")):
+            if path.exists() and (path != self._log or not path.stat().st_size):
+                path.unlink()
+        self._record.end()
+        self._forget()
+
+    def abandon(self) -> None:
+        """Let go without a word: the record goes on to say that a life is under way."""
+        self._record.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known = None
+        descriptor, self._log_descriptor = self._log_descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
