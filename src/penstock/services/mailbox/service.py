@@ -210,4 +210,5 @@ def make_engine(options: MailboxOptions) -> Engine:
     """Make the engine the options name."""
     if options.engine == "memory" or options.data_dir is None:
         return MemoryEngine(os.urandom(32))
-    return SqliteEngine(options.data_dir, fsync=options.fsync, wal_bytes=options.wal_bytes)
+    mark = options.data_dir.with_name(f"{options.data_dir.name}.lived")
+    return SqliteEngine(options.data_dir, fsync=options.fsync, wal_bytes=options.wal_bytes, outer_mark=mark)

@@ -95,6 +95,9 @@ class DeadPage:
 class EngineReads(Protocol):
     """Reads what is not in RAM. Called on the readers' thread."""
 
+    def tend(self) -> None:
+        """Look after the files, about once a second. Raises EngineFailed when they are gone."""
+
     def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
         """Read un-keyed messages that wait to be delivered, in order."""
 

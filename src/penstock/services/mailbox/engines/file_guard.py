@@ -21,7 +21,7 @@ from penstock.services.mailbox.engines.files import (
     RecordFile,
     examine,
     identity,
-    mark_lived,
+    leave_mark,
     put_aside,
 )
 from penstock.services.mailbox.engines.wal import sync_directory
@@ -34,13 +34,17 @@ Stamp = Callable[[], tuple[int, int, bytes]]
 class FileGuard:
     """The record, the marks and the identities of the files."""
 
-    def __init__(self, directory: Path, *, durable: bool, stamp: Stamp = lambda: (0, 0, bytes(16))) -> None:
-        """Guard this directory. `durable`: every commit is synced, so a log that is short is damage."""
+    def __init__(self, directory: Path, *, durable: bool, outer_mark: Path | None = None) -> None:
+        """Guard this directory. `durable`: every commit is synced, so a log that is short is damage.
+
+        `outer_mark` is the second mark, for a directory that is removed as a whole.
+        """
         self._directory = directory
         self._database = directory / DATABASE
         self._log = Path(f"{self._database}-wal")
         self._durable = durable
-        self.stamp = stamp
+        self._outer_mark = outer_mark
+        self.stamp: Stamp = lambda: (0, 0, bytes(16))
         self._record = RecordFile(directory)
         self._log_descriptor = -1
         self._known: tuple[tuple[int, int], tuple[int, int]] | None = None
@@ -56,7 +60,7 @@ class FileGuard:
         self._forget()
         if not self._directory.exists():
             self._make_directory()
-        found = examine(self._directory)
+        found = examine(self._directory, self._outer_mark)
         if self._lived_here and found.fresh:
             found = FilesFound(damage=f"{DATABASE} is gone, and this node was using it. Nothing was changed.")
         if found.damage and self._durable:
@@ -68,13 +72,11 @@ class FileGuard:
         return found.damage
 
     def _make_directory(self) -> None:
-        outer = self._directory.parent / MARK
-        if self._lived_here or outer.exists():
-            raise Corrupt(
-                f"The directory {self._directory.name} is gone, and a mailbox lived there. Put it back; to begin with an "
-                f"empty mailbox, remove {MARK} beside it.",
-                where="file",
-            )
+        outer = self._outer_mark
+        if self._lived_here or (outer is not None and outer.exists()):
+            detail = f"The directory {self._directory} is gone, and a mailbox lived there. Put it back."
+            detail += f" To begin with an empty mailbox, remove {outer}." if outer is not None else ""
+            raise Corrupt(detail, where="file")
         self._directory.mkdir(mode=0o700, parents=True)
         sync_directory(self._directory.parent)
 
@@ -82,10 +84,20 @@ class FileGuard:
         """Say durably that a life is under way, before SQLite opens anything for writing."""
         self._record.begin(self.before or LogRecord())
 
+    def check_age(self, life: int, checkpoints: int) -> None:
+        """Refuse a database that is older than the record beside it: somebody put an earlier copy in its place."""
+        before = self.before
+        if self._durable and before is not None and (life < before.life or checkpoints < before.checkpoints):
+            raise Corrupt(
+                f"{DATABASE} is of an earlier time than the record beside it. Nothing was changed.", where="file"
+            )
+
     def opened(self, life: int) -> None:
         """Remember which files are in use, and by which life."""
         self._lived_here = True
-        mark_lived(self._directory)
+        for mark in (self._directory / MARK, self._outer_mark):
+            if mark is not None:
+                leave_mark(mark)
         self._log_descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
         self._known = (identity(self._database), identity(self._log))
         self._record.write(replace(self._record.last, life=life))
@@ -113,9 +125,9 @@ class FileGuard:
             )
         )
 
-    def checkpointed(self) -> None:
-        """Note that the database holds all of the log."""
-        self._record.write(replace(self._record.last, frames=0))
+    def checkpointed(self, number: int) -> None:
+        """Note that the database holds all of the log, by a checkpoint whose number is stored in it."""
+        self._record.write(replace(self._record.last, frames=0, checkpoints=number))
 
     def closed(self) -> None:
         """Note the end in good order, and take the empty log away."""

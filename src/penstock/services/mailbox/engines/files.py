@@ -26,8 +26,8 @@ DATABASE: Final = "mailbox.db"
 RECORD: Final = "mailbox.record"
 MARK: Final = "mailbox.lived"
 _MAGIC: Final = b"PSTKREC1"
-# Magic, a life is under way, the log's salts, frames, the number of this life, wall ms, ms since the machine's boot, its id.
-_FIELDS: Final = struct.Struct(">8sIIIIQQQ16s")
+# Magic, a life is under way, the log's salts, frames, lives, checkpoints, wall ms, ms since the machine's boot, its id.
+_FIELDS: Final = struct.Struct(">8sIIIIQQQQ16s")
 _SUM: Final = struct.Struct(">I")
 _SQLITE: Final = b"SQLite format 3\0"
 _HALF: Final = 1 << 31
@@ -41,8 +41,9 @@ class LogRecord:
     in_use: bool = False
     salts: tuple[int, int] = (0, 0)
     frames: int = 0
-    # The number of the life that wrote this; the database's own is never smaller.
+    # How many lives began and how many checkpoints copied a whole log; the database's own numbers are never smaller.
     life: int = 0
+    checkpoints: int = 0
     # When it was written: on the mailbox's wall clock, and since the machine (by its id) was booted.
     wall_ms: int = 0
     uptime_ms: int = 0
@@ -50,9 +51,8 @@ class LogRecord:
 
     def pack(self) -> bytes:
         """Write it with its checksum."""
-        body = _FIELDS.pack(
-            _MAGIC, self.in_use, *self.salts, self.frames, self.life, self.wall_ms, self.uptime_ms, self.machine
-        )
+        numbers = (self.frames, self.life, self.checkpoints, self.wall_ms, self.uptime_ms)
+        body = _FIELDS.pack(_MAGIC, self.in_use, *self.salts, *numbers, self.machine)
         return body + _SUM.pack(zlib.crc32(body))
 
     @classmethod
@@ -60,10 +60,8 @@ class LogRecord:
         """Read one; None when it is damaged."""
         if len(data) != _FIELDS.size + _SUM.size or _SUM.pack(zlib.crc32(data[: _FIELDS.size])) != data[-_SUM.size :]:
             return None
-        magic, in_use, one, two, frames, life, wall_ms, uptime_ms, machine = _FIELDS.unpack_from(data)
-        if magic != _MAGIC:
-            return None
-        return cls(bool(in_use), (one, two), frames, life, wall_ms, uptime_ms, machine)
+        magic, in_use, one, two, *rest = _FIELDS.unpack_from(data)
+        return cls(bool(in_use), (one, two), *rest) if magic == _MAGIC else None
 
 
 class RecordFile:
@@ -116,15 +114,16 @@ class FilesFound:
     loss_unknown: bool = False
 
 
-def examine(directory: Path) -> FilesFound:
+def examine(directory: Path, outer_mark: Path | None = None) -> FilesFound:
     """Judge the files by their sizes, headers, the record and the marks. Nothing is written, SQLite is not asked."""
     database = directory / DATABASE
     record, record_damaged = _read_record(directory)
     log = read_log(Path(f"{database}-wal"))
     size = _size(database)
     if size == 0:
-        return _without_database(directory, log, lived=lived(directory) or record is not None or record_damaged)
-    damage = _damaged_database(database, size)
+        marks = [mark for mark in (directory / MARK, outer_mark) if mark is not None and mark.exists()]
+        return _without_database(directory, log, marks, lived=bool(marks) or record is not None or record_damaged)
+    damage = _damaged_database(database, size, log)
     if damage:
         return FilesFound(damage=damage, record=record, loss_unknown=True)
     if record_damaged:
@@ -137,18 +136,12 @@ def examine(directory: Path) -> FilesFound:
     return FilesFound(damage=damage, where="wal" if damage else "file", record=record, loss_unknown=bool(damage))
 
 
-def lived(directory: Path) -> bool:
-    """Tell whether a mailbox was ever here, by either of the two marks."""
-    return (directory / MARK).exists() or _outer_mark(directory).exists()
-
-
-def mark_lived(directory: Path) -> None:
-    """Leave both marks; without room for them, the next start does it."""
-    for mark in (directory / MARK, _outer_mark(directory)):
-        if not mark.exists():
-            with suppress(OSError):
-                mark.touch(mode=0o600)
-                sync_directory(mark.parent)
+def leave_mark(mark: Path) -> None:
+    """Note that a mailbox lived here; without room for that, the next start does it."""
+    if not mark.exists():
+        with suppress(OSError):
+            mark.touch(mode=0o600)
+            sync_directory(mark.parent)
 
 
 def put_aside(directory: Path) -> Path | None:
@@ -176,10 +169,6 @@ def identity(path: Path) -> tuple[int, int]:
     return (found.st_dev, found.st_ino)
 
 
-def _outer_mark(directory: Path) -> Path:
-    return directory.parent / MARK
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -196,29 +185,33 @@ def _read_record(directory: Path) -> tuple[LogRecord | None, bool]:
     return found, found is None
 
 
-def _without_database(directory: Path, log: LogHead, *, lived: bool) -> FilesFound:
+def _without_database(directory: Path, log: LogHead, marks: list[Path], *, lived: bool) -> FilesFound:
     if not lived and not log.commits:
         return FilesFound(fresh=True)
     what = "is empty" if (directory / DATABASE).exists() else "is missing"
+    left = [*marks, *(path for path in (directory / RECORD, Path(f"{directory / DATABASE}-wal")) if path.exists())]
+    names = ", ".join(str(path) for path in left)
     detail = (
         f"{DATABASE} {what}, and a mailbox lived here. Nothing was changed. Put the file back, or run "
-        f"`penstock mailbox repair`; to begin with an empty mailbox, remove {MARK} in both places and what is left."
+        f"`penstock mailbox repair`. To begin with an empty mailbox, remove {names}."
     )
     return FilesFound(damage=detail, loss_unknown=True)
 
 
-def _damaged_database(path: Path, size: int) -> str:
-    """Say what is wrong with a database file by its first page alone."""
+def _damaged_database(path: Path, size: int, log: LogHead) -> str:
+    """Say what is wrong with a database file by its first page and its size."""
     with path.open("rb") as file:
         head = file.read(100)
-    if len(head) < len(_SQLITE) or not head.startswith(_SQLITE):
+    if not head.startswith(_SQLITE):
         return f"{DATABASE} does not begin like a SQLite file: it was overwritten. Nothing was changed."
     if len(head) < 100:
         return f"{DATABASE} was cut off. Nothing was changed."
     page_bytes = int.from_bytes(head[16:18], "big")
+    page_bytes = 65_536 if page_bytes == 1 else page_bytes
     pages = int.from_bytes(head[28:32], "big")
     # The number of pages counts only where the program that wrote it also wrote the change counter beside it.
-    if head[24:28] == head[92:96] and size < pages * (65_536 if page_bytes == 1 else page_bytes):
+    # A checkpoint that was cut off leaves a short file and all that is missing in the log.
+    if head[24:28] == head[92:96] and not log.pages.issuperset(range(size // page_bytes + 1, pages + 1)):
         return f"{DATABASE} has {size} bytes and should have {pages * page_bytes}: it was cut off. Nothing was changed."
     return ""
 

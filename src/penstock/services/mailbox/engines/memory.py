@@ -106,6 +106,9 @@ class MemoryEngine:
     def idle(self) -> None:
         """Nothing to tidy up."""
 
+    def tend(self) -> None:
+        """Have no files to look after."""
+
     def check(self) -> list[str]:
         """Nothing can be damaged."""
         return []

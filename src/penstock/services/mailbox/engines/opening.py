@@ -23,6 +23,14 @@ def _has_tables(db: apsw.Connection) -> bool:
     return bool(fetch(db, "SELECT 1 FROM sqlite_master WHERE name = 'meta'"))
 
 
+def ages(db: apsw.Connection) -> tuple[int, int]:
+    """Return how many lives began on this file and how many checkpoints it went through, as far as it knows."""
+    if not _has_tables(db):
+        return 0, 0
+    meta = dict(fetch(db, "SELECT k, v FROM meta WHERE k IN ('boot', 'checkpoints')"))
+    return (meta.get("boot") or 0), (meta.get("checkpoints") or 0)
+
+
 def begin_life(db: apsw.Connection) -> tuple[int, bytes]:
     """Make the tables if they are not there, and raise the boot counter durably; returns it and the receipts' key."""
     with db:

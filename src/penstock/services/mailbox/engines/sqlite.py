@@ -23,7 +23,7 @@ from penstock.services.mailbox.engines.engine import (
 )
 from penstock.services.mailbox.engines.file_guard import FileGuard
 from penstock.services.mailbox.engines.inspection import inspect
-from penstock.services.mailbox.engines.opening import begin_life, fetch, read_counts
+from penstock.services.mailbox.engines.opening import ages, begin_life, fetch, read_counts
 from penstock.services.mailbox.engines.reserve import ReserveFile, ReserveSpace
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads, connect
 from penstock.services.mailbox.engines.wal import fill_wal, renew_wal
@@ -34,8 +34,14 @@ _SIZES: Final = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 _RANGE_MIN: Final = 4
 _CHECKPOINT_IDLE_BYTES: Final = 1 << 20
 _SLICE: Final = 1000
-_FRAME_BYTES: Final = 4096 + 24
 _INSERT: Final = f"INSERT INTO msg ({schema.ROW_COLUMNS}) VALUES "  # noqa: S608
+_PAGE_BYTES: Final = 4096
+_FRAME_BYTES: Final = _PAGE_BYTES + 24
+_REGAIN_FIRST_S: Final = 2.0
+_REGAIN_LAST_S: Final = 30.0
+# A file is made smaller when this much of it is free and no more than this is in use: that takes a few hundred milliseconds.
+_COMPACT_FREE_BYTES: Final = 32 << 20
+_COMPACT_LIVE_BYTES: Final = 16 << 20
 _BURY: Final = f"INSERT INTO dead SELECT {schema.ROW_COLUMNS}, ?, ?, ?, ? FROM msg WHERE seq = ?"  # noqa: S608
 _pack_claim: Final = msgspec.msgpack.Encoder().encode
 _pack_history: Final = msgspec.msgpack.Encoder().encode
@@ -51,7 +57,7 @@ class SqliteEngine:
     name = "sqlite"
     monotonic = staticmethod(time.monotonic)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one place and its options, all by name
         self,
         directory: Path,
         *,
@@ -59,12 +65,13 @@ class SqliteEngine:
         wal_bytes: int = 32 << 20,
         vfs: str | None = None,
         reserve: ReserveSpace | None = None,
+        outer_mark: Path | None = None,
     ) -> None:
         """Keep everything in this directory; `vfs` (a file layer of SQLite) and `reserve` are for tests."""
         self.path = directory / "mailbox.db"
         self._vfs = vfs
         self.reads = SqliteReads(self.path, vfs)
-        self.files = FileGuard(directory, durable=fsync)
+        self.files = FileGuard(directory, durable=fsync, outer_mark=outer_mark)
         self.durable = True
         self._fsync = fsync
         self._wal_bytes_max = wal_bytes
@@ -74,6 +81,12 @@ class SqliteEngine:
         self._db: apsw.Connection | None = None
         self._broken = False
         self._acked = 0
+        # Messages are taken although there is no reserve: the file has free pages instead.
+        self._without_reserve = False
+        self._regain_s = _REGAIN_FIRST_S
+        self._regain_at = 0.0
+        # Stored in the database before each checkpoint, so that an earlier copy of it can be told.
+        self._checkpoint_number = 0
         # Read by the metrics: how long checkpoints took, and how large the WAL is.
         self.checkpoint_s = 0.0
         self.checkpoints = 0
@@ -106,8 +119,8 @@ class SqliteEngine:
     def _open_file(self, delays_max: int) -> EngineContents:
         try:
             return self._begin(self._connect_writer(), delays_max)
-        except apsw.FullError:
-            # Not even the boot counter can be written: release the reserve and try again.
+        except (apsw.FullError, apsw.IOError):
+            # Even the number of this life, or SQLite's own index, finds no room: it gets the one that was held back.
             self._run_out()
             return self._begin(self._connect_writer(), delays_max)
 
@@ -171,6 +184,8 @@ class SqliteEngine:
                 raise EngineFailed(f"SQLite did not take {name} = {text}: {found}")
 
     def _begin(self, db: apsw.Connection, delays_max: int) -> EngineContents:
+        life, self._checkpoint_number = ages(db)
+        self.files.check_age(life, self._checkpoint_number)
         boot, key = begin_life(db)
         self._acked = fetch(db, "SELECT count(*) FROM acked")[0][0]
         states, later = self.reads.open_states(delays_max)
@@ -192,12 +207,17 @@ class SqliteEngine:
         try:
             if not self._broken:
                 self.files.verify()
+                self._number_checkpoint(db)
                 whole = not fetch(db, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
         except (apsw.Error, EngineFailed):
             self._broken = True
         db.close(force=True)
         try:
-            self.files.closed() if whole else self.files.abandon()
+            if whole:
+                self.files.checkpointed(self._checkpoint_number)
+                self.files.closed()
+            else:
+                self.files.abandon()
         except OSError:
             self.files.abandon()
 
@@ -212,7 +232,7 @@ class SqliteEngine:
         db = self._db
         if db is None or self._broken:
             raise EngineFailed("The engine is not open.")
-        if self.full and batch.rows:
+        if batch.rows and not self._has_room(db):
             raise DiskFull
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -246,14 +266,18 @@ class SqliteEngine:
         return apsw.SQLITE_OK
 
     def idle(self) -> None:
-        """Checkpoint in a quiet moment, when there is something to gain."""
+        """Checkpoint in a quiet moment, and make the file smaller, when there is something to gain."""
         db = self._db
-        if db is not None and not self._broken and self.wal_bytes > _CHECKPOINT_IDLE_BYTES:
+        if db is None or self._broken:
+            return
+        if self.wal_bytes > _CHECKPOINT_IDLE_BYTES:
             self._checkpoint(db)
+        self._compact(db)
 
     def _checkpoint(self, db: apsw.Connection) -> None:
         before = self.monotonic()
         try:
+            self._number_checkpoint(db)
             # Passive: it never waits for a reader; a log that is copied whole is overwritten by the next batch.
             _, frames, copied = fetch(db, "PRAGMA wal_checkpoint(PASSIVE)")[0]
         except apsw.FullError:
@@ -269,19 +293,79 @@ class SqliteEngine:
         if frames == copied:
             # Otherwise a reader holds an old page, and the next batch tries again.
             self.wal_bytes = 0
-            self.files.checkpointed()
+            self.files.checkpointed(self._checkpoint_number)
+
+    def _number_checkpoint(self, db: apsw.Connection) -> None:
+        with db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('checkpoints', ?)", (self._checkpoint_number + 1,))
+        self._checkpoint_number += 1
 
     # --- a full disk
 
     def _run_out(self) -> None:
         """Take no more messages, and release the reserve for settlements."""
         self.full = True
+        self._without_reserve = False
+        self._regain_s = _REGAIN_FIRST_S
+        self._regain_at = self.monotonic() + self._regain_s
         self._reserve.release()
 
-    def _regain(self) -> None:
-        """Take messages again, once there is room for a reserve."""
-        if self.full and self._reserve.keep():
-            self.full = False
+    def _has_room(self, db: apsw.Connection) -> bool:
+        """Tell whether messages may be taken: the disk has room, or so much of the file is free that none is needed."""
+        if self._without_reserve and self._free_bytes(db) < self._wal_bytes_max:
+            self._run_out()
+        if self.full:
+            self._regain(db)
+        return not self.full
+
+    def _regain(self, db: apsw.Connection) -> None:
+        """Try to take messages again: two seconds after the disk was full, then at growing intervals."""
+        now = self.monotonic()
+        if not self.full or now < self._regain_at:
+            return
+        if self._reserve.keep():
+            self.full = self._without_reserve = False
+        elif self._free_bytes(db) >= 2 * self._wal_bytes_max and self._log_is_filled():
+            # The log is as large as it gets, and all of it fits into free pages: neither needs the disk.
+            self.full, self._without_reserve = False, True
+        else:
+            self._regain_s = min(2 * self._regain_s, _REGAIN_LAST_S)
+            self._regain_at = now + self._regain_s
+
+    def _free_bytes(self, db: apsw.Connection) -> int:
+        return int(fetch(db, "PRAGMA freelist_count")[0][0]) * _PAGE_BYTES
+
+    def _log_is_filled(self) -> bool:
+        log = Path(f"{self.path}-wal")
+        return log.exists() and log.stat().st_size >= self._wal_bytes_max
+
+    def tend(self) -> None:
+        """Look after the files, about once a second: they are still there, and a disk that has room again is used."""
+        db = self._db
+        if db is None or self._broken:
+            return
+        try:
+            self.files.verify()
+        except EngineFailed:
+            self._broken = True
+            raise
+        self._regain(db)
+
+    def _compact(self, db: apsw.Connection) -> None:
+        """Give the disk back what the file does not need, where little is left to copy: nobody waits long for it."""
+        pages = int(fetch(db, "PRAGMA page_count")[0][0]) * _PAGE_BYTES
+        free = self._free_bytes(db)
+        if free < _COMPACT_FREE_BYTES or pages - free > _COMPACT_LIVE_BYTES:
+            return
+        try:
+            db.execute("VACUUM")
+            self._checkpoint(db)
+        except apsw.FullError:
+            # It is tried again at the next quiet moment; the file is as it was.
+            return
+        except apsw.Error as exc:
+            self._broken = True
+            raise EngineFailed(f"The file could not be made smaller: {exc}", outcome="unknown") from exc
 
     def check(self) -> list[str]:
         """Look for damage; it takes long and uses connections of its own."""
@@ -303,7 +387,7 @@ class SqliteEngine:
         db = self._db
         if db is None or self._broken:
             return False
-        self._regain()
+        self._regain(db)
         with db:
             oldest = "SELECT seq FROM acked ORDER BY seq LIMIT ?"
             old = f"DELETE FROM acked WHERE seq IN ({oldest}) AND (at < ? OR ?)"  # noqa: S608

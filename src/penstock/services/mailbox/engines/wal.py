@@ -69,6 +69,8 @@ class LogHead(NamedTuple):
     salts: tuple[int, int] = (0, 0)
     # A bad frame with so many commits behind it that recovery would drop synced ones.
     damaged: int | None = None
+    # The pages of the database that the log holds, as far as it is committed.
+    pages: frozenset[int] = frozenset()
 
 
 def read_log(path: Path) -> LogHead:
@@ -86,24 +88,34 @@ def scan_log(data: bytes) -> LogHead:
         return LogHead(damaged=_whole_log(data))
     page_bytes, big, salts = head
     running = checksum(data[:24], big, (0, 0))
-    frames = commits = 0
     step = FRAME.size + page_bytes
-    for number, (_, size, one, two, *sums) in enumerate(_frames(data, 0, page_bytes)):
+    walked: list[int] = []
+    frames = commits = 0
+    damaged = None
+    for number, (page, size, one, two, *sums) in enumerate(_frames(data, 0, page_bytes)):
         at = HEADER.size + number * step
         if (one, two) != salts:
-            # The frame of an earlier round, unless it was damaged itself and more of this round follow: then it may have
-            # ended a commit too.
-            following = _commits(data, number + 1, page_bytes, salts)
-            dropped = following + (1 if following and size else 0)
-            return LogHead(frames, commits, salts, number if dropped > _COMMITS_AFTER_MAX else None)
+            damaged = _dropped_by_salts(data, number, page_bytes, salts)
+            break
         running = checksum(data[at : at + 8], big, running)
         running = checksum(data[at + FRAME.size : at + step], big, running)
         if running != tuple(sums):
-            dropped = _commits(data, number, page_bytes, salts)
-            return LogHead(frames, commits, salts, number if dropped > _COMMITS_AFTER_MAX else None)
+            damaged = number if _commits(data, number, page_bytes, salts) > _COMMITS_AFTER_MAX else None
+            break
+        walked.append(page)
         if size:
             frames, commits = number + 1, commits + 1
-    return LogHead(frames, commits, salts)
+    return LogHead(frames, commits, salts, damaged, frozenset(walked[:frames]))
+
+
+def _dropped_by_salts(data: bytes, number: int, page_bytes: int, salts: tuple[int, int]) -> int | None:
+    """Judge a frame with other salts: one of an earlier round, unless it was damaged itself and more of this round follow.
+
+    Then it may have ended a commit too.
+    """
+    following = _commits(data, number + 1, page_bytes, salts)
+    ended = 1 if following and FRAME.unpack_from(data, HEADER.size + number * (FRAME.size + page_bytes))[1] else 0
+    return number if following + ended > _COMMITS_AFTER_MAX else None
 
 
 def _sound_header(data: bytes) -> tuple[int, int, tuple[int, int]] | None:
