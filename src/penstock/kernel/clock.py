@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Protocol
 
 
@@ -54,3 +55,17 @@ class LoopClock:
 
 
 SYSTEM: Clock = SystemClock()
+
+
+def uptime() -> float:
+    """Return seconds since the machine was booted, its sleep included where the system counts that."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def boot_id() -> bytes:
+    """Name this boot of the machine in 16 bytes; all zeros where the system does not tell."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+        return bytes.fromhex(text.strip().replace("-", ""))[:16].ljust(16, b"\0")
+    except (OSError, ValueError):
+        return bytes(16)

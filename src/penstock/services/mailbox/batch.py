@@ -29,7 +29,7 @@ class Batch:
     """Rows to write in one transaction. A state is kept once a message: the last one wins."""
 
     __slots__ = (
-        "acked", "acked_runs", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes", "gone", "over",
+        "acked", "acked_runs", "at_ms", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes", "gone", "over",
         "redriven", "rows", "settled", "statements", "states", "stored", "topics", "topics_gone",
     )  # fmt: skip
 
@@ -50,6 +50,8 @@ class Batch:
         # New messages that take the place of dead letters, by seq.
         self.redriven: dict[int, int] = {}
         self.bytes = 0
+        # When it was handed to the engine, in wall milliseconds.
+        self.at_ms = 0
         # What an engine made of this batch beforehand, if it does that.
         self.statements: list[tuple[str, Any]] | None = None
         # --- what follows when it is durable

@@ -31,7 +31,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.kernel.clock import boot_id, uptime
 from penstock.kernel.errors import NotReady
+from penstock.kernel.log import Log
 from penstock.services.mailbox.backlog import Backlog
 from penstock.services.mailbox.claims import IdemClaims
 from penstock.services.mailbox.ids import Receipts
@@ -39,6 +41,7 @@ from penstock.services.mailbox.jobs import refuse_all
 from penstock.services.mailbox.ledger import NAMES_MAX, MailboxLedger, Now
 from penstock.services.mailbox.redrive_guard import RedriveGuard
 from penstock.services.mailbox.shard import Shard
+from penstock.services.mailbox.steady_clock import ClockStamp, SteadyClock, starting_time
 from penstock.services.mailbox.topics import Lane, Message, Topic, TopicRates
 from penstock.services.mailbox.waiters import Waiters
 
@@ -77,6 +80,10 @@ class MailboxState:
         self.draining = False
         self.switching = False
         self._clock: Clock = inventory.clock
+        self._log = Log(inventory.service)
+        # The wall clock of stored times: no step of the system's clock makes a message older or younger.
+        self.steady = SteadyClock(self._clock.monotonic() * 1000, self._system_ms())
+        self._clock_continued = False
         self._declare(inventory)
 
     def _cut(self, count: int) -> list[Shard]:
@@ -114,10 +121,29 @@ class MailboxState:
     # --- where and when
 
     def now(self) -> Now:
-        """Name this instant on both clocks."""
-        clock = self._clock
-        wall = clock.wall()  # lint: allow PK012 leases, delays and ages are stored as wall time
-        return Now(clock.monotonic() * 1000, int(wall * 1000))
+        """Name this instant on both clocks: the monotonic one, and the steady wall clock of stored times."""
+        mono = self._clock.monotonic() * 1000
+        return Now(mono, int(mono + self.steady.offset))
+
+    def follow_clock(self) -> None:
+        """Let stored times follow a corrected system clock, slowly; a step is told of once."""
+        mono, wall = self._clock.monotonic() * 1000, self._system_ms()
+        stepped = self.steady.stepped_ms(mono, wall)
+        self.steady.follow(mono, wall)
+        if stepped:
+            self._log.warning("clock.stepped", by_s=round(stepped / 1000, 1))
+
+    def _system_ms(self) -> float:
+        return self._clock.wall() * 1000  # lint: allow PK012 leases, delays and ages are stored as wall time
+
+    def _continue_clock(self, before: ClockStamp | None) -> None:
+        """Go on from the last stored time of the life before; once a process, the clock then runs by itself."""
+        if not self._clock_continued:
+            self._clock_continued = True
+            start, away = starting_time(before, ClockStamp(self._system_ms(), uptime() * 1000, boot_id()))
+            self.steady = SteadyClock(self._clock.monotonic() * 1000, start)
+            if away:
+                self._log.warning("clock.stepped", by_s=round(away / 1000, 1), while_="down")
 
     def shard_of(self, slot: int) -> Shard:
         """Return the shard that has a slot now."""
@@ -165,6 +191,7 @@ class MailboxState:
 
     def open(self, contents: EngineContents) -> None:
         """Rebuild everything in RAM from what the engine holds."""
+        self._continue_clock(contents.before)
         ledger, now = self.ledger, self.now()
         owned = [message for shard in self.shards for message in shard.messages.values() if message.owner is not None]
         ledger.clear()

@@ -31,30 +31,29 @@ class ClockStamp(NamedTuple):
 
 
 class SteadyClock:
-    """Wall milliseconds that go on evenly while the process lives."""
+    """Wall milliseconds that go on evenly while the process lives: the monotonic clock plus `offset`."""
 
-    __slots__ = ("_at", "_offset", "_told")
+    __slots__ = ("_at", "_told", "offset")
 
     def __init__(self, now_ms: float, start_ms: float) -> None:
         """Begin at `start_ms`, when the monotonic clock says `now_ms`."""
         self._at = now_ms
-        self._offset = start_ms - now_ms
+        self.offset = start_ms - now_ms
         self._told = 0.0
 
-    def wall_ms(self, now_ms: float, system_ms: float) -> int:
-        """Return the time to store. `system_ms` is what the system's wall clock says at `now_ms`."""
-        away = system_ms - now_ms - self._offset
-        if now_ms + self._offset < _SET_MS <= system_ms:
-            self._offset += away
+    def follow(self, now_ms: float, system_ms: float) -> None:
+        """Move towards the system's wall clock, which says `system_ms` at `now_ms`; to be called every now and then."""
+        away = system_ms - now_ms - self.offset
+        if now_ms + self.offset < _SET_MS <= system_ms:
+            self.offset += away
         elif away:
             most = max(0.0, now_ms - self._at) * SLEW
-            self._offset += min(max(away, -most), most)
+            self.offset += min(max(away, -most), most)
         self._at = now_ms
-        return int(now_ms + self._offset)
 
     def stepped_ms(self, now_ms: float, system_ms: float) -> float:
         """Return by how much the system's clock jumped since this was last asked; 0 for less than a few seconds."""
-        away = system_ms - now_ms - self._offset
+        away = system_ms - now_ms - self.offset
         jumped = away - self._told
         if abs(jumped) < STEP_MS:
             return 0.0

@@ -56,6 +56,7 @@ class VisibilityScanner:
         try:
             while not self._ended:
                 await self._sleep()
+                self._state.follow_clock()
                 if self._state.ready:
                     await self._tell_overdue(child)
         finally:

@@ -31,6 +31,7 @@ _OPEN_S: Final = 60.0
 _COMMIT_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _IDLE_S: Final = 0.05
+_TEND_S: Final = 1.0
 _DELAYS_MAX: Final = 16_384
 # For this share of the time that a lease may stay unwritten, the writer hopes for its ack.
 _HELD_SHARE: Final = 0.8
@@ -52,6 +53,7 @@ class Writer:
         self._clock: Clock = inventory.clock
         self._lease_flush_s = state.options.lease_flush_s
         self._log = Log(inventory.service)
+        self._disk = inventory.health.gate("disk", is_open=True)
         self._woken = asyncio.Event()
         self._ending = False
         self._rider_timer: asyncio.TimerHandle | None = None
@@ -161,6 +163,7 @@ class Writer:
         """Write a batch; what went wrong is part of what is returned."""
         before = self._clock.monotonic()
         committed = await self._commit(batch)
+        self._tell_room()
         if committed.error is None:
             self._commits.value += 1
             self._committed.value += len(batch.rows)
@@ -168,6 +171,7 @@ class Writer:
         return committed
 
     async def _commit(self, batch: Batch) -> Committed:
+        batch.at_ms = self._state.now().wall
         try:
             self._engine.prepare(batch)
             await self.thread.run("mailbox_commit", _COMMIT_S, self._engine.commit, batch)
@@ -198,9 +202,30 @@ class Writer:
         timer.cancel()
         if timed_out and not self.batch and not self._ending and self._state.ready:
             await self.thread.run("mailbox_idle", _COMMIT_S, self._engine.idle)
-            if not self._has_work():
+            while not self._has_work():
                 self._woken.clear()
-                await self._woken.wait()
+                await self._wait_and_tend()
+
+    async def _wait_and_tend(self) -> None:
+        """Wait for work; once a second the engine looks after its files meanwhile."""
+        if not self._engine.durable:
+            await self._woken.wait()
+            return
+        timer = asyncio.get_running_loop().call_later(
+            _TEND_S, self._woken.set
+        )  # lint: allow PK006 only ends the wait below
+        await self._woken.wait()
+        timer.cancel()
+        if not self._has_work():
+            await self.thread.run("mailbox_tend", _COMMIT_S, self._engine.tend)
+            self._tell_room()
+
+    def _tell_room(self) -> None:
+        """Say in readiness when the disk has no room for messages."""
+        full = self._engine.full
+        self._disk.set(
+            is_open=True, degraded=full, why="full: messages are refused, settlements are taken" if full else ""
+        )
 
     def _has_work(self) -> bool:
         return bool(self.batch or self._calls or self._ending or self._ledger.riders)

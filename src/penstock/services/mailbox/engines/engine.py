@@ -13,6 +13,7 @@ from typing import Protocol
 from penstock.kernel.errors import OverLimit, PenstockError
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRow, StoredTrace
+from penstock.services.mailbox.steady_clock import ClockStamp
 
 
 class EngineFailed(PenstockError):
@@ -66,6 +67,8 @@ class EngineContents:
     claims_next: int = 0
     # Claims by number, three values each: number, first half of the name, Unix ms.
     claims: array[int] = field(default_factory=lambda: array("Q"))
+    # When the life before wrote last, if it left that on record.
+    before: ClockStamp | None = None
     # What is wrong with the files, where that was no reason to refuse them.
     damage: str = ""
 
@@ -94,9 +97,6 @@ class DeadPage:
 
 class EngineReads(Protocol):
     """Reads what is not in RAM. Called on the readers' thread."""
-
-    def tend(self) -> None:
-        """Look after the files, about once a second. Raises EngineFailed when they are gone."""
 
     def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
         """Read un-keyed messages that wait to be delivered, in order."""
@@ -149,6 +149,8 @@ class Engine(Protocol):
 
     name: str
     durable: bool
+    # The disk has no room: messages are refused.
+    full: bool
 
     @property
     def reads(self) -> EngineReads:
@@ -168,6 +170,9 @@ class Engine(Protocol):
 
     def idle(self) -> None:
         """Tidy up; called when nothing has been committed for a moment."""
+
+    def tend(self) -> None:
+        """Look after the files, about once a second. Raises EngineFailed when they are gone."""
 
     def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
         """Forget a slice of settled receipts that are old or too many, and of claims below the floor; True: more."""

@@ -7,11 +7,11 @@ commit, after a checkpoint that copied the whole log, and after a close in good 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from penstock.kernel.clock import boot_id, uptime
 from penstock.services.mailbox.engines.engine import Corrupt, EngineFailed
 from penstock.services.mailbox.engines.files import (
     DATABASE,
@@ -25,10 +25,9 @@ from penstock.services.mailbox.engines.files import (
     put_aside,
 )
 from penstock.services.mailbox.engines.wal import sync_directory
+from penstock.services.mailbox.steady_clock import ClockStamp
 
 _SALTS_AT: Final = 16
-Stamp = Callable[[], tuple[int, int, bytes]]
-"""Wall ms, ms since the machine was booted, and the id of that boot."""
 
 
 class FileGuard:
@@ -44,7 +43,7 @@ class FileGuard:
         self._log = Path(f"{self._database}-wal")
         self._durable = durable
         self._outer_mark = outer_mark
-        self.stamp: Stamp = lambda: (0, 0, bytes(16))
+        self._machine = boot_id()
         self._record = RecordFile(directory)
         self._log_descriptor = -1
         self._known: tuple[tuple[int, int], tuple[int, int]] | None = None
@@ -102,6 +101,13 @@ class FileGuard:
         self._known = (identity(self._database), identity(self._log))
         self._record.write(replace(self._record.last, life=life))
 
+    def last_written(self) -> ClockStamp | None:
+        """Return when the life before this one wrote last, if it left that on record."""
+        before = self.before
+        if before is None or not before.wall_ms:
+            return None
+        return ClockStamp(before.wall_ms, before.uptime_ms, before.machine if any(before.machine) else b"")
+
     def verify(self) -> None:
         """Raise when a file was removed, moved or replaced under the running engine."""
         if self._known is not None and (identity(self._database), identity(self._log)) != self._known:
@@ -109,19 +115,18 @@ class FileGuard:
                 "The mailbox's files were removed or replaced while they were in use.", outcome="unknown"
             )
 
-    def committed(self, frames: int) -> None:
+    def committed(self, frames: int, wall_ms: int) -> None:
         """Note durable progress: the log holds so many frames. Raises when it is not the file under its name any more."""
         self.verify()
         salts = os.pread(self._log_descriptor, 8, _SALTS_AT)
-        wall_ms, uptime_ms, machine = self.stamp()
         self._record.write(
             replace(
                 self._record.last,
                 salts=(int.from_bytes(salts[:4], "big"), int.from_bytes(salts[4:], "big")),
                 frames=frames,
                 wall_ms=wall_ms,
-                uptime_ms=uptime_ms,
-                machine=machine,
+                uptime_ms=int(uptime() * 1000),
+                machine=self._machine,
             )
         )
 

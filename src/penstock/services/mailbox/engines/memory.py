@@ -58,6 +58,7 @@ class MemoryEngine:
 
     name = "memory"
     durable = False
+    full = False
 
     def __init__(self, key: bytes) -> None:
         """Take the key of the receipts."""

@@ -102,7 +102,7 @@ class SqliteEngine:
             self._begin_record()
             opened = self._open_file(delays_max)
             self.files.opened(opened.boot)
-            opened = replace(opened, damage=damage or opened.damage)
+            opened = replace(opened, damage=damage, before=self.files.last_written())
             self._fill_wal()
             return opened
         except OSError as exc:
@@ -246,15 +246,15 @@ class SqliteEngine:
         except apsw.Error as exc:
             self._broken = True
             raise EngineFailed(f"The commit failed: {exc}", outcome="unknown") from exc
-        self._note_commit()
+        self._note_commit(batch.at_ms)
         self._acked += len(batch.acked)
         if self.wal_bytes >= self._wal_bytes_max:
             self._checkpoint(db)
 
-    def _note_commit(self) -> None:
+    def _note_commit(self, at_ms: int) -> None:
         """Put the commit on record; one that went into a file nobody will find again is none."""
         try:
-            self.files.committed(self.wal_bytes // _FRAME_BYTES)
+            self.files.committed(self.wal_bytes // _FRAME_BYTES, at_ms)
         except (OSError, EngineFailed) as exc:
             self._broken = True
             raise EngineFailed(
