@@ -18,8 +18,10 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
+from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from penstock.services.mailbox.shard import ShardRules
+from penstock.services.mailbox.stream import RecvStream
 from penstock.testing.contracts.memory_tokens import TokenBook
 from tests.services.mailbox.test_http import HI, LISTENER, Http, _line
 from tests.services.mailbox.worlds import WALL
@@ -156,7 +158,7 @@ async def test_routes_answer_a_narrow_token_alike() -> None:
 
 
 @pytest.mark.real_loop
-async def test_stream_ends_with_the_code_when_its_token_is_revoked() -> None:
+async def test_stream_ends_with_the_reason_when_its_token_is_revoked() -> None:
     async with guarded(LISTENER) as (service, book):
         http = Http(service.listener.port)
         operator, reader_token = token(book), token(book, *ORDERS)
@@ -174,7 +176,59 @@ async def test_stream_ends_with_the_code_when_its_token_is_revoked() -> None:
 
         writer.close()
 
-        assert lines[-1] == {"end": "unauthenticated"}
+        assert lines[-1] == {"end": "revoked"}
         assert "msg_id" in lines[0]
         assert service.state.ledger.inflight == len(lines) - 1
         http.close()
+
+
+def revoke(book: TokenBook, one: str) -> None:
+    book.floors.ids.add(book._entries[one].claims.tid)
+
+
+async def test_long_poll_ends_within_a_second_of_its_revocation() -> None:
+    async with guarded() as (service, book):
+        reader, loop = token(book, *ORDERS), asyncio.get_running_loop()
+        poll = asyncio.ensure_future(service.api.recv(Recv("orders", wait_ms=20_000), Call(reader)))
+        await asyncio.sleep(5.0)
+        revoke(book, reader)
+        began = loop.time()
+
+        with pytest.raises(Unauthenticated) as caught:
+            await poll
+        assert caught.value.facts["reason"] == "revoked"
+        assert loop.time() - began <= 1.0
+
+
+async def test_message_that_comes_after_a_revocation_goes_to_nobody_who_was_revoked() -> None:
+    async with guarded() as (service, book):
+        reader, other, operator = token(book, *ORDERS), token(book, *ORDERS), token(book)
+        revoked = asyncio.ensure_future(service.api.recv(Recv("orders", wait_ms=20_000), Call(reader)))
+        await asyncio.sleep(1.0)
+        good = asyncio.ensure_future(service.api.recv(Recv("orders", wait_ms=20_000), Call(other)))
+        await asyncio.sleep(1.1)
+        revoke(book, reader)
+        await service.api.send(Send("orders", b"secret"), Call(operator))
+
+        assert [m.payload for m in (await good).messages] == [b"secret"]
+        with pytest.raises(Unauthenticated):
+            await revoked
+
+
+@pytest.mark.parametrize("max_inflight", [1, 64], ids=["out of credit", "idle"])
+async def test_silent_stream_ends_within_a_second_of_its_revocation(max_inflight: int) -> None:
+    async with guarded() as (service, book):
+        operator, reader, loop = token(book), token(book, *ORDERS), asyncio.get_running_loop()
+        meta = RequestMeta()
+        meta.rejudge = service.authority.watch(Call(reader), "recv", "orders")
+        lines = RecvStream(service.parts, Recv("orders", visibility_ms=60_000), max_inflight).lines(meta)
+        await service.api.send(Send("orders", b"x"), Call(operator))
+        assert b"msg_id" in await anext(lines)
+        last = asyncio.ensure_future(anext(lines))
+        await asyncio.sleep(3.1)
+        revoke(book, reader)
+        began = loop.time()
+
+        assert json.loads(await last) == {"end": "revoked"}
+        assert loop.time() - began <= 1.0
+        await lines.aclose()

@@ -93,7 +93,10 @@ class MailboxApi:
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
         await self._allow(call, "recv", request.topic)
-        job = self._dispatcher.recv(request, _meta(call))
+        meta = _meta(call)
+        if request.wait_ms:
+            meta.rejudge = self._authority.watch(call, "recv", request.topic)
+        job = self._dispatcher.recv(request, meta)
         try:
             received: m.Received = await kept(job.promise)
         except asyncio.CancelledError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,7 @@ Verify = Callable[..., Grant | Awaitable[Grant]]
 # What a judgement depends on: method and path, the field with the token, the address, the op and the topic.
 Asking = tuple["StartLine", bytes, str, str, str | None]
 _KEPT_MAX: Final = 1024
+Rejudge = Callable[[], PenstockError | None]
 
 
 class MailboxAuthority:
@@ -60,6 +61,15 @@ class MailboxAuthority:
             verify, topic = partial(verify, waived=_BY_TOPIC), None
         context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
         return self._judge(verify, call.capability, context, cost_bytes, relayed=was_charged(call))
+
+    def watch(self, call: Call, op: str, topic: str) -> Rejudge | None:
+        """Return what says later whether a call that was let in may go on: None, or why not. It never waits."""
+        if self._verifier is None:
+            return None
+        verify = partial(self._verifier.verify, call.capability, charged=True)
+        return partial(
+            _refusal, verify, RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call)), was_charged(call)
+        )
 
     async def covers(self, call: Call, op: str, topic: str) -> bool:
         """Tell whether a call that was allowed without a topic may see this one.
@@ -121,6 +131,17 @@ class MailboxAuthority:
         except PenstockError:
             self.failures += 1
             raise
+
+
+def _refusal(verify: Verify, context: RequestContext, relayed: bool) -> PenstockError | None:  # noqa: FBT001 - bound above
+    """Judge once more; a verdict that would have to be waited for is left to the next time."""
+    try:
+        verdict = judge_relayed(verify, context) if relayed else verify(context)
+    except PenstockError as error:
+        return error
+    if not isinstance(verdict, Grant) and isinstance(verdict, Coroutine):
+        verdict.close()
+    return None
 
 
 def call_of(request: Request) -> Call:

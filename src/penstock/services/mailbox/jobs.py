@@ -38,7 +38,7 @@ PlacedSettlement = tuple[int, m.Settlement, MessageName]
 class RequestMeta:
     """What travels with a request beside its value."""
 
-    __slots__ = ("codec", "corr_id", "deadline", "strict")
+    __slots__ = ("codec", "corr_id", "deadline", "rejudge", "strict")
 
     def __init__(
         self, corr_id: str = "", deadline: Deadline | None = None, codec: AnswerCodec = VALUES, *, strict: bool = False
@@ -48,6 +48,8 @@ class RequestMeta:
         self.deadline = deadline
         self.codec = codec
         self.strict = strict
+        # Says why a request that waits may not go on: its capability may expire or be revoked meanwhile.
+        self.rejudge: Callable[[], PenstockError | None] | None = None
 
 
 class PromiseJob(Job[V, Any], Generic[V]):
@@ -286,7 +288,7 @@ class RecvPromise(Promise):
 class RecvJob(PromiseJob[RecvQuery]):
     """A receiver. It asks the shards of its topic one after the other, until it has enough or none is left."""
 
-    __slots__ = ("got", "path", "topic", "wait_ms")
+    __slots__ = ("got", "path", "rejudge", "topic", "wait_ms")
 
     promise: RecvPromise
 
@@ -294,6 +296,7 @@ class RecvJob(PromiseJob[RecvQuery]):
         super().__init__(want, RecvPromise(), meta)
         self.topic = topic
         self.wait_ms = wait_ms
+        self.rejudge = meta.rejudge
         # The shards still to be asked, the next one last.
         self.path: list[int] = []
         # What it has leased so far, each with the generation of its lease.

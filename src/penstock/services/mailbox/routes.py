@@ -6,14 +6,13 @@ Send, recv and the settlements of one message go straight to the dispatcher.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import Deadline
-from penstock.kernel.errors import Forbidden, Malformed, PenstockError
+from penstock.kernel.errors import Malformed
 from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
 from penstock.services.mailbox import bodies
@@ -24,7 +23,6 @@ from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 
 if TYPE_CHECKING:
-    from penstock.contracts.call import Call
     from penstock.net.message import Request
     from penstock.net.promise import Promise
     from penstock.services.mailbox.api import MailboxApi
@@ -111,9 +109,10 @@ class MailboxRoutes:
         visibility_ms = recv.visibility_ms or self._state.options.default_visibility_ms
         asked = m.Recv(recv.topic, recv.max_messages, visibility_ms, recv.wait_ms, recv.max_bytes)
         waiting = self._authority.admit(request, "recv", recv.topic)
+        meta = self._watched(request, recv.topic) if recv.wait_ms else _meta(request)
         if waiting is not None:
-            return _after(waiting, lambda: self._dispatcher.recv(asked, _meta(request)).promise)
-        return _now_or_later(self._dispatcher.recv(asked, _meta(request)).promise)
+            return _after(waiting, lambda: self._dispatcher.recv(asked, meta).promise)
+        return _now_or_later(self._dispatcher.recv(asked, meta).promise)
 
     async def _stream(self, request: Request, asked: StreamIn) -> StreamResponse:
         waiting = self._authority.admit(request, "recv", asked.topic)
@@ -124,18 +123,16 @@ class MailboxRoutes:
         self._state.options.rules.check_visibility(visibility_ms)
         recv = m.Recv(asked.topic, asked.max_messages, visibility_ms, 0, asked.max_bytes)
         stream = RecvStream(self._parts, recv, asked.max_inflight)
-        stream.refusal = partial(self._refusal, call_of(request), asked.topic)
-        answer = StreamResponse(200, stream.lines(_meta(request)), _NDJSON)
+        answer = StreamResponse(200, stream.lines(self._watched(request, asked.topic)), _NDJSON)
         # It is silent between heartbeats, and one may be preceded by a wait for credit.
         answer.chunk_s = 3 * HEARTBEAT_S
         return answer
 
-    async def _refusal(self, call: Call, topic: str) -> str:
-        """Say why a stream that was let in must end; empty when it may go on."""
-        try:
-            return "" if await self._authority.covers(call, "recv", topic) else Forbidden.code
-        except PenstockError as error:
-            return error.code
+    def _watched(self, request: Request, topic: str) -> RequestMeta:
+        """Have a request that may wait judged again meanwhile."""
+        meta = _meta(request)
+        meta.rejudge = self._authority.watch(call_of(request), "recv", topic)
+        return meta
 
     # --- settlements
 

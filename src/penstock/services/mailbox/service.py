@@ -74,7 +74,7 @@ class MailboxService:
         self.events = self._commits.events
         self.dispatcher.workers = [self._worker(index, parts) for index in range(options.ready_shards)]
         self.shards = inventory.watch("ready_shards", options.ready_shards, producers="config", consumers="rebalancer")
-        authority = MailboxAuthority(verifier)
+        self.authority = authority = MailboxAuthority(verifier)
         reproc = inventory.channel(
             "reproc", Redrive, capacity=options.reproc_capacity, full=Full.REFUSE, producers="operator",
             consumers="dlq_reprocessor",

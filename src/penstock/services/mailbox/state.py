@@ -125,6 +125,13 @@ class MailboxState:
         mono = self._clock.monotonic() * 1000
         return Now(mono, int(mono + self.steady.offset))
 
+    def rejudge(self) -> None:
+        """End every long poll and stream whose capability was revoked or has expired."""
+        self.waiters.rejudge([topic for topic in self.ledger.topics.values() if topic.waiters])
+        for credit in list(self.credits):
+            if credit.rejudge is not None and credit.rejudge() is not None:
+                credit.wake()
+
     def follow_clock(self) -> None:
         """Let stored times follow a corrected system clock, slowly; a step is told of once."""
         mono, wall = self._clock.monotonic() * 1000, self._system_ms()

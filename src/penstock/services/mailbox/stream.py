@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S: Final = 10.0
 _REFUSED_S: Final = 0.02
-_JUDGED_MS: Final = 1000.0
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class StreamCredit:
     """How many messages of a stream are unsettled; a settlement or lapse gives one back."""
 
-    __slots__ = ("_changed", "limit", "used")
+    __slots__ = ("_changed", "limit", "rejudge", "used")
 
     def __init__(self, limit: int) -> None:
         """Allow so many at once."""
         self.limit = limit
         self.used = 0
         self._changed = asyncio.Event()
+        # Says why the stream must end, once its capability is good no more.
+        self.rejudge: Callable[[], PenstockError | None] | None = None
 
     @property
     def left(self) -> int:
@@ -76,23 +77,22 @@ class RecvStream:
         self._credit = StreamCredit(max_inflight)
         # What was leased and not yet handed on.
         self._leased: list[tuple[Message, int]] = []
-        # Asked now and then: returns the code that the stream must end with when its capability no longer allows it.
-        self.refusal: Callable[[], Awaitable[str]] | None = None
-        self._judge_at = self._state.now().mono + _JUDGED_MS
 
     async def lines(self, meta: RequestMeta) -> AsyncIterator[bytes]:
         """Yield envelopes as they become ready, a heartbeat when idle, and a last line that says why it ends."""
         end = "draining"
+        self._credit.rejudge = meta.rejudge
         self._state.credits.add(self._credit)
         try:
             while not self._state.draining:
                 idle = self._credit.left <= 0
                 received = () if idle else await self._next(meta)
-                if idle and await self._credit.wait():
-                    continue
-                if refused := await self._refused():
+                woken = idle and await self._credit.wait()
+                if refused := self._refused():
                     end = refused
                     break
+                if woken:
+                    continue
                 for envelope in received:
                     # This one was handed over. If the stream ends here, the others are given back.
                     del self._leased[0]
@@ -104,13 +104,10 @@ class RecvStream:
             self._dispatcher.give_back(self._leased)
         yield b'{"end":"%b"}\n' % end.encode()
 
-    async def _refused(self) -> str:
-        """Judge the stream again, at most once a second: a capability may expire or be revoked under it."""
-        now_ms = self._state.now().mono
-        if self.refusal is None or now_ms < self._judge_at:
-            return ""
-        self._judge_at = now_ms + _JUDGED_MS
-        return await self.refusal()
+    def _refused(self) -> str:
+        """Say why the stream must end: its capability may expire or be revoked under it. Empty when it may go on."""
+        error = None if self._credit.rejudge is None else self._credit.rejudge()
+        return "" if error is None else str(error.facts.get("reason") or error.code)
 
     async def _next(self, meta: RequestMeta) -> tuple[m.Envelope, ...]:
         """Wait for messages within the credit, or for a heartbeat's time."""
@@ -119,6 +116,8 @@ class RecvStream:
             try:
                 return await self._ask(meta, math.ceil(left_ms))
             except PenstockError as error:
+                if self._refused():
+                    return ()
                 if not error.retryable:
                     raise
                 # Refused for the moment: the shards are busy or being rebound, or the engine failed or is opened again.
@@ -129,7 +128,9 @@ class RecvStream:
         recv = self._recv
         many = min(recv.max_messages, self._credit.left)
         asked = m.Recv(recv.topic, many, recv.visibility_ms, wait_ms, recv.max_bytes)
-        job = self._dispatcher.recv(asked, RequestMeta(meta.corr_id), owner=self._credit)
+        poll = RequestMeta(meta.corr_id)
+        poll.rejudge = meta.rejudge
+        job = self._dispatcher.recv(asked, poll, owner=self._credit)
         try:
             received: m.Received = await kept(job.promise)
         finally:

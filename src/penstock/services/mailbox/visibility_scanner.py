@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 WAKE_S_MIN: Final = 0.050
 WAKE_S_MAX: Final = 0.500
 _TICK_S: Final = 0.001
+# With the longest sleep before it, that is less than a second after a revocation.
+_REJUDGE_MS: Final = 400.0
 _RETRY: Final = Doubling(0.005, 0.010, cap_s=0.5)
 
 
@@ -48,6 +50,7 @@ class VisibilityScanner:
         self._dispatcher = parts.dispatcher
         self._alarm = parts.alarm
         self._ended = False
+        self._rejudge_at = 0.0
 
     async def run(self, child: Child) -> None:
         """Sleep, and tell the workers what is over, until the service drains."""
@@ -57,10 +60,18 @@ class VisibilityScanner:
             while not self._ended:
                 await self._sleep()
                 self._state.follow_clock()
+                self._rejudge()
                 if self._state.ready:
                     await self._tell_overdue(child)
         finally:
             forget()
+
+    def _rejudge(self) -> None:
+        """Once a second, end long polls and streams whose capability is good no more."""
+        now_ms = self._state.now().mono
+        if now_ms >= self._rejudge_at:
+            self._rejudge_at = now_ms + _REJUDGE_MS
+            self._state.rejudge()
 
     def _end(self) -> None:
         self._ended = True

@@ -55,10 +55,27 @@ class Waiters:
         job.promise.on_over = lambda: self._gone(waiter)
 
     def first(self, topic: Topic) -> Waiter | None:
-        """Return the receiver that waits longest; those that are gone are taken out."""
-        while topic.waiters and topic.waiters[0].job.promise.done:
-            self.claim(topic)
-        return topic.waiters[0] if topic.waiters else None
+        """Return the receiver that waits longest and still may; those that are gone or were revoked are taken out."""
+        while topic.waiters:
+            job = topic.waiters[0].job
+            if not job.promise.done and not self._refuse_late(job):
+                return topic.waiters[0]
+            if topic.waiters and topic.waiters[0].job is job:
+                self.claim(topic)
+        return None
+
+    def rejudge(self, topics: list[Topic]) -> None:
+        """Refuse those whose capability is good no more; called about once a second."""
+        for topic in topics:
+            for waiter in list(topic.waiters):
+                self._refuse_late(waiter.job)
+
+    def _refuse_late(self, job: RecvJob) -> bool:
+        error = None if job.rejudge is None else job.rejudge()
+        if error is None:
+            return False
+        job.fail(error)
+        return True
 
     def claim(self, topic: Topic) -> None:
         """Take the first receiver out: the caller serves it."""
