@@ -10,6 +10,7 @@ from penstock.capability.making import attenuate, mint
 from penstock.capability.token import (
     ED25519,
     HYBRID,
+    IssuingLevel,
     Token,
     TokenRoot,
     decode,
@@ -74,7 +75,10 @@ class Issuer:
             "caveats": parse_all(caveats),
             "epk": b"",
         }
-        return TokenRoot(**{**given, **fields})
+        root = {**given, **fields}
+        # A lineage of bare ids, as older tokens have it, may be written as plain tuples.
+        root["via"] = tuple(IssuingLevel(level) if isinstance(level, tuple) else level for level in root["via"])
+        return TokenRoot(**root)
 
     def token(self, *caveats: str, **fields) -> str:
         return mint(self.root(*caveats, **fields), self.sign, seed(100))

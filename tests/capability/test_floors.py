@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.capability import floors as floors_module
-from penstock.capability.floors import Floors, merged
+from penstock.capability.floors import Floors, merged, name_digest, within
+from penstock.capability.token import IssuingLevel
 from penstock.contracts.passport import Revocation
 from tests.capability.kit import Issuer
 
@@ -88,6 +89,48 @@ def test_an_id_a_token_was_issued_with_takes_it_along():
     for kind, one in (("tid", issuer_tid), ("rid", issuer_rid)):
         assert Floors().with_entry(Revocation(1, kind, one.hex(), 1, 0)).hits(child, ())
     assert not Floors().with_entry(Revocation(1, "tid", (b"x" * 16).hex(), 1, 0)).hits(child, ())
+
+
+LEVEL = IssuingLevel((b"t" * 16, b"r" * 16), "boss", "acme", "k7", 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("subject_ref", "boss"),
+        ("subject_ref", name_digest("boss")),
+        ("subject_ref", within(name_digest("boss"), name_digest("acme"))),
+        ("tenant", name_digest("acme")),
+        ("kid", "k7"),
+        ("epoch", "4"),
+        ("tid", (b"t" * 16).hex()),
+        ("rid", (b"r" * 16).hex()),
+    ],
+)
+@pytest.mark.parametrize("below", [0, 1, 3])
+def test_revoking_an_issuer_by_any_of_its_names_takes_what_it_issued_however_deep(kind, value, below):
+    others = tuple(IssuingLevel((bytes([n]) * 16,), f"s{n}", f"o{n}", "k1", 9) for n in range(below))
+    child = root(epoch=9, tenant="other", via=(LEVEL, *others))
+    entry = Revocation(1, kind, value, 4, 0)
+
+    assert Floors().with_entry(entry).hits(child, ())
+    stranger = root(epoch=9, tenant="other", via=(IssuingLevel((b"x" * 16,), "clerk", "b", "k1", 9), *others))
+    assert not Floors().with_entry(entry).hits(stranger, ())
+
+
+def test_what_an_issuer_issued_after_its_revocation_stands():
+    child = root(epoch=9, via=(IssuingLevel((b"y" * 16,), "boss", "acme", "k8", 4),))
+
+    assert not Floors().with_entry(Revocation(1, "subject_ref", name_digest("boss"), 4, 0)).hits(child, ())
+
+
+@pytest.mark.parametrize("kind", ["subject_ref", "tid", "rid"])
+def test_a_revocation_within_a_tenant_leaves_every_other_tenant_alone(kind):
+    value = {"subject_ref": name_digest("alice"), "tid": (b"t" * 16).hex(), "rid": (b"r" * 16).hex()}[kind]
+    floors = Floors().with_entry(Revocation(1, kind, within(value, name_digest("acme")), 1, 0))
+
+    assert floors.hits(root(tenant="acme", tid=b"t" * 16), (b"r" * 16,))
+    assert not floors.hits(root(tenant="other", tid=b"t" * 16), (b"r" * 16,))
 
 
 def test_a_long_feed_is_merged_in_one_step_not_in_one_for_each_entry(monkeypatch):

@@ -8,9 +8,10 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.capability import ed25519
-from penstock.capability.caveats import parse_all
+from penstock.capability.caveats import VALUES_TOTAL_MAX, parse, parse_all
 from penstock.capability.making import attenuate, mint, seal
 from penstock.capability.token import (
     BEARER,
@@ -18,9 +19,13 @@ from penstock.capability.token import (
     PREFIX,
     SEALED,
     Block,
+    IssuingLevel,
+    Token,
     decode,
+    decode_root,
     encode,
     encode_block,
+    encode_root,
     seal_input,
 )
 from penstock.kernel.errors import Conflict, Malformed, OverLimit, PenstockError
@@ -317,3 +322,55 @@ def test_a_key_that_is_not_canonical_is_refused_when_it_is_read(low):
 def test_library_refuses_small_order_keys_where_they_verify_too():
     for point in ed25519.SMALL_ORDER:
         assert not ed25519.holds(point, b"anything", point + bytes(32))
+
+
+def test_a_lineage_of_either_form_is_read_back_as_it_was_written():
+    issuer = Issuer()
+    via = (IssuingLevel((b"t" * 16, b"r" * 16)), IssuingLevel((b"u" * 16,), "boss", "sub:boss", "k1", 3))
+
+    assert decode(issuer.token(via=via)).root.via == via
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        [[b"t" * 16], "boss", "acme", "k1"],
+        [[b"t" * 16], "boss", "acme", "k1", 3, 4],
+        [[], "boss", "acme", "k1", 3],
+        [[b"t" * 15], "boss", "acme", "k1", 3],
+        [[b"t" * 16], "", "acme", "k1", 3],
+        [[b"t" * 16], "boss", "acme", "k1", -1],
+        [[b"t" * 16], "boss", "acme", 7, 3],
+        [],
+    ],
+)
+def test_a_lineage_of_any_other_form_is_refused(level):
+    issuer = Issuer()
+    fields = cbor.decode(decode(issuer.token()).data)
+    assert isinstance(fields, dict)
+
+    with pytest.raises(Malformed):
+        decode_root(cbor.encode(dict(sorted({**fields, 9: [level]}.items()))))
+
+
+def test_the_values_of_all_caveats_together_are_bounded_however_they_are_spread():
+    issuer = Issuer()
+    many = [f"topic={','.join(f'{n}{m}' for m in range(32))}" for n in range(VALUES_TOTAL_MAX // 32)]
+    full = issuer.token(*many[:8])
+    assert decode(narrowed(full, tuple(many[8:])))
+
+    with pytest.raises(OverLimit):
+        narrowed(full, (*many[8:], "op=send"))
+    with pytest.raises(Malformed):
+        parse_all([*many, "op=send"])
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 7])
+def test_a_token_with_too_many_values_is_no_token_and_nothing_is_proven(issuer, blocks):
+    words = [f"region={','.join(f'{n:x}{m:x}' for m in range(16))}" for n in range(VALUES_TOTAL_MAX // 16 + 1)]
+    spread = [tuple(map(parse, words[place :: blocks + 1])) for place in range(blocks + 1)]
+    data = encode_root(replace(issuer.root(), caveats=spread[0], epk=issuer.public))
+    added = tuple(Block(encode_block(each, issuer.public), bytes(64), each, issuer.public) for each in spread[1:])
+
+    with pytest.raises(Malformed, match="too many"):
+        decode(encode(Token(data, issuer.root(), bytes(64), added, (BEARER, bytes(32)))))

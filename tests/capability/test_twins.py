@@ -66,7 +66,7 @@ TWINS = {
     "no proof is asked for": (truncated_is_taken, UnprovenToken, "_proof_holds", lambda self: True),
     "blocks are not bound to their chain": (swapped_blocks_are_taken, UnprovenToken, "run", lambda self: True),
     "a hit is not judged again": (revoked_stays_cached, Floors, "hits", Forgetful.hits),
-    "what a holder adds may grant": (holder_makes_himself_issuer, verifier_module, "GRANTED_OPS", frozenset()),
+    "what a holder adds may grant": (holder_makes_himself_issuer, verifier_module, "NAMED_OPS", frozenset()),
     "text is read as the library reads it": (padded_text_is_taken, token_module, "_bytes_of", lax_bytes),
 }
 

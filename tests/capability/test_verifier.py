@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from penstock.capability import verifier as verifier_module
 from penstock.capability.caveats import parse_all
 from penstock.capability.judged_token import JudgedToken
 from penstock.capability.making import attenuate, seal
@@ -242,7 +243,7 @@ def test_what_was_charged_before_is_not_charged_again(issuer):
 
 
 def test_a_full_table_refuses_new_budgets_and_forgets_only_expired_ones():
-    issuer = Issuer(VerifierOptions(accounts_max=2))
+    issuer = Issuer(VerifierOptions(accounts_max=4))
     first, second, third = (issuer.token("budget.reqs=5", exp=NOW + 20 + n) for n in range(3))
     assert [issuer.verdict(token) for token in (first, second)] == ["ok", "ok"]
     assert issuer.verdict(third) == "rate_limited:budget_table"
@@ -290,12 +291,12 @@ def test_a_forgery_costs_its_crypto_once(issuer):
     assert len(issuer.verifier._tokens) == len(issuer.verifier._prefixes) == 0
 
 
-def test_a_token_refused_for_its_claims_leaves_nothing_in_any_cache(issuer):
+def test_a_token_refused_for_its_claims_is_in_no_cache_that_could_authorise(issuer):
     for bad in (issuer.token(exp=NOW), issuer.token(kid="k9"), "psp1_garbage"):
         issuer.verdict(bad)
-    caches = (issuer.verifier._tokens, issuer.verifier._prefixes, issuer.verifier._refused)
+    caches = (issuer.verifier._tokens, issuer.verifier._prefixes)
 
-    assert [len(cache) for cache in caches] == [0, 0, 0]
+    assert [len(cache) for cache in caches] == [0, 0]
 
 
 def test_caches_stay_within_their_bounds():
@@ -395,3 +396,103 @@ async def test_a_batch_is_opened_in_slices_and_one_bad_token_fails_alone():
 
 def test_sealed_children_need_the_seal_of_their_own_chain(issuer):
     assert issuer.verdict(seal(narrowed(issuer.token(), ("op=send",), ("topic=orders/",)))) == "ok"
+
+
+# --- what was refused is not judged again for a while ------------------------------------------------------------------
+
+
+def costly(issuer: Issuer, **fields) -> str:
+    """Return a token that takes long to read: as many values as a token may have."""
+    words = [f"topic={','.join(f'{n:x}{m:x}' for m in range(32))}" for n in range(16)]
+    return issuer.token(*words, **fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "verdict"),
+    [
+        (lambda issuer: costly(issuer, kid="stranger"), "unauthenticated:unknown_kid"),
+        (lambda issuer: costly(issuer) + "A", "unauthenticated:malformed"),
+        (lambda issuer: costly(issuer, exp=NOW), "expired:expired"),
+        (lambda issuer: costly(issuer, nbf=NOW + 3600), "expired:not_yet_valid"),
+        (lambda issuer: costly(issuer, tenant="revoked"), "unauthenticated:revoked"),
+        (lambda issuer: rebuilt(decode(costly(issuer)), signature=bytes(64)), "unauthenticated:bad_signature"),
+    ],
+)
+def test_a_refused_token_is_not_even_read_a_second_time(make, verdict, monkeypatch):
+    issuer = Issuer()
+    issuer.revoke("tenant", "revoked", 1)
+    token = make(issuer)
+    read = []
+    monkeypatch.setattr(verifier_module, "decode", lambda text: read.append(text) or decode(text))
+
+    assert [issuer.verdict(token) for _ in range(50)] == [verdict] * 50
+    assert len(read) == 1
+    with pytest.raises(PenstockError) as caught:
+        issuer.verifier.peek(issuer.verifier.digest(token))
+    assert f"{caught.value.code}:{caught.value.facts['reason']}" == verdict
+
+
+def test_a_refusal_is_forgotten_when_keys_or_floors_change():
+    issuer = Issuer()
+    token = issuer.token(kid="k2")
+    assert issuer.verdict(token) == "unauthenticated:unknown_kid"
+    issuer.trust.swap(keys=MappingProxyType({"k2": issuer.record("k2")}))
+
+    assert issuer.verdict(token) == "ok"
+
+
+def test_a_refusal_is_forgotten_after_seconds_and_a_token_not_valid_yet_sooner():
+    issuer = Issuer()
+    early = issuer.token(nbf=NOW + 62)
+    assert issuer.verdict(early) == "expired:not_yet_valid"
+    issuer.clock.advance(2)
+
+    assert issuer.verdict(early) == "ok"
+
+
+def test_a_token_that_was_revoked_is_read_no_more_either(monkeypatch):
+    issuer = Issuer()
+    token = issuer.token()
+    assert issuer.verdict(token) == "ok"
+    issuer.revoke("tenant", "acme", 1)
+    monkeypatch.setattr(verifier_module, "decode", lambda text: pytest.fail("it was read again"))
+
+    assert [issuer.verdict(token) for _ in range(3)] == ["unauthenticated:revoked"] * 3
+
+
+# --- what a token must be given by name --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["admin", "issue", "revoke"])
+def test_a_token_that_names_no_op_may_do_all_but_the_destructive(op):
+    issuer = Issuer()
+    asked = RequestContext(aud="svc-mailbox", op=op, topic="orders/eu")
+
+    assert issuer.verdict(issuer.token(), SEND) == "ok"
+    assert issuer.verdict(issuer.token(), asked) == "forbidden:caveat:op"
+    assert issuer.verdict(narrowed(issuer.token(), (f"op={op}",)), asked) == "forbidden:caveat:op"
+    assert issuer.verdict(issuer.token(f"op=send,{op}"), asked) == "ok"
+    assert issuer.verdict(issuer.token("op=*"), asked) == "ok"
+
+
+# --- a route of the gateway as an audience -----------------------------------------------------------------------------
+
+
+def test_a_token_narrowed_to_a_route_is_good_for_that_route_and_for_no_service():
+    issuer = Issuer()
+    token = narrowed(issuer.token(aud=("*",)), ("aud=route:/shop",))
+    shop = RequestContext(aud="route:/shop", method="GET", route="/shop/1")
+
+    assert issuer.verdict(token, shop) == "ok"
+    for audience in ("omnigate", "svc-mailbox", "svc-passport", "svc-storage", "svc-dht", "svc-interop", "route:/bank"):
+        assert issuer.verdict(token, RequestContext(aud=audience, op="send")) == "forbidden:caveat:aud"
+
+
+def test_a_route_belongs_to_the_gateway():
+    issuer = Issuer()
+    shop = RequestContext(aud="route:/shop")
+
+    assert issuer.verdict(narrowed(issuer.token(aud=("omnigate",)), ("aud=route:/shop",)), shop) == "ok"
+    assert issuer.verdict(issuer.token("svc=omnigate", aud=("omnigate", "svc-mailbox")), shop) == "ok"
+    assert issuer.verdict(issuer.token(aud=("svc-mailbox",)), shop) == "forbidden:caveat:aud"
+    assert issuer.verdict(issuer.token("svc=svc-dht", aud=("*",)), shop) == "forbidden:caveat:svc"

@@ -11,6 +11,7 @@ from penstock.capability.making import seal
 from penstock.capability.token import (
     BEARER,
     PREFIX,
+    IssuingLevel,
     block_input,
     decode,
     encode_root,
@@ -36,7 +37,14 @@ def build() -> dict[str, Any]:
         via=((b"t" * 16, b"r" * 16),),
     )
     chained = narrowed(plain, *BLOCKS)
-    good = {"root only": plain, "every kind of caveat": full, "two blocks": chained, "sealed": seal(chained)}
+    issued = Issuer().token("op=send", via=(IssuingLevel((b"t" * 16, b"r" * 16), "boss", "acme", "k1", 0),))
+    good = {
+        "root only": plain,
+        "every kind of caveat": full,
+        "two blocks": chained,
+        "sealed": seal(chained),
+        "issued by another": issued,
+    }
     return {
         "keys": {
             "issuer_seed": ISSUER_SEED.hex(),

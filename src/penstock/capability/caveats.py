@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from penstock.capability.families import (
     BY_CODE,
     FAMILIES,
+    ROUTE_AUDIENCE,
     STARRED,
     CaveatFamily,
     CaveatKind,
@@ -20,6 +21,8 @@ from penstock.wire.cbor import Value
 
 CAVEATS_MAX: Final = 64
 VALUES_MAX: Final = 32
+# All caveats of a token together: what a stranger can have decoded for nothing is bounded by this.
+VALUES_TOTAL_MAX: Final = 512
 VALUE_CHARS_MAX: Final = 256
 NUMBER_MAX: Final = (1 << 53) - 1
 _NUMBERS: Final = (CaveatKind.AT_MOST, CaveatKind.AT_LEAST)
@@ -96,9 +99,17 @@ def parse(text: str) -> Caveat:
 def parse_all(texts: Iterable[str]) -> tuple[Caveat, ...]:
     """Read many, within their bound."""
     caveats = tuple(map(parse, texts))
-    if len(caveats) > CAVEATS_MAX:
-        raise Malformed(f"A token has at most {CAVEATS_MAX} caveats.", reason="too_many_caveats")
+    if len(caveats) > CAVEATS_MAX or count_values(caveats) > VALUES_TOTAL_MAX:
+        raise Malformed(
+            f"A token has at most {CAVEATS_MAX} caveats, with {VALUES_TOTAL_MAX} values together.",
+            reason="too_many_caveats",
+        )
     return caveats
+
+
+def count_values(caveats: Iterable[Caveat]) -> int:
+    """Count the values of all these caveats."""
+    return sum(len(caveat.values) for caveat in caveats)
 
 
 def from_wire(value: Value) -> Caveat:
@@ -133,7 +144,7 @@ def _check_word(family: CaveatFamily, word: str | int) -> None:
     # A comma would part the written form elsewhere; a control character could hide in a log line.
     if not isinstance(word, str) or not 1 <= len(word) <= VALUE_CHARS_MAX or "," in word or not word.isprintable():
         raise _bad(family.name, f"takes printable values of 1 to {VALUE_CHARS_MAX} characters without commas")
-    if family.words and word not in family.words:
+    if family.words and word not in family.words and not (family.name == "aud" and _is_route(word)):
         raise _bad(family.name, f"knows only {', '.join(family.words)}")
     if family.kind is CaveatKind.NETWORK:
         network(word)
@@ -141,6 +152,11 @@ def _check_word(family: CaveatFamily, word: str | int) -> None:
         raise _bad(family.name, "takes upper-case methods")
     if family.name == "route" and not word.startswith(("/", "*")):
         raise _bad(family.name, "takes paths that begin with /")
+
+
+def _is_route(word: str) -> bool:
+    """Tell whether an audience is a configured route of the gateway."""
+    return word.startswith(ROUTE_AUDIENCE + "/")
 
 
 @lru_cache(maxsize=4096)

@@ -8,10 +8,16 @@ from typing import Final
 
 AUDIENCES: Final = ("omnigate", "svc-mailbox", "svc-passport", "svc-storage", "svc-dht", "svc-interop", "*")
 OPS: Final = ("send", "recv", "ack", "nack", "admin", "put", "get", "provide", "find", "issue", "revoke", "*")
+# A configured route of the gateway as an audience, `route:/prefix`. No penstock service is one, so a token that was
+# narrowed to a route is good for nothing else. It belongs to the gateway: whoever may call the gateway may call it.
+ROUTE_AUDIENCE: Final = "route:"
+GATEWAY: Final = "omnigate"
 CLASSES: Final = ("anon", "authed", "internal")
 
-# What a token may do only when its issuer wrote it into the root: silence in the root does not grant these.
+# What only the operator hands out. An issuer cannot make issuers.
 GRANTED_OPS: Final = frozenset({"issue", "revoke"})
+# What a token may do only when an op caveat of its root names it, or is `*`. `admin` empties and reads dead letters.
+NAMED_OPS: Final = GRANTED_OPS | {"admin"}
 # What goes on while the revocation feed is lost: taking and settling, never making.
 READ_OPS: Final = frozenset({"recv", "ack", "nack", "get", "find"})
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from penstock.capability.caveats import Caveat
 from penstock.capability.families import COUNTED
 from penstock.capability.floors import Floors
-from penstock.capability.judging import SKEW_S, AttributeCheck, make_ready
+from penstock.capability.judging import SKEW_S, AttributeCheck, make_ready, meant_for
 from penstock.capability.metering import CountedCaveat
 from penstock.capability.token import (
     ED25519,
@@ -54,7 +54,7 @@ class JudgedToken:
         self.exp = min([root.exp, *(caveat.number for caveat in caveats if caveat.name == "exp")])
         self.nbf = max([root.nbf, root.iat, *(caveat.number for caveat in caveats if caveat.name == "nbf")])
         # The root's own audience comes first; `judge_given` knows that.
-        allows = frozenset(root.aud).__contains__ if "*" not in root.aud else _anybody
+        allows = meant_for(root.aud) if "*" not in root.aud else _anybody
         self.checks = (AttributeCheck("aud", "aud", allows), *make_ready(caveats))
         # A caveat that no request can satisfy here; told only once the signatures hold, so that a forgery is a 401.
         self.refused = _refused_caveat(token, policy)
@@ -129,14 +129,15 @@ def _counted(token: Token, rids: tuple[bytes, ...]) -> tuple[CountedCaveat, ...]
     """List what is counted, block by block; of two counts of a kind in one block the narrower is the one."""
     counted: list[CountedCaveat] = []
     exp = token.root.exp
-    for rid, caveats in zip(rids, (token.root.caveats, *(block.caveats for block in token.blocks)), strict=True):
+    for place, caveats in enumerate((token.root.caveats, *(block.caveats for block in token.blocks)), 1):
+        chain = rids[:place]
         # A block's account lives as long as the block may, not as long as the child that happens to use it first.
         exp = min([exp, *(caveat.number for caveat in caveats if caveat.name == "exp")])
         limits: dict[str, int] = {}
         for caveat in caveats:
             if caveat.name in COUNTED:
                 limits[caveat.name] = min(caveat.number, limits.get(caveat.name, caveat.number))
-        counted += (CountedCaveat(rid, name, limit, exp) for name, limit in limits.items())
+        counted += (CountedCaveat(name, limit, exp, token.root, chain) for name, limit in limits.items())
     return tuple(counted)
 
 

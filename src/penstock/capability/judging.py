@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from penstock.capability.caveats import Caveat, Network, network, parse
-from penstock.capability.families import CaveatKind
+from penstock.capability.families import GATEWAY, ROUTE_AUDIENCE, CaveatKind
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden
 
@@ -80,7 +80,17 @@ def _matcher(caveat: Caveat) -> Callable[[str], bool]:
         return _under_any(words)
     if caveat.family.kind is CaveatKind.NETWORK:
         return _in_any([network(word) for word in words])
+    if caveat.family.attribute == "aud":
+        return meant_for(words)
     return frozenset(words).__contains__
+
+
+def meant_for(audiences: tuple[str, ...]) -> Callable[[str], bool]:
+    """Match an audience. A route of the gateway is part of the gateway; the gateway is no part of a route."""
+    named = frozenset(audiences)
+    if GATEWAY not in named:
+        return named.__contains__
+    return lambda audience: audience in named or audience.startswith(ROUTE_AUDIENCE)
 
 
 @lru_cache(maxsize=2048)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.capability import ed25519
-from penstock.capability.caveats import CAVEATS_MAX, Caveat
+from penstock.capability.caveats import CAVEATS_MAX, VALUES_TOTAL_MAX, Caveat, count_values
 from penstock.capability.token import (
     BEARER,
     BLOCKS_MAX,
@@ -68,8 +68,11 @@ def attenuate(text: str, caveats: Iterable[Caveat], seed: bytes | None = None) -
     before = _seed(token)
     if len(token.blocks) >= BLOCKS_MAX:
         raise OverLimit(f"A token has at most {BLOCKS_MAX + 1} blocks.", limit="blocks")
-    if len(token.caveats) + len(added) > CAVEATS_MAX:
-        raise OverLimit(f"A token has at most {CAVEATS_MAX} caveats.", limit="caveats")
+    caveats = (*token.caveats, *added)
+    if len(caveats) > CAVEATS_MAX or count_values(caveats) > VALUES_TOTAL_MAX:
+        raise OverLimit(
+            f"A token has at most {CAVEATS_MAX} caveats, with {VALUES_TOTAL_MAX} values together.", limit="caveats"
+        )
     seed = os.urandom(ed25519.SEED_BYTES) if seed is None else seed
     data = encode_block(added, ed25519.public_of(seed))
     message = block_input(len(token.blocks) + 1, token.chain()[-1], data)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.capability.families import GATEWAY
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import Forbidden
 
 if TYPE_CHECKING:
     from penstock.contracts.call import Call
 
-GATEWAY: Final = "omnigate"
 # What fails on these is asked once more, for the gateway.
 _OF_AUDIENCE: Final = frozenset({"caveat:aud", "caveat:svc"})
 Verify = Callable[[RequestContext], Grant | Awaitable[Grant]]

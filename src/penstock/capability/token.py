@@ -15,7 +15,14 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from blake3 import blake3
 
-from penstock.capability.caveats import CAVEATS_MAX, NUMBER_MAX, VALUE_CHARS_MAX, Caveat, from_wire
+from penstock.capability.caveats import (
+    CAVEATS_MAX,
+    NUMBER_MAX,
+    VALUE_CHARS_MAX,
+    VALUES_TOTAL_MAX,
+    Caveat,
+    from_wire,
+)
 from penstock.capability.ed25519 import PUBLIC_BYTES, SEED_BYTES, SIGNATURE_BYTES, read_public
 from penstock.capability.families import AUDIENCES, CLASSES
 from penstock.contracts.capability import TrafficClass
@@ -46,6 +53,25 @@ _OPTIONAL: Final = frozenset({7, 9})
 T = TypeVar("T")
 
 
+class IssuingLevel(msgspec.Struct, frozen=True):
+    """A token that this one was issued with: its ids, and whose it was. Revoking any of these revokes this one too.
+
+    Older tokens hold the ids alone; they are read, judged by what they hold, and written back the same way.
+    """
+
+    # The tid, then the ids of its blocks.
+    ids: tuple[bytes, ...]
+    sub: str = ""
+    # The tenant, or `sub:` and the subject, as `TokenRoot.owner` settles it.
+    owner: str = ""
+    kid: str = ""
+    epoch: int = 0
+
+    def wire(self) -> tuple[Any, ...]:
+        """Return what the token holds."""
+        return (self.ids, self.sub, self.owner, self.kid, self.epoch) if self.sub else self.ids
+
+
 class TokenRoot(msgspec.Struct, frozen=True, kw_only=True):
     """What the issuer says. Whatever gives something is here and nowhere else."""
 
@@ -57,8 +83,8 @@ class TokenRoot(msgspec.Struct, frozen=True, kw_only=True):
     sub: str
     tenant: str | None
     class_: TrafficClass
-    # The tokens it was issued with, one level each: tid, then the ids of its blocks. Revoking any revokes this.
-    via: tuple[tuple[bytes, ...], ...]
+    # The tokens it was issued with, the first issuer's first.
+    via: tuple[IssuingLevel, ...]
     iat: int
     nbf: int
     exp: int
@@ -178,7 +204,7 @@ def encode_root(root: TokenRoot) -> bytes:
         (15, cbor.encode(root.epk)),
     ]
     if root.via:
-        pairs.insert(7, (9, _kept(root.via)))
+        pairs.insert(7, (9, _kept(tuple(level.wire() for level in root.via))))
     if root.tenant is not None:
         pairs.insert(6, (7, _kept(root.tenant)))
     parts = [bytes((0xA0 | len(pairs) + 1, 0, VERSION))]
@@ -216,8 +242,12 @@ def decode(text: str) -> Token:
     listed = _items(blocks)
     if len(listed) > BLOCKS_MAX:
         raise _bad("it has too many blocks")
-    read = tuple(map(_decode_block, listed))
-    token = Token(_of(data, bytes), root, _of(signature, bytes), read, _decode_proof(proof))
+    read = []
+    room = VALUES_TOTAL_MAX - sum(len(caveat.values) for caveat in root.caveats)
+    for each in listed:
+        read.append(_decode_block(each, room))
+        room -= sum(len(caveat.values) for caveat in read[-1].caveats)
+    token = Token(_of(data, bytes), root, _of(signature, bytes), tuple(read), _decode_proof(proof))
     if len(token.caveats) > CAVEATS_MAX:
         raise _bad("it has too many caveats")
     return token
@@ -237,11 +267,11 @@ def _bytes_of(text: str) -> bytes:
     return data
 
 
-def _decode_block(value: object) -> Block:
+def _decode_block(value: object, room: int) -> Block:
     data, signature = (_of(item, bytes) for item in _list(value, 2))
     caveats, epk = _list(cbor.decode(data), 2)
     _sized(signature, SIGNATURE_BYTES)
-    return Block(data, signature, _caveats(caveats), read_public(_of(epk, bytes)))
+    return Block(data, signature, _caveats(caveats, room), read_public(_of(epk, bytes)))
 
 
 def _decode_proof(value: object) -> tuple[int, bytes]:
@@ -295,22 +325,41 @@ def _audience(value: object) -> tuple[str, ...]:
     return read_audience(tuple(map(read_name, _items(value))))
 
 
-def _via(value: object) -> tuple[tuple[bytes, ...], ...]:
-    levels = tuple(tuple(_sized(_of(item, bytes), ID_BYTES) for item in _items(level)) for level in _items(value))
+def _via(value: object) -> tuple[IssuingLevel, ...]:
+    listed = _items(value)
+    if len(listed) > VIA_LEVELS_MAX:
+        raise _bad("its lineage is too long")
+    levels = tuple(map(_level, listed))
     check_via(levels)
-    if not levels or not all(levels):
+    if not levels or not all(level.ids for level in levels):
         raise _bad("its lineage is empty")
     return levels
 
 
-def check_via(levels: tuple[tuple[bytes, ...], ...]) -> None:
+def _level(value: object) -> IssuingLevel:
+    items = _items(value)
+    if items and type(items[0]) is list:
+        ids, sub, owner, kid, epoch = _list(value, 5)
+        return IssuingLevel(_ids(ids), read_name(sub), read_name(owner), read_name(kid), _number(epoch))
+    return IssuingLevel(_ids(items))
+
+
+def _ids(value: object) -> tuple[bytes, ...]:
+    return tuple(_sized(_of(item, bytes), ID_BYTES) for item in _items(value))
+
+
+def check_via(levels: tuple[IssuingLevel, ...]) -> None:
     """Bound a lineage."""
-    if len(levels) > VIA_LEVELS_MAX or sum(map(len, levels)) > VIA_IDS_MAX:
+    if len(levels) > VIA_LEVELS_MAX or sum(len(level.ids) for level in levels) > VIA_IDS_MAX:
         raise Malformed("The lineage of the token is too long.", reason="lineage_too_long")
 
 
-def _caveats(value: object) -> tuple[Caveat, ...]:
-    return tuple(map(from_wire, _items(value)))
+def _caveats(value: object, room: int = VALUES_TOTAL_MAX) -> tuple[Caveat, ...]:
+    """Read caveats; how many values they have is counted before any of them is looked at."""
+    items = _items(value)
+    if len(items) > CAVEATS_MAX or sum(len(item) - 1 for item in items if type(item) is list) > room:
+        raise _bad("it has too many caveats")
+    return tuple(map(from_wire, items))
 
 
 def _of(value: object, kind: Callable[..., T]) -> T:

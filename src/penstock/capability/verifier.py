@@ -10,11 +10,11 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from blake3 import blake3
 
-from penstock.capability.families import GRANTED_OPS, READ_OPS
+from penstock.capability.families import NAMED_OPS, READ_OPS
 from penstock.capability.judged_token import JudgedToken, VerifierPolicy, stands
 from penstock.capability.judging import judge_given, make_ready_texts, not_covered
 from penstock.capability.metering import ACCOUNTS_MAX, Meter
@@ -33,6 +33,7 @@ T = TypeVar("T")
 TTL_S: Final = 60.0
 _NAMED_MAX: Final = 256
 REFUSED_TTL_S: Final = 10.0
+SOON_TTL_S: Final = 1.0
 INLINE_SIGNATURES_MAX: Final = 2
 SLICE: Final = 8
 POOL_S: Final = 2.0
@@ -66,6 +67,19 @@ class VerifierOptions:
     pq_mode: PqMode = "off"
 
 
+class RememberedRefusal(NamedTuple):
+    """A token that was refused before a request was looked at: the answer is the same for a while, and costs a lookup."""
+
+    until: float
+    # The state of keys and floors it was judged on: another state may judge otherwise.
+    version: int
+    error: PenstockError
+
+    def again(self) -> PenstockError:
+        """Make the same refusal once more."""
+        return _copied(self.error)
+
+
 class CapabilityVerifier:
     """Judges tokens against the keys and floors of a `Trust`; the Verifier of the capability contract."""
 
@@ -97,7 +111,7 @@ class CapabilityVerifier:
         self._named: Memo[str, bytes] = Memo(_NAMED_MAX)
         self._tokens: Memo[bytes, JudgedToken] = Memo(self.options.tokens_max)
         self._prefixes: Memo[bytes, tuple[str, str, bytes, bytes]] = Memo(self.options.prefixes_max)
-        self._refused: Memo[bytes, float] = Memo(self.options.refused_max)
+        self._refused: Memo[bytes, RememberedRefusal] = Memo(self.options.refused_max)
 
     # --- the contract --------------------------------------------------------------------------------------------------
 
@@ -122,7 +136,9 @@ class CapabilityVerifier:
             )
         self.judge(standing, context, waived)
         if standing.counted and not charged:
-            self.meter.charge(standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
+            self.meter.charge(
+                standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic(), floors=self.trust.floors
+            )
         return standing.grant
 
     def check(self, grant: Grant, context: RequestContext) -> None:
@@ -161,9 +177,10 @@ class CapabilityVerifier:
         """Look a token up without any crypto: its standing if that is known and still holds; refuse a known bad one."""
         standing, now = self._tokens.get(digest), self._wall()
         if standing is None:
-            if self._refused.get(digest, 0.0) > now:
+            refused = self._refused_before(digest, now)
+            if refused is not None:
                 self.refusals += 1
-                raise _refusal("bad_signature")
+                raise refused
             return None
         if standing.version != self.trust.version or now >= standing.until:
             if now >= standing.proven_until:
@@ -183,7 +200,9 @@ class CapabilityVerifier:
         """Judge a request on a token that was looked up, and charge it, as `verify` does."""
         self.judge(standing, context, waived)
         if standing.counted:
-            self.meter.charge(standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
+            self.meter.charge(
+                standing.counted, cost_bytes, wall=self._wall(), now=self._monotonic(), floors=self.trust.floors
+            )
         return standing.grant
 
     def judge(self, standing: JudgedToken, context: RequestContext, waived: frozenset[str] = frozenset()) -> None:
@@ -195,7 +214,7 @@ class CapabilityVerifier:
             value = getattr(context, attribute)
             if (value is None or not allows(value)) and name not in waived:
                 raise not_covered(name)
-        if standing.refused is not None or context.op in GRANTED_OPS or context.tenant is not None:
+        if standing.refused is not None or context.op in NAMED_OPS or context.tenant is not None:
             _judge_root(standing, context)
 
     def judge_given(self, standing: JudgedToken, context: RequestContext) -> list[str]:
@@ -247,8 +266,9 @@ class CapabilityVerifier:
         """Judge a proven token on the present keys, floors and time; no crypto."""
         try:
             fresh = stands(standing.token, self._policy(), now)
-        except PenstockError:
+        except PenstockError as error:
             self._tokens.drop(digest)
+            self._remember_refusal(digest, error, now)
             self.refusals += 1
             raise
         if fresh.record.identity != standing.record.identity:
@@ -268,13 +288,30 @@ class CapabilityVerifier:
         self.misses += 1
         if not token:
             raise _refusal("missing")
-        if self._refused.get(digest, 0.0) > now:
-            raise _refusal("bad_signature")
+        refused = self._refused_before(digest, now)
+        if refused is not None:
+            raise refused
         try:
-            read = decode(token)
+            return self._pending(decode(token), digest, now)
         except Malformed as exc:
-            raise _refusal("malformed") from exc
-        return self._pending(read, digest, now)
+            refusal = _refusal("malformed")
+            self._remember_refusal(digest, refusal, now)
+            raise refusal from exc
+        except PenstockError as error:
+            self._remember_refusal(digest, error, now)
+            raise
+
+    def _refused_before(self, digest: bytes, now: float) -> PenstockError | None:
+        """Return the refusal of a moment ago, if keys and floors are still the same."""
+        refused = self._refused.get(digest)
+        if refused is None or refused.until <= now or refused.version != self.trust.version:
+            return None
+        return refused.again()
+
+    def _remember_refusal(self, digest: bytes, error: PenstockError, now: float) -> None:
+        # One that is not valid yet may be so soon.
+        ttl_s = SOON_TTL_S if error.facts.get("reason") == "not_yet_valid" else REFUSED_TTL_S
+        self._refused.put(digest, RememberedRefusal(now + ttl_s, self.trust.version, _copied(error)))
 
     def _pending(self, read: Token, digest: bytes, now: float) -> UnprovenToken:
         standing = stands(read, self._policy(), now)
@@ -302,8 +339,9 @@ class CapabilityVerifier:
     def _accept(self, pending: UnprovenToken, proven: bool, now: float) -> JudgedToken:  # noqa: FBT001 - the outcome itself
         if not proven:
             self.refusals += 1
-            self._refused.put(pending.digest, now + REFUSED_TTL_S)
-            raise _refusal("bad_signature")
+            refusal = _refusal("bad_signature")
+            self._remember_refusal(pending.digest, refusal, now)
+            raise refusal
         standing = pending.standing
         for value in standing.chain[pending.known + 1 :]:
             self._prefixes.put(value, standing.record.identity)
@@ -364,7 +402,9 @@ class CapabilityVerifier:
         proven = await standing
         self.judge(proven, context, waived)
         if proven.counted and not charged:
-            self.meter.charge(proven.counted, cost_bytes, wall=self._wall(), now=self._monotonic())
+            self.meter.charge(
+                proven.counted, cost_bytes, wall=self._wall(), now=self._monotonic(), floors=self.trust.floors
+            )
         return proven.grant
 
     def _judge_without_feed(self, context: RequestContext) -> None:
@@ -381,10 +421,17 @@ def _judge_root(standing: JudgedToken, context: RequestContext) -> None:
     """Judge what the root decides: its own restrictions, the ops only an issuer can give, and whose things are touched."""
     if standing.refused is not None:
         raise not_covered(standing.refused)
-    if context.op in GRANTED_OPS and context.op not in standing.granted and "*" not in standing.granted:
+    if context.op in NAMED_OPS and context.op not in standing.granted and "*" not in standing.granted:
         raise not_covered("op")
     if context.tenant is not None and not standing.may_act_for(context.tenant):
         raise not_covered("tenant")
+
+
+def _copied(error: PenstockError) -> PenstockError:
+    """Make an equal error: one that is kept and raised again would hold the stacks of all who raised it."""
+    equal = type(error)(error.detail, status=error.status)
+    equal.facts = error.facts
+    return equal
 
 
 def _refusal(reason: str) -> Unauthenticated:

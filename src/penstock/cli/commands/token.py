@@ -12,6 +12,7 @@ from penstock.cli import asking
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.capability.token import IssuingLevel
     from penstock.sdk import Client
     from penstock.sdk.passport import IssueOptions
 
@@ -130,13 +131,19 @@ def _inspect(args: argparse.Namespace) -> int:
         "nbf": root.nbf,
         "exp": root.exp,
         "tid": root.tid.hex(),
-        "via": [[one.hex() for one in level] for level in root.via],
+        "via": [_level(level) for level in root.via],
         "blocks": [list(map(str, caveats)) for caveats in (root.caveats, *(block.caveats for block in token.blocks))],
         "rids": [value[:16].hex() for value in token.chain()],
         "sealed": token.proof[0] == SEALED,
         "proven": False,
     }
     return _say(args, said)
+
+
+def _level(level: IssuingLevel) -> dict[str, Any]:
+    ids = [one.hex() for one in level.ids]
+    named = {"sub": level.sub, "tenant": level.owner, "kid": level.kid, "epoch": level.epoch}
+    return {"tid": ids[0], "rids": ids[1:], **(named if level.sub else {})}
 
 
 def _say(args: argparse.Namespace, said: dict[str, Any]) -> int:

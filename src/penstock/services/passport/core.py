@@ -13,6 +13,7 @@ from penstock.capability.token import (
     ED25519,
     HYBRID,
     ID_BYTES,
+    IssuingLevel,
     TokenRoot,
     check_via,
     read_audience,
@@ -131,9 +132,11 @@ def _check_covered(request: p.Issue, held: JudgedToken, asked: RequestedAuthorit
         raise Forbidden(f"The capability's {missing} does not cover what is asked.", reason=f"caveat:{missing}")
 
 
-def lineage(held: JudgedToken) -> tuple[tuple[bytes, ...], ...]:
-    """Return what the new token descends from: revoking any of these revokes it."""
-    via = (*held.root.via, (held.root.tid, *held.rids))
+def lineage(held: JudgedToken) -> tuple[IssuingLevel, ...]:
+    """Return what the new token descends from: revoking an id, the subject, tenant, key or epoch of any revokes it."""
+    root = held.root
+    issuer = IssuingLevel((root.tid, *held.rids), root.sub, root.owner, root.kid, root.epoch)
+    via = (*root.via, issuer)
     check_via(via)
     return via
 
