@@ -215,7 +215,7 @@ async def test_published_file_is_read_and_a_broken_one_is_a_failed_step(tmp_path
     issuer = Issuer()
     path = tmp_path / "public.json"
     feed = Revocations(1, 1, 0, 5000, True, (Revocation(1, "tenant", "acme", 1, 0),))
-    path.write_bytes(msgspec.json.encode(PublishedTrust(KeySet((issuer.record().jwk(),)), feed)))
+    path.write_bytes(msgspec.json.encode(PublishedTrust(NOW * 1000, KeySet((issuer.record().jwk(),)), feed)))
     async with Pool("file", threads=1, capacity=1) as pool:
         trust = Trust()
         follower = Follower(trust, from_file(path, pool), Metrics("svc-test"))

@@ -494,5 +494,6 @@ def test_a_route_belongs_to_the_gateway():
 
     assert issuer.verdict(narrowed(issuer.token(aud=("omnigate",)), ("aud=route:/shop",)), shop) == "ok"
     assert issuer.verdict(issuer.token("svc=omnigate", aud=("omnigate", "svc-mailbox")), shop) == "ok"
+    assert issuer.verdict(issuer.token(aud=("omnigate",)), SEND) == "forbidden:caveat:aud"
     assert issuer.verdict(issuer.token(aud=("svc-mailbox",)), shop) == "forbidden:caveat:aud"
     assert issuer.verdict(issuer.token("svc=svc-dht", aud=("*",)), shop) == "forbidden:caveat:svc"

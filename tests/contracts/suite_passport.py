@@ -9,6 +9,7 @@ import pytest
 from penstock.contracts.call import Call
 from penstock.contracts.capability import RequestContext
 from penstock.contracts.passport import (
+    Attest,
     GetKeys,
     GetRevocations,
     Issue,
@@ -109,7 +110,7 @@ class PassportSuite:
             assert [item.ok for item in got.results] == [True, False, True]
 
             with pytest.raises(OverLimit):
-                await world.api.verify_batch(VerifyBatch((Verify(token),) * 513))
+                await world.api.verify_batch(VerifyBatch((Verify(token),) * 513), Call(token))
 
     async def test_nobody_issues_revokes_or_rotates_without_authority(self) -> None:
         async with self.world() as world:
@@ -184,15 +185,17 @@ class PassportSuite:
             with pytest.raises(Malformed):
                 await world.api.revoke(Revoke(epoch=first.current_epoch + 2), self.operator(world))
 
-    async def test_operator_locks_himself_out_only_by_force(self) -> None:
+    async def test_operator_revokes_himself_only_by_force_and_is_given_another_token(self) -> None:
         async with self.world() as world:
+            old = self.operator(world)
             claims = (await self.verdict(world, world.fake.operator_token)).claims
             with pytest.raises(Conflict):
-                await world.api.revoke(Revoke(tid=claims.tid), self.operator(world))
-            await world.api.revoke(Revoke(tid=claims.tid, force=True), self.operator(world))
+                await world.api.revoke(Revoke(tid=claims.tid), old)
+            await world.api.revoke(Revoke(tid=claims.tid, force=True), old)
 
             with pytest.raises(Unauthenticated):
-                await world.api.rotate(Rotate(), self.operator(world))
+                await world.api.rotate(Rotate(), old)
+            await world.api.rotate(Rotate(), self.operator(world))
 
     async def test_rotation_keeps_the_epoch_and_the_old_key_for_its_grace(self) -> None:
         async with self.world() as world:
@@ -213,9 +216,29 @@ class PassportSuite:
                 await world.api.revoke(Revoke(tenant=tenant), self.operator(world))
             whole = await world.api.revocations(GetRevocations())
             rest = await world.api.revocations(GetRevocations(since=whole.entries[1].seq))
-            assert [entry.value for entry in whole.entries] == ["a", "b", "c"]
-            assert [entry.seq for entry in whole.entries] == [1, 2, 3]
-            assert ([entry.value for entry in rest.entries], rest.snapshot) == (["c"], False)
+            assert [(entry.seq, entry.kind) for entry in whole.entries] == [(n, "tenant") for n in (1, 2, 3)]
+            assert len({entry.value for entry in whole.entries}) == 3
+            assert (rest.entries, rest.snapshot) == (whole.entries[2:], False)
 
             ahead = await world.api.revocations(GetRevocations(since=99))
             assert (ahead.snapshot, len(ahead.entries)) == (True, 3)
+
+    async def test_nobody_has_a_head_attested_without_authority(self) -> None:
+        async with self.world() as world:
+            plain = Call(await self.issue(world))
+            for call, error in ((Call(), Unauthenticated), (plain, Forbidden)):
+                with pytest.raises(error):
+                    await world.api.attest(Attest("svc-interop", 1, "aa"), call)
+
+    async def test_the_head_of_a_chain_is_attested_and_never_goes_back(self) -> None:
+        async with self.world() as world:
+            operator = self.operator(world)
+            first = await world.api.attest(Attest("svc-interop", 7, "aa"), operator)
+            assert (first.service, first.n, first.head) == ("svc-interop", 7, "aa")
+            await world.api.attest(Attest("svc-interop", 7, "aa"), operator)
+            await world.api.attest(Attest("svc-other", 1, "bb"), operator)
+
+            for n, head in ((6, "aa"), (7, "bb")):
+                with pytest.raises(Conflict):
+                    await world.api.attest(Attest("svc-interop", n, head), operator)
+            assert (await world.api.attest(Attest("svc-interop", 8, "cc"), operator)).n == 8

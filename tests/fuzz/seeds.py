@@ -111,7 +111,7 @@ def _cbor_values() -> list[cbor.Encodable]:
 
 def _published() -> bytes:
     feed = Revocations(2, 2, 1, 5000, snapshot=True, entries=(Revocation(2, "tenant", "acme", 2, 1_800_000_000_000),))
-    return msgspec.json.encode(PublishedTrust(KeySet((Issuer().record().jwk(),)), feed))
+    return msgspec.json.encode(PublishedTrust(1_800_000_000_000, KeySet((Issuer().record().jwk(),)), feed))
 
 
 def _chain(records: int) -> bytes:

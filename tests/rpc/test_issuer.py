@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.capability.floors import name_digest
 from penstock.capability.following import PublishedTrust
 from penstock.contracts import passport as p
 from penstock.kernel.errors import DownstreamUnavailable, Malformed, PenstockError
@@ -54,7 +55,7 @@ async def test_every_way_gives_the_same_keys_and_floors(way: str, tmp_path: Path
 
         assert first == again
         assert first.keys == node.api.key_set()
-        assert [(entry.kind, entry.value) for entry in after.revocations.entries] == [("tenant", "acme")]
+        assert [(entry.kind, entry.value) for entry in after.revocations.entries] == [("tenant", name_digest("acme"))]
 
 
 @pytest.mark.real_loop

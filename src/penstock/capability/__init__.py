@@ -11,6 +11,7 @@
 | `making` | mint, attenuate, seal |
 | `floors` | what was revoked: floors by level, and ids |
 | `trust` | the keys and floors a verifier believes, and until when |
+| `attesting` | the issuer's word for the head of a hash chain |
 | `metering` | budgets and rates |
 | `verifier` | the one verifier of the code base |
 | `standing`, `proving` | a token judged before a request is looked at, and the signatures left to check |

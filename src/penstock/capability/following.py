@@ -16,6 +16,7 @@ from penstock.capability.floors import Floors, merged
 from penstock.capability.trust import Trust, ring_of
 from penstock.contracts.passport import GetKeys, GetRevocations, KeySet, Passport, Revocations
 from penstock.kernel.child import Child
+from penstock.kernel.clock import SYSTEM
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Malformed, PenstockError
 from penstock.kernel.health import Gate
@@ -32,6 +33,8 @@ WHOLE_S: Final = 600.0
 class PublishedTrust(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All a verifier needs: the content of `public.json`."""
 
+    # When the issuer last said that it lives; 0 for an answer that came from the issuer itself just now.
+    at_ms: int
     keys: KeySet
     revocations: Revocations
 
@@ -45,7 +48,7 @@ def from_passport(passport: Passport) -> Fetch:
 
     async def fetch(since: int) -> PublishedTrust:
         keys = await passport.keys(GetKeys())
-        return PublishedTrust(keys, await passport.revocations(GetRevocations(since)))
+        return PublishedTrust(0, keys, await passport.revocations(GetRevocations(since)))
 
     return fetch
 
@@ -55,7 +58,10 @@ def from_file(path: Path, pool: Pool) -> Fetch:
 
     async def fetch(_since: int) -> PublishedTrust:
         data = await pool.run("capability_file", FETCH_S, path.read_bytes)
-        return decode_published(data)
+        published = decode_published(data)
+        if not published.at_ms:
+            raise Malformed("The published keys do not say when their issuer lived.", reason="bad_public_file")
+        return published
 
     return fetch
 
@@ -68,21 +74,52 @@ def decode_published(data: bytes) -> PublishedTrust:
         raise Malformed("The published keys cannot be read.", reason="bad_public_file") from exc
 
 
+class Heartbeats:
+    """Says since when a published file may be believed: since its issuer's heartbeat was last seen to change.
+
+    The time in the file is the issuer's wall clock, which may step. So it is compared with ours only where the interval
+    it must lie in is known: it changed after the reading before. At the first reading there is none, and its age counts.
+    """
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        """Have seen none yet."""
+        self._wall = wall
+        self._beat = 0
+        self._seen_at = float("-inf")
+        self._read_at = float("-inf")
+
+    def leased_from(self, beat: int, asked_at: float) -> float:
+        """Take the heartbeat of one reading; returns the monotonic time the lease counts from."""
+        if not beat:
+            return asked_at
+        if beat != self._beat:
+            age_s = max(0.0, self._wall() - beat / 1000)
+            self._beat, self._seen_at = beat, max(self._read_at, asked_at - age_s)
+        self._read_at = asked_at
+        return self._seen_at
+
+
 class Follower:
     """One source, one trust; the only writer of that trust."""
 
     def __init__(
-        self, trust: Trust, fetch: Fetch, metrics: Metrics, *, period_s: float = PERIOD_S, gate: Gate | None = None
+        self,
+        trust: Trust,
+        fetch: Fetch,
+        metrics: Metrics,
+        *,
+        gate: Gate | None = None,
+        wall: Callable[[], float] = SYSTEM.wall,
     ) -> None:
         """Begin without a lease: nothing is believed before the first answer. `gate` shuts before the lease ends."""
         trust.lease_until = float("-inf")
         self.trust = trust
         self._fetch = fetch
-        self._period_s = period_s
         self._gate = gate
         # The number the source gave last. Not the highest ever seen: a source that went back counts from there.
         self._since = 0
         self._whole_at = float("-inf")
+        self._beats = Heartbeats(wall)
         self._log = Log(metrics.service)
         self._failures = metrics.counter("revocation_feed_failures_total", "Reads of the revocation feed that failed.")
 
@@ -91,7 +128,7 @@ class Follower:
         while True:
             await self.step(child.clock.monotonic)
             child.announce()
-            if await child.shutdown.sleep(self._period_s):
+            if await child.shutdown.sleep(PERIOD_S):
                 return
 
     async def step(self, monotonic: Callable[[], float]) -> bool:
@@ -121,7 +158,7 @@ class Follower:
     def _tell(self, now: float) -> None:
         if self._gate is not None:
             # Readiness goes first: shut when the next reading, at its latest, would come too late.
-            leased = now + self._period_s + FETCH_S < self.trust.lease_until
+            leased = now + PERIOD_S + FETCH_S < self.trust.lease_until
             self._gate.set(is_open=leased and self.trust.known, why="" if leased else "revocation_feed")
 
     def _adopt(self, published: PublishedTrust, asked_at: float) -> None:
@@ -131,7 +168,8 @@ class Follower:
         keys, floors = ring_of(published.keys), following(known, feed)
         if keys != trust.keys or floors != trust.floors or asked_at >= trust.lease_until:
             trust.swap(keys, floors)
-        trust.lease_until = asked_at + feed.lease_ms / 1000
+        # A file can be read long after its issuer has died, so its lease counts from the issuer's last heartbeat.
+        trust.lease_until = self._beats.leased_from(published.at_ms, asked_at) + feed.lease_ms / 1000
         self._since = feed.seq
 
 

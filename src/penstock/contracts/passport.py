@@ -135,6 +135,26 @@ class Rotated(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Attest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask the issuer's key to vouch for the head of a service's hash chain: line `n` has this hash."""
+
+    service: Text
+    n: Annotated[int, msgspec.Meta(ge=1)]
+    head: Text
+
+
+class Attested(msgspec.Struct, frozen=True):
+    """The issuer's word for it. `capability.attesting` says what is signed and checks it."""
+
+    service: str
+    n: int
+    head: str
+    at_ms: int
+    kid: str
+    # Base64url, without padding.
+    signature: str
+
+
 class GetKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ask for the public keys."""
 
@@ -205,6 +225,9 @@ class Passport(Protocol):
     async def rotate(self, request: Rotate, call: Call = NOBODY) -> Rotated:
         """Change the signing key."""
 
+    async def attest(self, request: Attest, call: Call = NOBODY) -> Attested:
+        """Sign the head of a service's chain; one that went back is refused. Needs `op=admin`."""
+
     async def keys(self, request: GetKeys, call: Call = NOBODY) -> KeySet:
         """List the public keys."""
 
@@ -222,6 +245,7 @@ METHODS: Final = Methods(
         Method(5, "rotate", Rotate, Rotated),
         Method(6, "keys", GetKeys, KeySet, idempotent=True),
         Method(7, "revocations", GetRevocations, Revocations, idempotent=True),
+        Method(8, "attest", Attest, Attested, idempotent=True),
     ],
     service="passport",
 )

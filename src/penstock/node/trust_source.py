@@ -67,7 +67,7 @@ class TrustSource:
         except Malformed as exc:
             raise NeedsPassport(f"capability.issuer is no address: {exc.detail}") from exc
         gate = inventory.health.gate(GATE)
-        run = Follower(self.trust, self._issuer.fetch, inventory.metrics, gate=gate).run
+        run = Follower(self.trust, self._issuer.fetch, inventory.metrics, gate=gate, wall=inventory.clock.wall).run
         # First, and waited for: whoever has a key to judge by when the first request comes answers it.
         return ChildSpec("capability_follower", run, announces=True)
 

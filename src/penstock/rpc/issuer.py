@@ -80,7 +80,7 @@ def _over_http(base: str, inventory: Inventory) -> Issuer:
     async def fetch(since: int) -> PublishedTrust:
         keys = known.taken(await client.request("GET", f"{base}/v1/keys", headers=known.headers(), timeout_s=FETCH_S))
         feed = await client.request("GET", f"{base}/v1/passport/revocations?since={since}", timeout_s=FETCH_S)
-        return PublishedTrust(keys, _good(feed).json(Revocations))
+        return PublishedTrust(0, keys, _good(feed).json(Revocations))
 
     return Issuer(fetch, client.close)
 

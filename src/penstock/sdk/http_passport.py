@@ -35,6 +35,10 @@ class HttpPassport:
         """Change the signing key."""
         return await self._caller.json(PreparedCall(path="/v1/passport/rotate", call=call), p.Rotated)
 
+    async def attest(self, request: p.Attest, call: Call = NOBODY) -> p.Attested:
+        """Sign the head of a service's chain."""
+        return await self._caller.json(post("/v1/passport/attest", request, call, idempotent=True), p.Attested)
+
     async def keys(self, request: p.GetKeys, call: Call = NOBODY) -> p.KeySet:
         """List the public keys."""
         return await self._caller.json(

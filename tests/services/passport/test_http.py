@@ -145,7 +145,8 @@ async def test_a_feed_that_is_asked_wrongly_says_so(query):
         assert (await client.ask("GET", f"/v1/passport/revocations?{query}")).status == 400
 
 
-async def test_a_batch_judges_each_item_and_a_large_one_needs_a_token_from_afar():
+async def test_a_batch_judges_each_item_and_a_large_one_needs_a_token_wherever_it_comes_from():
+    """Loopback is no credential: the listener's peers come from there, as everybody behind a proxy does."""
     async with connected() as client:
         good = await client.world.issue()
         items = [{"token": good}, {"token": "psp1_x"}, {"token": good, "context": {"aud": "svc-dht"}}]
@@ -155,15 +156,18 @@ async def test_a_batch_judges_each_item_and_a_large_one_needs_a_token_from_afar(
             (False, "malformed"),
             (False, "caveat:aud"),
         ]
-        large = await client.ask("POST", "/v1/passport/verify_batch", {"items": [{"token": good}] * 512})
+        for token in ("", "psp1_x"):
+            asked = {"items": [{"token": good}] * 17}
+            assert (await client.ask("POST", "/v1/passport/verify_batch", asked, token=token)).status == 401
+        large = await client.ask("POST", "/v1/passport/verify_batch", {"items": [{"token": good}] * 512}, token=good)
         assert (large.status, len(large.body["results"])) == (200, 512)
-        over = await client.ask("POST", "/v1/passport/verify_batch", {"items": [{"token": good}] * 513})
+        over = await client.ask("POST", "/v1/passport/verify_batch", {"items": [{"token": good}] * 513}, token=good)
         assert (over.status, over.body["limit"]) == (413, "verify_batch")
 
         api = client.world.api
-        await api.check_batch_allowed(17, client.world.operator_token, is_local=False)
+        await api.check_batch_allowed(17, client.world.operator_token)
         with pytest.raises(Unauthenticated, match="No capability"):
-            await api.check_batch_allowed(17, "", is_local=False)
+            await api.check_batch_allowed(17, "")
 
 
 async def test_a_long_chain_that_is_forged_opens_no_large_batch():
@@ -171,12 +175,12 @@ async def test_a_long_chain_that_is_forged_opens_no_large_batch():
         token = client.world.operator_token
         for _ in range(5):
             token = attenuate(token, parse_all(["aud=*"]))
-        await client.world.api.check_batch_allowed(17, token, is_local=False)
+        await client.world.api.check_batch_allowed(17, token)
         root = decode(token)
         forged = encode(msgspec.structs.replace(root, signature=bytes(len(root.signature))))
 
         with pytest.raises(Unauthenticated):
-            await client.world.api.check_batch_allowed(17, forged, is_local=False)
+            await client.world.api.check_batch_allowed(17, forged)
 
 
 async def test_without_a_place_for_a_long_chain_it_is_busy_and_nothing_is_left_behind():

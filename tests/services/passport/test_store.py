@@ -8,6 +8,7 @@ import stat
 import msgspec
 import pytest
 
+from penstock.capability.floors import name_digest
 from penstock.capability.following import Follower, decode_published, from_file, from_passport
 from penstock.capability.trust import Trust
 from penstock.capability.verifier import CapabilityVerifier
@@ -20,7 +21,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.pool import Pool
 from penstock.kernel.supervisor import Supervisor
-from penstock.services.passport import audit, background
+from penstock.services.passport import audit, audit_signer, background
 from penstock.services.passport.store import FileStore
 from tests.services.passport.kit import START_S, options, running
 
@@ -35,7 +36,7 @@ async def test_revocations_keys_and_operator_survive_a_restart(tmp_path):
         assert world.operator_token == operator
         assert (await world.verdict(token)).reason == "revoked"
         assert (await world.verdict(other)).ok
-        assert (await world.api.revocations(p.GetRevocations())).entries[0].value == "a"
+        assert (await world.api.revocations(p.GetRevocations())).entries[0].value == name_digest("a")
         assert (await world.verdict(await world.issue(tenant="a"))).ok
 
 
@@ -76,7 +77,8 @@ async def test_an_operator_token_that_no_longer_verifies_is_minted_anew_at_the_s
         first = world.operator_token
         tid = (await world.verdict(first)).claims.tid
         await world.api.revoke(p.Revoke(tid=tid, force=True), world.operator)
-        assert (await world.verdict(world.operator_token)).reason == "revoked"
+        assert (await world.verdict(first)).reason == "revoked"
+    (tmp_path / "operator.token").write_text(first)
 
     async with running(options(tmp_path)) as world:
         assert world.operator_token != first
@@ -143,7 +145,9 @@ async def test_every_verifier_that_reads_the_published_file_refuses_after_the_ne
 
 
 async def test_floors_are_dropped_when_no_token_they_hit_is_alive(tmp_path, monkeypatch):
-    monkeypatch.setattr(background, "SAMPLE_S", 3600.0)  # a day of looking four times a second is long
+    for name in ("SAMPLE_S", "BEAT_S"):  # a day of looking four times a second is long
+        monkeypatch.setattr(background, name, 3600.0)
+    monkeypatch.setattr(audit_signer, "SIGN_S", 3600.0)
     async with running(options(tmp_path)) as world:
         book = world.service.book
         await world.api.revoke(p.Revoke(tenant="a"), world.operator)
@@ -151,12 +155,12 @@ async def test_floors_are_dropped_when_no_token_they_hit_is_alive(tmp_path, monk
         # As long as the longest life any setting allows: this token may have been minted before `max_ttl` was lowered.
         await asyncio.sleep(24 * 3600)
         await world.api.revoke(p.Revoke(tenant="c"), world.operator)
-        assert [kept.entry.value for kept in book.state.kept] == ["a", "b" * 32, "c"]
+        assert [kept.entry.value for kept in book.state.kept] == [name_digest("a"), "b" * 32, name_digest("c")]
         await asyncio.sleep(120)
         await world.api.revoke(p.Revoke(tenant="d"), world.operator)
 
         # A block may narrow the operator's own token, which lives for a year.
-        assert [kept.entry.value for kept in book.state.kept] == ["b" * 32, "c", "d"]
+        assert [kept.entry.value for kept in book.state.kept] == ["b" * 32, name_digest("c"), name_digest("d")]
         assert (book.state.current, book.state.seq) == (4, 4)
         assert decode_published((tmp_path / "passport" / "public.json").read_bytes()).revocations.current_epoch == 4
 

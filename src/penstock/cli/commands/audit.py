@@ -26,20 +26,32 @@ def run(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     from penstock.services.passport.audit import verify
+    from penstock.services.passport.store import read_evidence
 
     file = args.data_dir / "audit" / "passport.jsonl"
     if not args.data_dir.is_dir():
         return running.refuse(args, f"there is no data directory {args.data_dir}", code="not_found")
     try:
-        walked = verify(file)
+        known = read_evidence(args.data_dir)
+        walked = verify(file, known)
     except OSError as error:
         return running.refuse(args, f"{file} cannot be read: {error.strerror}", code="internal")
     except Integrity as broken:
         if args.json:
-            sys.stdout.write(json.dumps({"ok": False, "record": broken.facts["n"], "detail": broken.detail}) + "\n")
+            record = broken.facts.get("n", 0)
+            sys.stdout.write(json.dumps({"ok": False, "record": record, "detail": broken.detail}) + "\n")
         sys.stderr.write(f"penstock: {broken.detail}\n")
         return 1
-    said = {"ok": True, "records": walked.records, "head": walked.head}
-    shown = f"{walked.records} records, head {walked.head}" if walked.records else "nothing written yet"
+    signed, kid = (0, "") if known.head is None else (known.head.n, known.head.kid)
+    said = {"ok": True, "records": walked.records, "head": walked.head, "signed": signed, "kid": kid}
+    shown = f"{walked.records} records, head {walked.head}, {_vouched(walked.records, signed, kid)}"
+    shown = shown if walked.records else "nothing written yet"
     sys.stdout.write(f"{json.dumps(said) if args.json else shown}\n")
     return 0
+
+
+def _vouched(records: int, signed: int, kid: str) -> str:
+    """Say how much of the chain the issuer's key vouches for."""
+    if not signed:
+        return "not signed"
+    return f"signed by {kid}" if signed >= records else f"signed by {kid} up to record {signed}"

@@ -18,13 +18,14 @@ from penstock.kernel.deadline import Deadline, current_deadline
 from penstock.kernel.errors import Busy, OverLimit, PenstockError, RateLimited, Timeout
 from penstock.kernel.worker import Job
 from penstock.services.passport.issuance import COVERED, IssueJob, IssueWork
+from penstock.services.passport.revocation import Asked, AskedChange
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.kernel.channel import Channel
     from penstock.kernel.inventory import Inventory
     from penstock.services.passport.book import Book
-    from penstock.services.passport.revocation import Change, Changed, RevokeJob
+    from penstock.services.passport.revocation import Changed, RevokeJob
 
 AUDIENCE: Final = "svc-passport"
 SMALL_BATCH: Final = 16
@@ -83,9 +84,7 @@ class PassportApi:
     async def issue(self, request: p.Issue, call: Call = NOBODY) -> p.Issued:
         """Mint a token that the call's capability covers."""
         work = IssueWork(request, call.capability, context_of(call, "issue"), was_charged(call))
-        judged = self.may(work.capability, work.context, COVERED, charged=was_charged(call))
-        if judged is not None:
-            await judged
+        await self._granted(self.may(work.capability, work.context, COVERED, charged=was_charged(call)))
         return await self.queue_issue(work, current_deadline(), call.corr_id)
 
     async def revoke(self, request: p.Revoke, call: Call = NOBODY) -> p.Revoked:
@@ -100,20 +99,28 @@ class PassportApi:
         assert isinstance(changed, p.Rotated)
         return changed
 
-    async def _change(self, request: Change, call: Call) -> Changed:
-        judged = self.may(call.capability, context_of(call, "revoke"), charged=was_charged(call))
-        if judged is not None:
-            await judged
-        return await self.queue_change(request, current_deadline(), call.corr_id)
+    async def attest(self, request: p.Attest, call: Call = NOBODY) -> p.Attested:
+        """Have the issuer's key vouch for the head of a service's chain."""
+        changed = await self._change(request, call, op="admin")
+        assert isinstance(changed, p.Attested)
+        return changed
+
+    async def _change(self, request: Asked, call: Call, op: str = "revoke") -> Changed:
+        judged = self.may(call.capability, context_of(call, op), charged=was_charged(call))
+        by = await self._granted(judged)
+        return await self.queue_change(AskedChange(request, by), current_deadline(), call.corr_id)
+
+    @staticmethod
+    async def _granted(judged: Grant | Awaitable[Grant]) -> Grant:
+        return judged if isinstance(judged, Grant) else await judged
 
     def may(
         self, capability: str, context: RequestContext, waived: frozenset[str] = frozenset(), *, charged: bool = False
-    ) -> Awaitable[Grant] | None:
-        """Judge a capability before it takes a place in a queue; None when that is already done and good."""
+    ) -> Grant | Awaitable[Grant]:
+        """Judge a capability before it takes a place in a queue; at once when no crypto leaves the loop."""
         self._intake.ingress.arrive()
         verify: Verify = partial(self._verifier.verify, capability, waived=waived, charged=charged)
-        judged = judge_relayed(verify, context) if charged else verify(context)
-        return None if isinstance(judged, Grant) else judged
+        return judge_relayed(verify, context) if charged else verify(context)
 
     def queue_issue(self, work: IssueWork, deadline: Deadline | None, corr_id: str) -> asyncio.Future[p.Issued]:
         """Put judged work into the channel."""
@@ -121,7 +128,7 @@ class PassportApi:
         self._send(self._intake.issue, job)
         return job.reply
 
-    def queue_change(self, change: Change, deadline: Deadline | None, corr_id: str) -> asyncio.Future[Changed]:
+    def queue_change(self, change: AskedChange, deadline: Deadline | None, corr_id: str) -> asyncio.Future[Changed]:
         """Put a judged change into the channel of the one writer."""
         job: RevokeJob = Job(change, deadline=deadline, corr_id=corr_id)
         self._send(self._intake.revoke, job)
@@ -187,9 +194,9 @@ class PassportApi:
         ]
         return p.VerifiedBatch(tuple(verdicts))
 
-    async def check_batch_allowed(self, count: int, capability: str, *, is_local: bool) -> None:
-        """Ask for a token above a small batch: verifying costs more than asking."""
-        if count <= SMALL_BATCH or is_local:
+    async def check_batch_allowed(self, count: int, capability: str) -> None:
+        """Ask for a token above a small batch, of everybody: verifying costs more than asking."""
+        if count <= SMALL_BATCH:
             return
         opened = self._verifier.open(capability)
         if not isinstance(opened, JudgedToken):

@@ -1,23 +1,31 @@
 """The hash-chained record of what was issued, revoked and rotated; no token and no secret is ever in it.
 
 Each line names the hash of the line before: taking one out, changing one or swapping two breaks the chain from there.
+Whoever can write the file can compute a new chain, so the head is signed by the key store, in a file beside it: up to the
+signed line everything has to be there as it was.
 """
 
 from __future__ import annotations
 
 import io
+import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from blake3 import blake3
 
+from penstock.capability.attesting import check_attested
+from penstock.capability.trust import KeyRecord
+from penstock.contracts.passport import Attested
 from penstock.kernel.errors import Integrity
+from penstock.services.passport.recovery import NotedRevocation
 
 GENESIS: Final = "0" * 64
 _CHAIN: Final = blake3(derive_key_context="penstock.audit.v1")
+_REVOKE: Final = b'"action":"revoke"'
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -125,17 +133,92 @@ def walk_file(path: Path, mark: Mark) -> Walked:
         return walk_lines(file, mark.ends)
 
 
-def verify(path: Path) -> Walked:
-    """Walk a whole file, whatever its mark says; the mark only tells whether the end is missing. None yet is no fault."""
-    marked = read_mark(path.with_suffix(".mark")).ends.records
+class Evidence(msgspec.Struct, frozen=True):
+    """What is known of an audit from outside of its file."""
+
+    # How many records the issuer's state says there are at least.
+    records: int = 0
+    head: Attested | None = None
+    keys: Mapping[str, KeyRecord] = {}
+
+
+def verify(path: Path, known: Evidence) -> Walked:
+    """Walk a whole file, whatever its mark says, and hold it to what is known of it. None at all yet is no fault."""
+    marked = max(read_mark(path.with_suffix(".mark")).ends.records, known.records)
     try:
         walked = walk_file(path, Mark(START, 0))
     except FileNotFoundError:
-        walked = START
+        if marked or known.head is not None:
+            lost = max(marked, 0 if known.head is None else known.head.n)
+            raise Integrity(f"The audit was deleted: records 1 to {lost} are missing.", reason="deleted", n=1) from None
+        return START
     if walked.records < marked:
         n = walked.records + 1
         raise Integrity(f"Records {n} to {marked} of the audit are missing.", reason="broken_chain", n=n)
+    check_head(path, walked, known)
     return walked
+
+
+def check_head(path: Path, walked: Walked, known: Evidence) -> None:
+    """Hold a file to its signed head: signed by one of these keys, and the line it names is there with its hash."""
+    head = known.head
+    if head is None:
+        if known.records:
+            raise Integrity("The signed head of the audit is missing.", reason="unsigned", n=walked.records)
+        return
+    try:
+        check_attested(head, known.keys)
+    except Integrity as broken:
+        raise Integrity(broken.detail, reason=str(broken.facts["reason"]), n=head.n) from broken
+    if head.n > walked.records:
+        n = walked.records + 1
+        raise Integrity(f"Records {n} to {head.n} of the audit are missing.", reason="broken_chain", n=n)
+    if head.n and _line_with(path, head.head) != head.n:
+        raise Integrity(
+            f"Record {head.n} of the audit is not the one that was signed for: the chain was made anew.",
+            reason="bad_signature",
+            n=head.n,
+        )
+
+
+def _line_with(path: Path, head: str) -> int:
+    """Return the number of the line that has this hash, found from the end; 0 when there is none."""
+    line_end = b'"hash":"' + head.encode("ascii", "replace") + b'"}\n'
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return 0
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            end = data.rfind(line_end)
+            if end < 0:
+                return 0
+            start = data.rfind(b"\n", 0, end) + 1
+            return _read(data[start : end + len(line_end)], 0).n
+
+
+def noted_revocations(path: Path) -> list[NotedRevocation]:
+    """Read every revocation the file tells of, without walking the rest."""
+    found: list[NotedRevocation] = []
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return found
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            place = data.find(_REVOKE)
+            while place >= 0:
+                start, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
+                if end < 0:
+                    break
+                record = _read(data[start : end + 1], 0)
+                if record.action == "revoke":
+                    found.append(_noted(record))
+                place = data.find(_REVOKE, end)
+    return found
+
+
+def _noted(record: Record) -> NotedRevocation:
+    facts = record.facts
+    return NotedRevocation(
+        record.at_ms, facts["kind"], str(facts["value"]), int(facts["epoch"]), str(facts.get("within", ""))
+    )
 
 
 def _read(line: bytes, n: int) -> Record:

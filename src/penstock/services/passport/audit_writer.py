@@ -10,9 +10,10 @@ from penstock.kernel.channel import Full
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
-from penstock.services.passport.audit import AuditChain, Walked
+from penstock.services.passport.audit import GENESIS, AuditChain, Walked
 
 if TYPE_CHECKING:
+    from penstock.contracts.passport import Attested
     from penstock.kernel.child import Child
     from penstock.kernel.inventory import Inventory
     from penstock.services.passport.store import PassportStore
@@ -58,6 +59,9 @@ class AuditTrail:
         # Touched by the one thread of the pool alone: a call that was given up on may still write its lines.
         self._written_to = 0
         self._synced_to = 0
+        self._ends = Walked(0, GENESIS)
+        # The newest line that the key store has signed for.
+        self._signed_to = 0
         self._urgent = asyncio.Event()
         self._wall = inventory.clock.wall
         self._log = Log(inventory.service)
@@ -93,6 +97,32 @@ class AuditTrail:
         self._chain = AuditChain(walked.records, walked.head)
         self._epoch = walked.epoch
         self._written_to = self._synced_to = walked.records
+        self._ends = walked
+
+    @property
+    def has_unsigned(self) -> bool:
+        """Tell whether something was written that the key store has not signed for."""
+        return self._written_to > self._signed_to
+
+    @property
+    def signed(self) -> int:
+        """Return up to which line the key store has signed."""
+        return self._signed_to
+
+    async def settle(self) -> Walked:
+        """Wait for the disk to have all that was written; returns where that ends."""
+        return await self._pool.run("passport_audit", WRITE_S, self._settle)
+
+    def _settle(self) -> Walked:
+        if self._synced_to < self._written_to:
+            self._store.append_audit(b"", self._ends, sync=True)
+            self._synced_to = self._written_to
+        return self._ends
+
+    async def keep_head(self, attested: Attested) -> None:
+        """Keep a signed head beside the file."""
+        await self._pool.run("passport_audit", WRITE_S, self._store.keep_head, attested)
+        self._signed_to = attested.n
 
     # --- where things happen -------------------------------------------------------------------------------------------
 
@@ -171,6 +201,7 @@ class AuditTrail:
         fresh = [line for line in owed if line.ends.records > self._written_to]
         self._store.append_audit(b"".join(line.data for line in fresh), owed[-1].ends, sync=sync)
         self._written_to = owed[-1].ends.records
+        self._ends = owed[-1].ends
         if sync:
             self._synced_to = self._written_to
 

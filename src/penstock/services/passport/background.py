@@ -1,4 +1,4 @@
-"""The small agents: Bus Subscriber, Config Watcher, and the sampler that feeds readiness."""
+"""The small agents: Bus Subscriber, Config Watcher, the heartbeat, and the sampler that feeds readiness."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.services.passport.revocation import Change, RevokeJob
 
 SAMPLE_S: Final = 0.25
+BEAT_S: Final = 1.0
 FULL_AT: Final = 0.8
 ROTATE_AGAIN_S: Final = 60.0
 RENEW_AGAIN_S: Final = 5.0
@@ -41,6 +42,7 @@ class PassportBusSubscriber:
         """Count what is heard."""
         self._book = book
         self._verifier = verifier
+        self._log = Log(inventory.service)
         self._updates = inventory.metrics.counter("policy_update_total", "Changes of policy, floors and keys heard.")
 
     async def run(self, child: Child) -> None:
@@ -58,8 +60,9 @@ class PassportBusSubscriber:
         while True:
             try:
                 await recv()
-            except Lagging:
+            except Lagging as lagging:
                 self._updates.value += 1
+                self._log.warning("bus.lagged", subscriber="bus_subscriber", bus="policy", lost=lagging.skipped)
             except Closed:
                 return
             self._follow()
@@ -87,6 +90,7 @@ class PassportConfigWatcher:
         self._revoke = revoke
         self._bus = bus
         self._limits = limits
+        self._log = Log("svc-passport")
 
     async def run(self, child: Child) -> None:
         """Listen until the service drains."""
@@ -106,7 +110,8 @@ class PassportConfigWatcher:
         while True:
             try:
                 event = await recv()
-            except Lagging:
+            except Lagging as lagging:
+                self._log.warning("bus.lagged", subscriber="config_watcher", bus="events", lost=lagging.skipped)
                 event = ConfigUpdated(0)
             except Closed:
                 return
@@ -121,6 +126,27 @@ class PassportConfigWatcher:
             # Where the line is full now, the sampler asks again.
             with suppress(Busy, Closed):
                 self._revoke.try_send(Job(p.Rotate()))
+
+
+class TrustHeartbeat:
+    """Says once a second, in the file that verifiers read, that the issuer lives: a file alone cannot tell."""
+
+    def __init__(self, inventory: Inventory, book: Book) -> None:
+        """Take the book, which owns the file."""
+        self._book = book
+        self._log = Log(inventory.service)
+
+    async def run(self, child: Child) -> None:
+        """Beat until the service ends."""
+        while not await child.shutdown.sleep(BEAT_S):
+            await self.beat()
+
+    async def beat(self) -> None:
+        """Beat once; verifiers that miss five in a row stop writing."""
+        try:
+            await self._book.beat()
+        except PenstockError as error:
+            self._log.warning("passport.no_heartbeat", reason=str(error))
 
 
 @dataclass(frozen=True, slots=True)

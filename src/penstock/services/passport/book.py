@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from penstock.capability.attesting import attest_input, signature_text
 from penstock.capability.following import PublishedTrust
 from penstock.capability.judged_token import VerifierPolicy, stands
 from penstock.capability.making import draft
@@ -22,11 +23,13 @@ from penstock.capability.token import (
 )
 from penstock.capability.trust import Trust, ring_of
 from penstock.contracts import passport as p
-from penstock.kernel.errors import DownstreamUnavailable, Integrity, PenstockError, Timeout
+from penstock.kernel.errors import DownstreamUnavailable, Integrity, NotReady, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.snapshot import Snapshot
 from penstock.services.passport import core
+from penstock.services.passport.audit import Evidence
 from penstock.services.passport.policy import Descriptor, Limits, in_force
+from penstock.services.passport.recovery import check_floors, with_all_revoked
 from penstock.services.passport.state import IssuerState
 
 if TYPE_CHECKING:
@@ -64,6 +67,8 @@ class Book:
         self.owes_operator = False
         self.operator_token = ""
         self.is_open = False
+        # The audit, once the book is open: how much of it is signed for is kept with the state.
+        self._trail: AuditTrail | None = None
         self._descriptor: Descriptor | None = None
         self._store = store
         self._kms = kms
@@ -96,17 +101,47 @@ class Book:
         """Load the last run's state, the keys and the operator's token; refuse a state older than the audit."""
         if self.is_open:
             return
-        state = await self._on_disk(self._store.load) or IssuerState()
+        loaded = await self._on_disk(self._store.load)
+        if loaded is None:
+            # Before there is any key: keys without a state are refused at the next start.
+            await self._on_disk(self._store.save, IssuerState())
+        state = loaded or IssuerState()
+        self._trail = trail
+        await self._check(state, trail)
+        self.state = self._with_keys(state, retire_at=int(self._wall() + self.limits.grace_s))
+        place = await self._on_disk(self._store.place)
+        restored = (bool(state.place) and state.place != place) or await self._on_disk(self._store.was_restored)
+        self.state = msgspec.structs.replace(self.state, place=place)
+        if restored:
+            await self._revoke_all(trail)
+        elif self.state != loaded:
+            await self._on_disk(self._store.save, self.state)
+        self._swap()
+        await self._publish_or_warn()
+        await self._find_operator()
+        self.is_open = True
+
+    async def _check(self, state: IssuerState, trail: AuditTrail) -> None:
+        """Hold the state to the audit, and the audit to its signature; open the key store on the way."""
         walked = await self._on_disk(self._store.audited, seconds=OPEN_S)
         if state.current < walked.epoch:
             raise Integrity("The state is older than the audit: tokens would come back to life.", reason="rollback")
+        noted = await self._on_disk(self._store.noted_revocations, seconds=OPEN_S)
+        check_floors(state, noted, int(self._wall() * 1000))
         trail.begin(walked)
         await self._kms.open(self.algs, int(self._wall()))
-        self.state = self._with_keys(state, retire_at=int(self._wall() + self.limits.grace_s))
-        await self._keep(self.state)
-        self._swap()
-        await self._find_operator()
-        self.is_open = True
+        keys = {**ring_of(p.KeySet(state.keys)), **{record.kid: record for record in self._kms.public_keys}}
+        head = await self._on_disk(self._store.head)
+        known = Evidence(state.audited, head, keys)
+        await self._on_disk(self._store.check_head, walked, known, seconds=OPEN_S)
+
+    async def _revoke_all(self, trail: AuditTrail) -> None:
+        """Revoke whatever was issued before the data directory was put back: what was revoked since is not known."""
+        self.state = with_all_revoked(self.state, int(self._wall() * 1000))
+        await self._on_disk(self._store.save, self.state)
+        await trail.note_durably("restore", epoch=self.state.current)
+        await self._on_disk(self._store.settle_restored)
+        self._log.warning("passport.restored", epoch=self.state.current)
 
     async def _find_operator(self) -> None:
         """Keep the operator's token if it is good and less than half spent, else mint it anew."""
@@ -151,16 +186,16 @@ class Book:
 
     # --- changes: durable first, then in force, then told --------------------------------------------------------------
 
-    async def revoke(self, request: p.Revoke) -> p.Revoked:
+    async def revoke(self, request: p.Revoke, bound: str | None = None) -> p.Revoked:
         """Revoke; when this returns it is durable and every verifier of this process refuses. May owe the operator."""
         now_ms = int(self._wall() * 1000)
-        state = core.revoked(self.state, request, now_ms)
+        state = core.revoked(self.state, request, now_ms, bound)
         if state is None:
             return p.Revoked(self.state.current)
         if request.kid is not None:
             state = await self._without_key(state, request.kid)
         await self._commit(state, "revoked")
-        self.owes_operator |= request.epoch is not None or request.kid is not None
+        self.owes_operator |= not self._is_good(self.operator_token)
         return p.Revoked(self.state.current)
 
     async def _without_key(self, state: IssuerState, kid: str) -> IssuerState:
@@ -184,6 +219,25 @@ class Book:
             self.view.value.signing[self.algs[-1] if self.limits.pq_mode == "enforce" else ED25519], self.state.current
         )
 
+    async def attest(self, request: p.Attest) -> p.Attested:
+        """Vouch for the head of another service's chain, and remember it: the chain never goes back."""
+        state = core.attested(self.state, request)
+        vouched = await self._vouch(request.service, request.n, request.head)
+        await self._keep(state)
+        return vouched
+
+    async def vouch_audit(self, n: int, head: str) -> p.Attested:
+        """Vouch for the head of this service's own audit."""
+        return await self._vouch(core.SERVICE, n, head)
+
+    async def _vouch(self, service: str, n: int, head: str) -> p.Attested:
+        kid = self.view.value.signing.get(ED25519)
+        if kid is None:
+            raise NotReady("There is no key to sign with yet.", reason="no_key")
+        at_ms = int(self._wall() * 1000)
+        signature = await self._kms.sign(kid, attest_input(service, n, head, at_ms))
+        return p.Attested(service, n, head, at_ms, kid, signature_text(signature))
+
     @property
     def lacks_keys(self) -> bool:
         """Tell whether the policy asks for an algorithm that no key signs with yet."""
@@ -203,6 +257,15 @@ class Book:
         if version > self.state.policy_version:
             await self._keep(msgspec.structs.replace(self.state, policy_version=version))
 
+    async def remember_audited(self, records: int) -> None:
+        """Keep how long the audit is, so that one that is taken away is missed."""
+        if records > self.state.audited:
+            await self._keep(msgspec.structs.replace(self.state, audited=records))
+
+    async def beat(self) -> None:
+        """Tell those who read the published file that the issuer lives."""
+        await self._on_disk(self._store.beat, int(self._wall() * 1000))
+
     def _with_keys(self, state: IssuerState, *, retire_at: int) -> IssuerState:
         """Return a state whose ring has the engine's keys but no revoked one; what no longer signs is given an end."""
         revoked = {kept.entry.value for kept in state.kept if kept.entry.kind == "kid"}
@@ -218,6 +281,7 @@ class Book:
 
     async def _commit(self, state: IssuerState, kind: str) -> None:
         """Make a state durable, then put it in force, then tell everybody."""
+        state = self._with_audited(state)
         await self._on_disk(self._store.save, state)
         self.state = state
         self._swap()
@@ -226,13 +290,26 @@ class Book:
 
     async def _keep(self, state: IssuerState) -> None:
         """Keep a state that changes nothing for verifiers of this process."""
+        state = self._with_audited(state)
         await self._on_disk(self._store.save, state)
         self.state = state
         await self._publish()
 
+    def _with_audited(self, state: IssuerState) -> IssuerState:
+        signed = 0 if self._trail is None else self._trail.signed
+        return msgspec.structs.replace(state, audited=max(state.audited, signed))
+
     async def _publish(self) -> None:
-        published = PublishedTrust(self.state.key_set(self._wall()), self.state.snapshot())
+        now = self._wall()
+        published = PublishedTrust(int(now * 1000), self.state.key_set(now), self.state.snapshot())
         await self._on_disk(self._store.publish, published)
+
+    async def _publish_or_warn(self) -> None:
+        """Publish at the start; a disk without room leaves the file of the last run, which the heartbeat keeps alive."""
+        try:
+            await self._publish()
+        except DownstreamUnavailable as error:
+            self._log.warning("passport.not_published", reason=str(error))
 
     def _swap(self) -> None:
         """Put keys, floors, policy and epoch in force in one step."""

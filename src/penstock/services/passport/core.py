@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from penstock.capability.caveats import Caveat, parse, parse_all
 from penstock.capability.covers import HeldAuthority, RequestedAuthority, uncovered
+from penstock.capability.floors import name_digest, within
 from penstock.capability.judged_token import JudgedToken
 from penstock.capability.token import (
     ED25519,
@@ -21,16 +24,17 @@ from penstock.capability.token import (
     read_tenant,
 )
 from penstock.contracts import passport as p
-from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotFound, NotReady
+from penstock.contracts.capability import Grant
+from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotFound, NotReady, OverLimit
 from penstock.services.passport.policy import OFFERED, IssuePolicy
+from penstock.services.passport.recovery import LONG_MS, SHORT_MS
 from penstock.services.passport.state import IssuerState
 
+SERVICE: Final = "svc-passport"
 ISSUER: Final = "penstock"
 OPERATOR: Final = "operator"
 OPERATOR_TTL_S: Final = 365 * 24 * 3600
-# The highest `issuer_policy.max_ttl` there can be: a token may have been minted before the setting was lowered.
-TTL_S_EVER: Final = 24 * 3600
-DAY_MS: Final = 24 * 3600 * 1000
+ATTESTED_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +167,11 @@ def operator_root(view: IssuerView, pq_mode: str, now_s: int, tid: bytes) -> Tok
     )
 
 
-def revoked(state: IssuerState, request: p.Revoke, now_ms: int) -> IssuerState | None:
-    """Return the state after a revocation, or None when nothing changes."""
+def revoked(state: IssuerState, request: p.Revoke, now_ms: int, bound: str | None = None) -> IssuerState | None:
+    """Return the state after a revocation, or None when nothing changes. `bound` is the tenant a revoker is bound to."""
     kind, value = next((kind, value) for kind, value in request.targets().items() if value is not None)
+    if bound is not None and (kind in ("epoch", "kid") or (kind == "tenant" and value != bound)):
+        raise Forbidden("This token revokes within its own tenant only.", reason="caveat:tenant")
     if kind == "epoch":
         epoch = int(value or 0)
         if epoch > state.current + 1:
@@ -174,17 +180,42 @@ def revoked(state: IssuerState, request: p.Revoke, now_ms: int) -> IssuerState |
         if epoch <= state.issuer:
             return None
         entry = p.Revocation(state.seq + 1, "epoch", str(epoch), epoch, now_ms)
-    else:
-        name = _target(state, kind, str(value))
-        if hits_operator(state, kind, name) and kind != "kid" and not request.force:
-            raise Conflict(
-                "This would lock the operator out until the next start: only by `force`.", reason="needs_force"
-            )
-        entry = p.Revocation(state.seq + 1, kind, name, state.current + 1, now_ms)
+        return state.with_revocation(entry, now_ms + LONG_MS, now_ms)
+    name = _target(state, kind, str(value))
+    operators = bound is None and hits_operator(state, kind, name)
+    if operators and kind != "kid" and not request.force:
+        raise Conflict(
+            "This revokes the operator's own token: only by `force`, which mints another in its place.",
+            reason="needs_force",
+        )
     # A block may be a narrowing of the operator's token, which nobody can tell from its id.
-    long = kind in ("kid", "epoch", "rid") or hits_operator(state, kind, entry.value)
-    until_ms = now_ms + (366 * DAY_MS if long else (TTL_S_EVER + 60) * 1000)
+    until_ms = now_ms + (LONG_MS if kind in ("kid", "rid") or operators else SHORT_MS)
+    entry = p.Revocation(state.seq + 1, kind, _published(kind, name, bound), state.current + 1, now_ms)
     return state.with_revocation(entry, until_ms, now_ms)
+
+
+def _published(kind: p.RevocationKind, name: str, bound: str | None) -> str:
+    """Write what is revoked as the feed says it: names by their digest, and bound to the revoker's tenant."""
+    value = name_digest(name) if kind in ("tenant", "subject_ref") else name
+    return value if bound is None or kind == "tenant" else within(value, name_digest(bound))
+
+
+def bound_tenant(by: Grant | None) -> str | None:
+    """Return the tenant that a revoker is bound to; None for one that is bound to none."""
+    return None if by is None or by.tenant.startswith("sub:") else by.tenant
+
+
+def attested(state: IssuerState, request: p.Attest) -> IssuerState:
+    """Return the state after a head was attested; a chain that is shorter or other than it was is refused."""
+    if request.service == SERVICE:
+        raise Conflict("svc-passport attests its own audit.", reason="own_audit")
+    n, head = state.attested.get(request.service, (0, ""))
+    if request.n < n or (request.n == n and request.head != head):
+        raise Conflict(f"Line {n} of {request.service} was attested with another hash.", reason="rollback", n=n)
+    known = {**state.attested, request.service: (request.n, request.head)}
+    if len(known) > ATTESTED_MAX:
+        raise OverLimit(f"At most {ATTESTED_MAX} services have their chains attested.", limit="attested")
+    return msgspec.structs.replace(state, attested=known)
 
 
 def _target(state: IssuerState, kind: p.RevocationKind, value: str) -> str:

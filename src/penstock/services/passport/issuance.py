@@ -87,11 +87,15 @@ class Issuance:
             "issue",
             tid=root.tid.hex(),
             by=held.root.tid.hex(),
+            by_sub=held.root.sub,
+            sub=root.sub,
+            tenant=root.owner,
+            traffic_class=root.class_,
             kid=root.kid,
             epoch=root.epoch,
             aud=root.aud,
             exp=root.exp,
-            caveats=len(caveats),
+            caveats=caveats,
         )
         self._issued.value += 1
         return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, caveats)

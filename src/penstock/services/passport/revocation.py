@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.capability.token import PREFIX
 from penstock.contracts import passport as p
+from penstock.contracts.capability import Grant
+from penstock.kernel.errors import Forbidden
 from penstock.kernel.worker import Job, JobLoop
+from penstock.services.passport.core import bound_tenant
 
 if TYPE_CHECKING:
     from penstock.kernel.channel import Channel
@@ -34,9 +37,27 @@ class OperatorOwed:
     """The operator's token could not be minted when it should have been: tried again."""
 
 
-Change = p.Revoke | p.Rotate | PolicySeen | OperatorOwed
-Changed = p.Revoked | p.Rotated | None
-RevokeJob = Job[Change, Changed]
+@dataclass(frozen=True, slots=True)
+class AuditSeen:
+    """So many records of the audit are signed for: kept, so that an audit that is taken away is missed."""
+
+    records: int
+
+
+Asked = p.Revoke | p.Rotate | p.Attest
+Change = Asked | PolicySeen | OperatorOwed | AuditSeen
+Changed = p.Revoked | p.Rotated | p.Attested | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedChange:
+    """A change that somebody asked for with a capability, which was judged."""
+
+    change: Asked
+    by: Grant
+
+
+RevokeJob = Job[Change | AskedChange, Changed]
 
 
 class RevocationWorker:
@@ -59,25 +80,54 @@ class RevocationWorker:
         child.announce()
         await JobLoop("revocation", channel, self.change, self._metrics).run(child.clock.monotonic)
 
-    async def change(self, asked: Change) -> Changed:
-        """Revoke or rotate, and record it; or only remember."""
-        if isinstance(asked, PolicySeen):
-            await self._book.remember_policy(asked.version)
+    async def change(self, asked: Change | AskedChange) -> Changed:
+        """Revoke, rotate or attest, and record it; or only remember."""
+        by = asked.by if isinstance(asked, AskedChange) else None
+        change = asked.change if isinstance(asked, AskedChange) else asked
+        if isinstance(change, PolicySeen):
+            await self._book.remember_policy(change.version)
+            return None
+        if isinstance(change, AuditSeen):
+            await self._book.remember_audited(change.records)
             return None
         # What was done is recorded before the operator's token is minted, because that can fail.
-        changed = None if isinstance(asked, OperatorOwed) else await self._change(asked)
+        changed = None if isinstance(change, OperatorOwed) else await self._change(change, by)
         await self._book.renew_operator()
         return changed
 
-    async def _change(self, asked: p.Revoke | p.Rotate) -> Changed:
-        if isinstance(asked, p.Rotate):
-            rotated = await self._book.rotate()
-            self._rotations.value += 1
-            await self._trail.note_durably("rotate", kid=rotated.kid, epoch=rotated.epoch)
-            return rotated
-        revoked = await self._book.revoke(asked)
-        kind, value = next((kind, value) for kind, value in asked.targets().items() if value is not None)
+    async def _change(self, change: Asked, by: Grant | None) -> Changed:
+        if isinstance(change, p.Attest):
+            return await self._attest(change, by)
+        if isinstance(change, p.Rotate):
+            return await self._rotate(by)
+        revoked = await self._book.revoke(change, bound_tenant(by))
+        kind, value = next((kind, value) for kind, value in change.targets().items() if value is not None)
         self._revocations[kind].value += 1
-        why = _TOKEN.sub(f"{PREFIX}...", asked.reason)[:200]
-        await self._trail.note_durably("revoke", kind=kind, value=value, why=why, epoch=revoked.current_epoch)
+        why = _TOKEN.sub(f"{PREFIX}...", change.reason)[:200]
+        facts: dict[str, Any] = {"kind": kind, "value": value, "why": why, "epoch": revoked.current_epoch}
+        bound = bound_tenant(by)
+        if bound is not None:
+            facts["within"] = bound
+        await self._trail.note_durably("revoke", **facts, **_author(by))
         return revoked
+
+    async def _rotate(self, by: Grant | None) -> p.Rotated:
+        if bound_tenant(by) is not None:
+            raise Forbidden("A token that is bound to a tenant does not rotate keys.", reason="caveat:tenant")
+        rotated = await self._book.rotate()
+        self._rotations.value += 1
+        await self._trail.note_durably("rotate", kid=rotated.kid, epoch=rotated.epoch, **_author(by))
+        return rotated
+
+    async def _attest(self, asked: p.Attest, by: Grant | None) -> p.Attested:
+        if bound_tenant(by) is not None:
+            raise Forbidden("A token that is bound to a tenant attests nothing.", reason="caveat:tenant")
+        attested = await self._book.attest(asked)
+        facts = {"service": asked.service, "lines": asked.n, "head": asked.head, "kid": attested.kid}
+        await self._trail.note_durably("attest", **facts, **_author(by))
+        return attested
+
+
+def _author(by: Grant | None) -> dict[str, str]:
+    """Say whose token it was; nobody's, where the service itself found that it was due."""
+    return {} if by is None else {"by": by.tid, "by_sub": by.sub}

@@ -13,16 +13,15 @@ from penstock.contracts.capability import Grant, RequestContext
 from penstock.contracts.passport_bodies import VerifiedBatchOut, VerifiedOut, batch_out, verified_out
 from penstock.kernel.errors import Malformed, NotReady
 from penstock.net.bearer import bearer
-from penstock.net.hosts import is_loopback
 from penstock.net.message import Request, Response
 from penstock.net.server.route import Route
 from penstock.services.passport.api import AUDIENCE, PassportApi
 from penstock.services.passport.issuance import COVERED, IssueWork
+from penstock.services.passport.revocation import Asked, AskedChange
 from penstock.wire.conditions import has_it
 
 if TYPE_CHECKING:
     from penstock.services.passport.book import Book
-    from penstock.services.passport.revocation import Change
 
 _ISSUE_ERRORS: Final = (
     "malformed", "unauthenticated", "expired", "forbidden", "over_limit", "busy", "rate_limited", "not_ready", "timeout",
@@ -99,6 +98,16 @@ class PassportRoutes:
                 summary="Sign with new keys; the old ones verify for their grace.",
                 errors=_CHANGE_ERRORS,
             ),
+            Route(
+                method="POST",
+                path="/v1/passport/attest",
+                handler=self._attest,
+                body=p.Attest,
+                answer=p.Attested,
+                op="admin",
+                summary="Sign the head of a service's hash chain with the issuer's key.",
+                errors=_CHANGE_ERRORS,
+            ),
             *self._open_routes(),
         ]
 
@@ -139,7 +148,7 @@ class PassportRoutes:
     def _issue(self, request: Request, asked: p.Issue) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
         work = IssueWork(asked, bearer(request), context_of(request, "issue"))
         judged = self._api.may(work.capability, work.context, COVERED)
-        if judged is not None:
+        if not isinstance(judged, Grant):
             return self._issue_later(judged, request, work)
         return self._api.queue_issue(work, request.deadline, request.corr_id)
 
@@ -153,15 +162,18 @@ class PassportRoutes:
     def _rotate(self, request: Request) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
         return self._change(request, p.Rotate())
 
-    def _change(self, request: Request, change: Change) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
-        judged = self._api.may(bearer(request), context_of(request, "revoke"))
-        if judged is not None:
-            return self._change_later(judged, request, change)
-        return self._api.queue_change(change, request.deadline, request.corr_id)
+    def _attest(self, request: Request, asked: p.Attest) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+        return self._change(request, asked, op="admin")
 
-    async def _change_later(self, judged: Awaitable[Grant], request: Request, change: Change) -> object:
-        await judged
-        return await self._api.queue_change(change, request.deadline, request.corr_id)
+    def _change(self, request: Request, change: Asked, op: str = "revoke") -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+        judged = self._api.may(bearer(request), context_of(request, op))
+        if not isinstance(judged, Grant):
+            return self._change_later(judged, request, change)
+        return self._api.queue_change(AskedChange(change, judged), request.deadline, request.corr_id)
+
+    async def _change_later(self, judged: Awaitable[Grant], request: Request, change: Asked) -> object:
+        asked = AskedChange(change, await judged)
+        return await self._api.queue_change(asked, request.deadline, request.corr_id)
 
     # --- what is open --------------------------------------------------------------------------------------------------
 
@@ -170,8 +182,7 @@ class PassportRoutes:
         return verified_out(verdict) if isinstance(verdict, p.Verified) else _out_later(verdict)
 
     async def _verify_batch(self, request: Request, asked: p.VerifyBatch) -> VerifiedBatchOut:
-        is_local = request.peer.uid is not None or is_loopback(request.peer.host)
-        await self._api.check_batch_allowed(len(asked.items), bearer(request), is_local=is_local)
+        await self._api.check_batch_allowed(len(asked.items), bearer(request))
         found = await self._api.verify_batch(asked)
         return batch_out(found)
 

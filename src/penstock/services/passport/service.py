@@ -19,13 +19,16 @@ from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.server.core import Core
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
+from penstock.services.passport import core
 from penstock.services.passport.api import Ingress, PassportApi, PassportChannels
+from penstock.services.passport.audit_signer import AuditSigner
 from penstock.services.passport.audit_writer import AuditTrail
 from penstock.services.passport.background import (
     PassportBusSubscriber,
     PassportConfigWatcher,
     ReadySampler,
     Seen,
+    TrustHeartbeat,
 )
 from penstock.services.passport.book import OPEN_S, Book
 from penstock.services.passport.issuance import Issuance, IssueJob
@@ -55,7 +58,8 @@ if TYPE_CHECKING:
     from penstock.services.passport.config import KmsOptions, PassportOptions
     from penstock.services.passport.policy import Limits
 
-SERVICE = "svc-passport"
+
+SERVICE = core.SERVICE
 
 
 class VerifyingListener(Listener):
@@ -124,6 +128,8 @@ class PassportService:
         self._source: Fetch | None = None
         self._subscriber = PassportBusSubscriber(inventory, self.book, self.verifier)
         self._watcher = PassportConfigWatcher(self.book, bus, limits, self._revoke)
+        self._heartbeat = TrustHeartbeat(inventory, self.book)
+        self._signer = AuditSigner(inventory, self.book, self.trail, self._revoke)
         seen = Seen(self._kms, self.registry, self._issue, self._revoke)
         self.sampler = ReadySampler(inventory, self.book, seen, rotation_days=options.rotation_days)
 
@@ -163,6 +169,8 @@ class PassportService:
                 drain=Drain.FINISH,
                 consumes=(self._revoke,),
             ),
+            ChildSpec("audit_signer", self._signer.run),
+            ChildSpec("heartbeat", self._heartbeat.run),
             ChildSpec("registry_sync", self.registry.run, announces=True),
             ChildSpec("bus_subscriber", self._subscriber.run),
             ChildSpec("config_watcher", self._watcher.run),
@@ -188,6 +196,7 @@ class PassportService:
         finally:
             # The last child to end: what the others used is let go here.
             if child.shutdown.draining:
+                await self._signer.sign()
                 await self.close()
 
     async def close(self) -> None:

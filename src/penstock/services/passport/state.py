@@ -40,6 +40,12 @@ class IssuerState(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: int = 0
     # Ids of operator tokens: a revocation that names one is kept for as long as such a token may live.
     operator_ids: tuple[str, ...] = ()
+    # So many records of the audit were signed for when this was written: a shorter audit has lost some.
+    audited: int = 0
+    # The last head that each service had attested: its number and its hash.
+    attested: dict[str, tuple[int, str]] = {}
+    # Where the lock file lies. A copy of the data directory has it elsewhere.
+    place: str = ""
 
     def floors(self) -> Floors:
         """Return the floors that verifiers judge by."""

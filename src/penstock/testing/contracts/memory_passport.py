@@ -24,6 +24,8 @@ class MemoryPassport:
         self._clock = clock
         self.book = book or TokenBook(clock)
         self.operator_token = ""
+        # The last head of each service.
+        self._attested: dict[str, tuple[int, str]] = {}
         self._mint_operator()
 
     def _mint_operator(self) -> None:
@@ -112,8 +114,9 @@ class MemoryPassport:
     def _revoke_named(self, kind: p.RevocationKind, value: str, *, force: bool) -> None:
         floors = self.book.floors
         operator = self.book.standing(self.operator_token).claims
-        if value in (operator.sub, operator.tid) and kind in ("subject_ref", "tid") and not force:
-            raise Conflict("This would lock the operator out.", reason="needs_force")
+        own = value in (operator.sub, operator.tid) and kind in ("subject_ref", "tid")
+        if own and not force:
+            raise Conflict("This revokes the operator's own token.", reason="needs_force")
         if kind == "kid" and value not in self.book.kids:
             raise NotFound("No key of this name verifies here.", reason="no_such_key")
         floors.current += 1
@@ -122,7 +125,7 @@ class MemoryPassport:
         else:
             floors.levels[kind, value] = floors.current
         self._publish(kind, value, floors.current)
-        if kind == "kid":
+        if kind == "kid" or own:
             self._mint_operator()
 
     def _publish(self, kind: p.RevocationKind, value: str, floor: int) -> None:
@@ -139,6 +142,16 @@ class MemoryPassport:
         kid = self.book.rotate()
         self._mint_operator()
         return p.Rotated(kid, self.book.floors.current)
+
+    async def attest(self, request: p.Attest, call: Call = NOBODY) -> p.Attested:
+        """Vouch for a head that did not go back; the signature is a placeholder."""
+        self._operator(call)
+        n, head = self._attested.get(request.service, (0, ""))
+        if request.n < n or (request.n == n and request.head != head):
+            raise Conflict("It was attested with another hash.", reason="rollback", n=n)
+        self._attested[request.service] = (request.n, request.head)
+        at_ms = int(self._clock.wall() * 1000)
+        return p.Attested(request.service, request.n, request.head, at_ms, self.book.kid, "unsigned")
 
     # --- what everybody may read
 
