@@ -250,3 +250,88 @@ def test_a_weak_or_misspelt_key_is_refused_when_it_is_read(change):
 
     with pytest.raises(Malformed):
         record_of(Jwk(**{**msgspec.structs.asdict(key), **change}))
+
+
+# --- a file whose issuer may be dead -----------------------------------------------------------------------------------
+
+
+class Published:
+    """A published file, as its reader sees it at each reading."""
+
+    def __init__(self, tmp_path) -> None:
+        self.issuer = Issuer()
+        self.clock = self.issuer.clock
+        self.path = tmp_path / "public.json"
+        self.trust = Trust()
+        self.verifier = self.issuer.verifier = CapabilityVerifier(self.trust, self.clock)
+        self.token = self.issuer.token()
+
+    def beat(self, at_s: float) -> None:
+        feed = Revocations(1, 1, 0, 5000, True, ())
+        keys = KeySet((self.issuer.record().jwk(),))
+        self.path.write_bytes(msgspec.json.encode(PublishedTrust(int(at_s * 1000), keys, feed)))
+
+    def follower(self, pool: Pool) -> Follower:
+        return Follower(self.trust, from_file(self.path, pool), Metrics("svc-test"), wall=self.clock.wall)
+
+
+async def test_a_file_whose_issuer_died_lapses_however_often_it_is_read(tmp_path):
+    world = Published(tmp_path)
+    world.beat(NOW)
+    async with Pool("file", threads=1, capacity=1) as pool:
+        follower = world.follower(pool)
+        for _ in range(9):
+            assert await follower.step(world.clock.monotonic)
+            assert world.issuer.verdict(world.token) == "ok"
+            world.clock.advance(0.5)
+        world.clock.advance(0.5)
+        await follower.step(world.clock.monotonic)
+        assert world.issuer.verdict(world.token) == "not_ready:revocation_feed"
+        world.beat(NOW + 5)
+        await follower.step(world.clock.monotonic)
+
+        assert world.issuer.verdict(world.token) == "ok"
+
+
+async def test_a_file_that_was_dead_before_anybody_read_it_is_not_believed(tmp_path):
+    world = Published(tmp_path)
+    world.beat(NOW - 60)
+    async with Pool("file", threads=1, capacity=1) as pool:
+        await world.follower(pool).step(world.clock.monotonic)
+
+        assert world.issuer.verdict(world.token) == "not_ready:revocation_feed"
+
+
+@pytest.mark.parametrize("step_s", [-7200.0, 600.0])
+async def test_a_step_of_the_clock_ends_no_lease_of_an_issuer_that_lives(tmp_path, step_s):
+    world = Published(tmp_path)
+    async with Pool("file", threads=1, capacity=1) as pool:
+        follower = world.follower(pool)
+        for second in range(12):
+            stepped = step_s if second >= 6 else 0.0
+            # The issuer's clock steps a second before ours does.
+            world.beat(NOW + second + (step_s if second >= 5 else 0.0))
+            world.clock._wall = NOW + second + stepped
+            await follower.step(world.clock.monotonic)
+            assert world.issuer.verdict(world.token) == "ok"
+            world.clock.advance(1)
+
+
+async def test_a_reader_that_was_stopped_does_not_believe_a_heartbeat_for_longer_than_it_lasts(tmp_path):
+    world = Published(tmp_path)
+    world.beat(NOW)
+    async with Pool("file", threads=1, capacity=1) as pool:
+        follower = world.follower(pool)
+        await follower.step(world.clock.monotonic)
+        world.beat(NOW + 1)
+        world.clock.advance(20)
+        await follower.step(world.clock.monotonic)
+
+        assert world.issuer.verdict(world.token) == "not_ready:revocation_feed"
+
+
+async def test_a_file_without_a_heartbeat_is_a_failed_reading(tmp_path):
+    world = Published(tmp_path)
+    world.beat(0)
+    async with Pool("file", threads=1, capacity=1) as pool:
+        assert not await world.follower(pool).step(world.clock.monotonic)

@@ -46,7 +46,17 @@ def test_apart_from_its_issuer_the_first_service_that_verifies_follows_and_is_no
 
 
 @pytest.mark.parametrize(
-    "sets", [("node.amnesia=true",), ("capability.issuer=http://",), ("capability.issuer=oap://",)]
+    "sets",
+    [
+        ("node.amnesia=true",),
+        ("capability.issuer=http://",),
+        ("capability.issuer=oap://",),
+        ("capability.issuer=http://10.0.0.7:5307",),
+        ("capability.issuer=http://passport.example:5307",),
+        ("capability.issuer=oap://10.0.0.7:5317",),
+        ("capability.issuer=http://[2001:db8::1]:5307",),
+        ("capability.issuer=https://10.0.0.7:5307", "capability.issuer_certificate=/nowhere/cert.pem"),
+    ],
 )
 def test_who_can_believe_nobody_is_told_so_before_it_starts(sets: tuple[str, ...]) -> None:
     belief, inventory = TrustSource(), Inventory("svc-test")
@@ -68,3 +78,16 @@ def test_a_changed_post_quantum_mode_reaches_every_verifier_and_what_it_remember
     after = belief.trust.version
     belief.apply(settings("passport.pq.mode=enforce"))
     assert belief.trust.version == after
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://10.0.0.7:5307", "http://127.0.0.1:5307", "http://localhost:5307", "http://[::1]:5307", "oap:/s"],
+)
+async def test_an_issuer_that_proves_who_it_is_or_lies_on_this_machine_is_followed(address: str) -> None:
+    belief, inventory = TrustSource(), Inventory("svc-test")
+    found = settings(f"capability.issuer={address}")
+    verified(belief, found, inventory)
+
+    assert belief.follower(found, inventory) is not None
+    await belief.close()

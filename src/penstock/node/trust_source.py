@@ -63,7 +63,8 @@ class TrustSource:
         self._fed = True
         self._pool = inventory.pool("issuer", threads=1, capacity=2)
         try:
-            self._issuer = issuer_at(_address(settings), inventory, self._pool)
+            pinned = settings.path("capability.issuer_certificate")
+            self._issuer = issuer_at(_address(settings), inventory, self._pool, pinned)
         except Malformed as exc:
             raise NeedsPassport(f"capability.issuer is no address: {exc.detail}") from exc
         gate = inventory.health.gate(GATE)

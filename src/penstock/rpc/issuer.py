@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,9 +16,10 @@ from penstock.capability.following import (
 )
 from penstock.contracts.passport import KeySet, Revocations
 from penstock.kernel.breaker import BreakerPolicy
-from penstock.kernel.errors import DownstreamUnavailable
+from penstock.kernel.errors import DownstreamUnavailable, Malformed
 from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.calls.origin import parse_url
+from penstock.net.hosts import is_loopback
 from penstock.net.oap.client import OapClient
 from penstock.rpc.oap import remote_passport
 from penstock.rpc.remote import oap_place
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.net.calls.client import Answer
 
 _OAP: Final = "oap:"
+# Over these nobody proves who he is.
+_PLAIN: Final = ("http:", "oap:")
 _HTTP: Final = ("http://", "https://", "unix:")
 _BYTES_MAX: Final = 8 << 20
 # Shorter than the lease: an issuer that comes back is found before what it vouched for has lapsed.
@@ -44,20 +48,39 @@ class Issuer:
     close: Callable[[], Awaitable[None]]
 
 
-def issuer_at(address: str, inventory: Inventory, pool: Pool) -> Issuer:
-    """Read `http(s)://host:port`, `unix:/socket` (HTTP), `oap:/socket`, `oap://host:port`, or the path of a file."""
+def issuer_at(address: str, inventory: Inventory, pool: Pool, certificate: Path | None = None) -> Issuer:
+    """Read `http(s)://host:port`, `unix:/socket` (HTTP), `oap:/socket`, `oap://host:port`, or the path of a file.
+
+    Whoever answers here says which keys are good and what is revoked. So an address beyond this machine has to prove
+    who it is: by https, under the system's authorities or under the one `certificate`.
+    """
     if address.startswith(_HTTP):
-        return _over_http(address.rstrip("/"), inventory)
+        _check_private(address)
+        return _over_http(address.rstrip("/"), inventory, certificate)
     if address.startswith(_OAP):
+        _check_private(address)
         return _over_oap(address, inventory)
     return Issuer(from_file(Path(address), pool), _nothing)
+
+
+def _check_private(address: str) -> None:
+    """Refuse an address that anybody on the network could answer for."""
+    scheme, slashes, _ = address.partition("//")
+    if not slashes or scheme not in _PLAIN:
+        return
+    host = parse_url(f"http:{address.removeprefix(scheme)}")[0].host
+    if not is_loopback(host):
+        raise Malformed(
+            f"{address!r} is neither https nor on this machine: anybody on the way could say which keys are good. "
+            "Use https; capability.issuer_certificate pins a certificate of your own"
+        )
 
 
 async def _nothing() -> None:
     """Let nothing go: a file is opened and closed at each read."""
 
 
-def _over_http(base: str, inventory: Inventory) -> Issuer:
+def _over_http(base: str, inventory: Inventory, certificate: Path | None) -> Issuer:
     """Ask svc-passport's open routes; the keys only when they have changed."""
     # Over a Unix socket the target comes after a colon.
     base = f"{base}:" if base.startswith("unix:") else base
@@ -73,6 +96,7 @@ def _over_http(base: str, inventory: Inventory) -> Issuer:
         body_bytes_max=_BYTES_MAX,
         tries_max=1,
         breaker=_BREAKER,
+        tls=None if certificate is None else _pinned(certificate),
     )
     client = HttpClient(inventory, options)
     known = _KnownKeys()
@@ -83,6 +107,14 @@ def _over_http(base: str, inventory: Inventory) -> Issuer:
         return PublishedTrust(0, keys, _good(feed).json(Revocations))
 
     return Issuer(fetch, client.close)
+
+
+def _pinned(certificate: Path) -> ssl.SSLContext:
+    """Trust this certificate, or what it signed, and no other authority."""
+    try:
+        return ssl.create_default_context(cafile=certificate)
+    except (OSError, ssl.SSLError) as exc:
+        raise Malformed(f"capability.issuer_certificate, {certificate}, cannot be read: {exc}") from exc
 
 
 class _KnownKeys:

@@ -16,7 +16,7 @@ from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
-from penstock.kernel.errors import Conflict, DownstreamUnavailable, Integrity, Unauthenticated
+from penstock.kernel.errors import Conflict, DownstreamUnavailable, Integrity, NotReady, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.pool import Pool
@@ -163,6 +163,31 @@ async def test_floors_are_dropped_when_no_token_they_hit_is_alive(tmp_path, monk
         assert [kept.entry.value for kept in book.state.kept] == ["b" * 32, name_digest("c"), name_digest("d")]
         assert (book.state.current, book.state.seq) == (4, 4)
         assert decode_published((tmp_path / "passport" / "public.json").read_bytes()).revocations.current_epoch == 4
+
+
+async def test_the_published_file_beats_while_the_issuer_lives_and_no_longer(tmp_path):
+    path = tmp_path / "passport" / "public.json"
+    clock = LoopClock(START_S)
+    context = RequestContext(aud="svc-mailbox", op="send")
+    async with Pool("file", threads=1, capacity=1) as pool:
+        trust = Trust()
+        verifier = CapabilityVerifier(trust, clock)
+        follower = Follower(trust, from_file(path, pool), Metrics("svc-mailbox"), wall=clock.wall)
+        async with running(options(tmp_path)) as world:
+            token = await world.issue()
+            inode = 0
+            for second in range(20):
+                inode = path.stat().st_ino if second == 5 else inode
+                await follower.step(clock.monotonic)
+                assert verifier.verify(token, context).sub == "alice"
+                await asyncio.sleep(1)
+            assert path.stat().st_ino == inode  # written over in place: a full disk does not stop it
+        for _ in range(6):
+            await asyncio.sleep(1)
+            await follower.step(clock.monotonic)
+
+        with pytest.raises(NotReady):
+            verifier.verify(token, context)
 
 
 # --- audit -------------------------------------------------------------------------------------------------------------
