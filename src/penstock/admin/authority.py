@@ -1,4 +1,7 @@
-"""Who may look and act on the admin listener: the operator token, or a session made from it. Loopback is no credential."""
+"""Who may look and act on the admin listener: the operator token, or a session made from it. Loopback is no credential.
+
+The token is compared as a whole and then judged like any other capability, at each request: what is revoked opens nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,16 @@ class OperatorOnly:
         *,
         open_metrics: Callable[[], bool],
         now: Callable[[], float] = SYSTEM.monotonic,
+        stands: Callable[[], bool] = lambda: True,
         anyone: bool = False,
     ) -> None:
-        """Ask for the token each time, because a revocation replaces it; `anyone` turns all checks off."""
-        self._token = token
+        """Ask for the token each time, because a revocation replaces it; `anyone` turns all checks off.
+
+        `stands` tells whether that token is good by the keys and floors of this moment: one that was revoked, has
+        expired or is of a key that is gone opens nothing, and no session made from it goes on.
+        """
+        self._kept = token
+        self._stands = stands
         self._open_metrics = open_metrics
         self._now = now
         self._anyone = anyone
@@ -60,6 +69,10 @@ class OperatorOnly:
         if not secret:
             return _MISSING
         return None if _own_page(request) and self.sessions.holds(secret, self._token(), self._now()) else _LAPSED
+
+    def _token(self) -> str:
+        """Return the operator's token while it is good; no token admits nobody and holds no session."""
+        return self._kept() if self._stands() else ""
 
     def is_token(self, given: bytes) -> bool:
         """Compare with the operator token; no token yet admits nobody."""

@@ -85,6 +85,8 @@ class Node:
         self._caps = caps or {}
         # The operator's token; svc-passport, when it runs, replaces it by a capability of its own making.
         self.operator_token: Callable[[], str] = lambda: token
+        # Whether that token is good by the keys and floors of the moment; svc-passport can tell.
+        self.operator_stands: Callable[[], bool] = lambda: True
         # What the services believe about keys and revocations; svc-passport brings it, or an issuer is followed.
         self.belief = TrustSource()
         # The services by their contracts, for those in the same process; None where one does not run here.
@@ -167,6 +169,7 @@ class Node:
                 self.operator_token,
                 open_metrics=lambda: self.settings.value.flag("admin.open_metrics"),
                 now=self._clock.monotonic,
+                stands=self.operator_stands,
                 anyone=settings.flag("node.insecure_dev"),
             )
             shown = Shown([panel for part in self.parts for panel in part.panels], self._describe)

@@ -59,6 +59,7 @@ def _build_passport(node: Node) -> ServicePart:
     )
     service = PassportService(inventory, options, around)
     node.operator_token = lambda: service.book.operator_token
+    node.operator_stands = service.book.operator_stands
     node.belief.adopt(service.book.trust, service.verifier.meter)
     node.passport = service.api
     supervisor = node.supervise("passport", inventory, service, framed=framed_passport(service.api))

@@ -66,6 +66,8 @@ class Book:
         # The operator's token is no longer good, or not of the kind the policy asks for, and is to be minted anew.
         self.owes_operator = False
         self.operator_token = ""
+        # That token, the version of the trust it was judged on, and until when it is good.
+        self._operator_judged: tuple[str, int, float] | None = None
         self.is_open = False
         # The audit, once the book is open: how much of it is signed for is kept with the state.
         self._trail: AuditTrail | None = None
@@ -160,6 +162,23 @@ class Book:
             return False
         lasts = standing.exp - self._wall() >= core.OPERATOR_TTL_S / 2
         return lasts and standing.is_operator and standing.refused is None and UnprovenToken(standing, b"", -1).run()
+
+    def operator_stands(self) -> bool:
+        """Tell whether the operator's token is good now. Its signature is ours; keys, floors and time may have changed."""
+        now, judged = self._wall(), self._operator_judged
+        if judged is None or judged[:2] != (self.operator_token, self.trust.version) or now >= judged[2]:
+            until = self._operator_until(now)
+            judged = self._operator_judged = (self.operator_token, self.trust.version, until)
+        return now < judged[2]
+
+    def _operator_until(self, now: float) -> float:
+        """Judge the operator's token; returns until when the judgement holds, or a time that has passed."""
+        judging = VerifierPolicy(self.trust.keys, self.trust.floors, 0, self.limits.pq_mode, amnesia=False)
+        try:
+            standing = stands(decode(self.operator_token), judging, now)
+        except PenstockError:
+            return 0.0
+        return standing.until if standing.is_operator and standing.refused is None else 0.0
 
     async def renew_operator(self) -> None:
         """Mint the operator's token anew if that is owed and the keys for it are there."""
