@@ -184,7 +184,27 @@ def test_an_upstream_is_told_who_asks_only_as_configured(node: NodeProcess, upst
     assert sealed != token
     judged = ask(node, "POST", "/v1/passport/verify", json.dumps({"token": sealed}).encode(), token="").json()
     assert judged["ok"]
-    assert {"method=GET", "route=/narrow/x"} <= set(judged["claims"]["caveats"])
+    assert {"aud=route:/narrow", "method=GET", "route=/narrow/x", "op=get"} <= set(judged["claims"]["caveats"])
+
+
+def test_an_upstream_can_do_nothing_in_the_node_with_what_it_was_forwarded(
+    node: NodeProcess, upstream: Upstream
+) -> None:
+    """Not even where the caller is the operator: the token is for the route, which no service is."""
+    upstream.seen.clear()
+    assert ask(node, "GET", "/narrow/x").status == 200
+    (seen,) = upstream.seen
+    sealed = {k.lower(): v for k, v in seen["headers"].items()}["authorization"].removeprefix("Bearer ")
+
+    tries = [
+        ("POST", "/v1/passport/revoke", b'{"epoch": 1}'),
+        ("POST", "/v1/passport/issue", b'{"subject_ref": "eve", "audience": "*"}'),
+        ("POST", "/v1/mailbox/orders", b"x"),
+        ("POST", "/v1/mailbox/orders/recv", b"{}"),
+        ("GET", "/known/x", b""),
+        ("GET", "/narrow/x", b""),
+    ]
+    assert {ask(node, *each, token=sealed).status for each in tries} == {403}
 
 
 def test_a_route_that_requires_a_capability_is_shut_without_one(node: NodeProcess) -> None:

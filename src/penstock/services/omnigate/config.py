@@ -64,6 +64,7 @@ _ROUTE_FIELDS = (
     Key("strip_prefix", Kind.BOOL, default=False, help="Pass the path on without the prefix."),
     Key("forward", Kind.CHOICE, "none", choices=("none", "identity", "token"), help="What the upstream is told."),
     Key("tags", Kind.LIST, (), help="Words that policy rules may match."),
+    Key("allow_headers", Kind.LIST, (), help="Fields about who asks that pass all the same, such as `X-Tenant-Id`."),
 )
 _PART_FIELDS = (
     Key("name", Kind.STR, help="Its name in the answer."),

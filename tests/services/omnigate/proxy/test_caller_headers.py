@@ -8,15 +8,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from nacl.signing import VerifyKey
 
+from penstock.capability.families import AUDIENCES, OPS
 from penstock.capability.making import mint, seal
 from penstock.capability.token import TokenRoot, decode
-from penstock.contracts.capability import Grant
+from penstock.contracts.capability import Grant, RequestContext
 from penstock.services.omnigate.proxy.caller_headers import STATEMENT_S, SignedCallerHeaders
 from penstock.services.omnigate.proxy.config import ProxyRoute
 from penstock.testing.fakes import VirtualClock
+from tests.capability.kit import NOW, Issuer
 
 ROUTE = ProxyRoute(prefix=("shop",), upstreams=("http://h",))
 GRANT = Grant("ada", "acme", "authed", "tid", ("omnigate",), 10**10, caveats=("op=get",))
@@ -85,6 +88,47 @@ def test_a_token_is_narrowed_to_this_request_and_sealed() -> None:
     assert token.proof[0] == 1
     assert {"method=GET", "route=/shop/1"} <= written
     assert TOKEN not in line
+
+
+def forwarded(route: ProxyRoute, token: str, path: str = "/shop/1") -> str:
+    """Return the token that an upstream of this route gets."""
+    asked = request(token=token)
+    asked.segments = tuple(path.removeprefix("/").split("/"))
+    line = SignedCallerHeaders(VirtualClock(wall_s=float(NOW))).lines(replace(route, forward="token"), asked).decode()
+    return line.strip().removeprefix("Authorization: Bearer ")
+
+
+OPERATOR = {"aud": ("*",), "sub": "operator", "tenant": None, "class_": "internal"}
+SERVICES = [name for name in AUDIENCES if name != "*"]
+
+
+@pytest.mark.parametrize("fields", [OPERATOR, {"aud": ("omnigate", "svc-mailbox", "svc-passport")}])
+def test_what_an_upstream_gets_is_good_for_its_route_and_for_no_service(fields: dict[str, Any]) -> None:
+    issuer = Issuer()
+    token = forwarded(ROUTE, issuer.token("op=*", **fields))
+
+    route = RequestContext(aud="route:/shop", op="get", method="GET", route="/shop/1")
+    assert issuer.verdict(token, route) == "ok"
+    for service in SERVICES:
+        for op in OPS[:-1]:
+            context = RequestContext(aud=service, op=op, topic="t", method="GET", route="/shop/1")
+            assert issuer.verdict(token, context).startswith("forbidden:")
+    assert issuer.verdict(token, msgspec.structs.replace(route, aud="route:/bank")) == "forbidden:caveat:aud"
+
+
+@pytest.mark.parametrize("op", ["issue", "revoke"])
+def test_no_route_forwards_the_power_to_issue_or_revoke(op: str) -> None:
+    issuer = Issuer()
+    token = forwarded(ROUTE, issuer.token("op=*", **OPERATOR))
+    asked = RequestContext(aud="route:/shop", op=op, method="GET", route="/shop/1")
+
+    assert issuer.verdict(token, asked) == "forbidden:caveat:op"
+    assert forwarded(replace(ROUTE, require=(("op", op),)), issuer.token("op=*", **OPERATOR)) == ""
+
+
+@pytest.mark.parametrize("path", ["/shop/a,/v1/send", "/shop/*", "/*"])
+def test_a_path_that_would_be_more_than_one_as_a_caveat_forwards_nothing(path: str) -> None:
+    assert forwarded(ROUTE, Issuer().token(aud=("omnigate",)), path) == ""
 
 
 def test_a_sealed_token_cannot_be_narrowed_and_stays_here() -> None:

@@ -25,6 +25,8 @@ ROW = {
     "strip_prefix": False,
     "forward": "none",
     "tags": (),
+    "allow_headers": (),
+    "allow_headers": (),
 }
 
 

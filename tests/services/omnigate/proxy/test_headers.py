@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.net.message import Peer
-from penstock.services.omnigate.proxy.headers import forwarded, relay_start, request_fields
+from penstock.services.omnigate.proxy.headers import forwarded, may_be_allowed, relay_start, request_fields
 from penstock.wire.http1.answer import AnswerHead, Framing
 from penstock.wire.http1.request import RequestReader
 from tests.net.server.listener_kit import get, settle
@@ -251,3 +253,51 @@ async def test_a_dot_segment_with_a_parameter_is_refused_and_never_passed_on(pat
 async def test_other_parameters_pass(path: str) -> None:
     async with gateway() as gate:
         assert (await gate.ask(get(path))).status == 200
+
+
+BELIEVED = re.findall(
+    r"\S+",
+    """
+remote-user x-remote-user x-authenticated-user x-ssl-client-cn x-client-cert cf-connecting-ip fastly-client-ip
+x-original-uri x-override-url x-envoy-external-address forwarded-for x-forwarded-for x-forwarded-user x-forwarded
+forwarded client-ip true-client-ip x-client-ip x-cluster-client-ip x-real-ip x-original-host x-original-url
+x-rewrite-url x-http-method x-http-method-override x-method-override remote-addr x-remote-addr x-user x-user-id
+x-username x-user-email x-user-roles x-user-name x-auth-user x-auth-email x-auth-request-user x-webauth-user
+x-goog-authenticated-user-email x-ms-client-principal x-ms-client-principal-id x-amzn-oidc-identity x-amzn-oidc-data
+cf-access-authenticated-user-email x-envoy-peer-metadata ssl-client-verify ssl-client-s-dn x-tls-client-subject
+x-forwarded-client-cert x-arr-clientcert-ip client-cert x-certificate x-tenant x-tenant-id x-groups x-roles
+impersonate-user x-impersonate-group x-principal x-identity x-email x-account-id x-peer-certificate x-host
+x-originating-ip x-azure-clientip-ip x-source-ip x-appengine-user-ip x-login x-org-id
+""",
+)
+ORDINARY = re.findall(
+    r"\S+",
+    """
+accept accept-language user-agent x-user-agent cookie content-type if-none-match range referer origin x-requested-with
+x-api-key x-auth-token x-csrf-token idempotency-key traceparent tracestate cache-control pragma priority dnt x-device-id
+x-request-id x-session-token sec-fetch-site sec-fetch-user sec-ch-ua x-b3-traceid x-app-version x-client-version
+x-shipping-zip x-script-name save-data upgrade-insecure-requests
+""",
+)
+
+
+@pytest.mark.parametrize("name", BELIEVED)
+def test_no_field_of_a_client_that_an_upstream_could_take_for_an_identity_passes(name: str) -> None:
+    assert passed_on(f"{name}: root") == OURS
+    assert passed_on(f"{name.title()}: root") == OURS
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_fields_pass(name: str) -> None:
+    assert passed_on(f"{name}: x") == [f"{name}: x".encode(), *OURS]
+
+
+def test_a_route_may_let_single_fields_through_but_none_that_is_ours() -> None:
+    reader = RequestReader()
+    reader.receive(b"GET /api HTTP/1.1\r\nHost: localhost\r\nX-Tenant-Id: 7\r\nX-User: root\r\n\r\n")
+    head = reader.next_head()
+    assert head is not None
+
+    assert request_fields(head, b"1.1 us", frozenset({b"x-tenant-id"})) == b"x-tenant-id: 7\r\nVia: 1.1 us\r\n"
+    for name in (b"authorization", b"forwarded", b"x-penstock-identity", b"host", b"connection", b"x_under"):
+        assert not may_be_allowed(name)

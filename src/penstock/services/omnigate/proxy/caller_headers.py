@@ -20,7 +20,8 @@ import msgspec
 from blake3 import blake3
 
 from penstock.capability import ed25519
-from penstock.capability.caveats import parse_all
+from penstock.capability.caveats import Caveat, from_wire
+from penstock.capability.families import FAMILIES, GRANTED_OPS, OPS, ROUTE_AUDIENCE
 from penstock.capability.making import attenuate, seal
 from penstock.kernel.errors import PenstockError
 from penstock.kernel.memo import Memo
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 # A statement is made anew after half its life, so that what is handed out is always good for a while.
 STATEMENT_S: Final = 60
+_KEPT_HERE: Final = GRANTED_OPS | {"*"}
 _KEPT_MAX: Final = 4096
 
 
@@ -103,7 +105,7 @@ class SignedCallerHeaders:
             return b""
         if route.forward == "identity":
             return self._identity(route, ticket.grant)
-        return self._narrowed(request)
+        return self._narrowed(route, request)
 
     def _identity(self, route: ProxyRoute, grant: Grant) -> bytes:
         """Say who asks; the same words serve for half their life."""
@@ -127,15 +129,40 @@ class SignedCallerHeaders:
         self._said.put(key, (now + STATEMENT_S / 2, line))
         return line
 
-    def _narrowed(self, request: Request) -> bytes:
-        """Narrow the caller's token to this very request; one that cannot be narrowed stays here."""
+    def _narrowed(self, route: ProxyRoute, request: Request) -> bytes:
+        """Narrow the caller's token to this route and request; one that cannot be narrowed stays here.
+
+        The upstream gets a token for the audience `route:<name>`, which no service of the node is. Whatever the
+        caller may do elsewhere, the upstream can do nothing with it but ask the issuer whether it is good.
+        """
         until = int(self._wall() + request.timeout_s) + 1
-        caveats = [f"method={request.method}", f"route=/{'/'.join(request.segments)}", f"exp={until}"]
+        path = f"/{'/'.join(request.segments)}"
+        if path.endswith("*"):
+            # As a caveat it would stand for every path that begins like this.
+            return b""
         try:
-            token = seal(attenuate(bearer(request), parse_all(caveats)))
+            caveats = [
+                _caveat("aud", ROUTE_AUDIENCE + route.name),
+                _caveat("method", request.method),
+                _caveat("route", path),
+                _caveat("op", *_forwarded_ops(route)),
+                _caveat("exp", until),
+            ]
+            token = seal(attenuate(bearer(request), caveats))
         except PenstockError:
             return b""
         return b"Authorization: Bearer %b\r\n" % token.encode("ascii")
+
+
+def _caveat(name: str, *values: str | int) -> Caveat:
+    """Make a caveat from values: a comma in a path must not make two of it, as it would in the written form."""
+    return from_wire([FAMILIES[name].code, *values])
+
+
+def _forwarded_ops(route: ProxyRoute) -> tuple[str, ...]:
+    """Return the ops an upstream may be shown: the one its route asks for, and never one that makes or ends tokens."""
+    asked = tuple(value for name, value in route.require if name == "op")
+    return tuple(op for op in asked or OPS if op not in _KEPT_HERE)
 
 
 def _b64(data: bytes) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from penstock.kernel.errors import Malformed
 from penstock.net.calls.origin import parse_url
+from penstock.services.omnigate.proxy.headers import may_be_allowed
 from penstock.wire.http1.head import METHODS
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Forward: TypeAlias = Literal["none", "identity", "token"]
 # What a route may demand of a capability: the attributes a request to it has.
 REQUIRED_ATTRIBUTES: Final = ("op", "topic", "tenant")
+_FIELD: Final = re.compile(rb"[a-z0-9!#$%&'*+.^`|~-]{1,64}")
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 # The gateway's own paths; a configured route may not stand in front of them.
 OWN_PREFIXES: Final = frozenset(
@@ -44,6 +46,8 @@ class ProxyRoute:
     strip_prefix: bool = False
     forward: Forward = "none"
     tags: frozenset[str] = frozenset()
+    # Fields that speak of who asks and are passed on all the same, in lower case.
+    allow_headers: frozenset[bytes] = frozenset()
 
     @property
     def name(self) -> str:
@@ -78,6 +82,7 @@ def _read_route(row: Mapping[str, Any]) -> ProxyRoute:
         strip_prefix=row["strip_prefix"],
         forward=row["forward"],
         tags=frozenset(row["tags"]),
+        allow_headers=frozenset(_allowed(name) for name in row["allow_headers"]),
     )
 
 
@@ -88,6 +93,13 @@ def _prefix(text: str) -> tuple[str, ...]:
     if segments[:2] in OWN_PREFIXES or segments[:1] == ("v1",) or (segments and segments[0] in _OWN_PAGES):
         raise RouteRefused(f"{text!r} is one of the gateway's own paths")
     return segments
+
+
+def _allowed(name: str) -> bytes:
+    field = name.lower().encode("ascii", "replace")
+    if not _FIELD.fullmatch(field) or not may_be_allowed(field):
+        raise RouteRefused(f"the header {name!r} cannot be allowed: the gateway says it itself, or it is no name")
+    return field
 
 
 def _upstream(base: str) -> str:

@@ -7,6 +7,7 @@ gateway are not passed on.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -35,31 +36,45 @@ _SAID_BY_US: Final = frozenset(
         b"via", b"authorization",
     )
 )  # fmt: skip
-# What would change who asks, or what is asked, after that was judged: frameworks believe these of a proxy.
-_BELIEVED: Final = frozenset(
-    (
-        b"client-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host", b"x-original-url",
-        b"x-rewrite-url", b"x-http-method", b"x-http-method-override", b"x-method-override",
-    )
-)  # fmt: skip
+# What upstreams and their frameworks believe of a proxy: who asks, from where, with which certificate, and what was
+# "originally" asked. Anybody can send such a field, and every product has its own, so they are known by their words. A
+# route may let single ones through.
+_BELIEVED: Final = re.compile(
+    rb"""
+      (?:^|-)(?:remote|authenticated|webauth|impersonate|oidc|saml|sso)(?:-|$)
+    | (?:^|-)(?:ssl|tls|mtls)-
+    | (?:^|-)(?:client|peer)-(?:cert|certificate|dn|cn|verify|verified|subject|issuer|serial|addr|address|host|identity|principal)
+    | (?:^|-)cert(?:ificate)?(?:-|$)
+    | (?:^|-)ip(?:v4|v6|country)?$
+    | ^cf-(?:access|connecting|visitor|worker) | ^x-envoy- | ^x-(?:original|override|rewrite|forwarded|forward)-? | ^forwarded
+    | ^x-http-method | method-override$ | ^x-host$ | ^x-(?:scheme|proto|protocol)$ | ^front-end-https$
+    | (?:^|-)(?:principal|identity|entitlements|userinfo|auth-request)(?:-|$)
+    | ^x-(?:auth|authorized|verified|login|logged-in|current|effective|acting)-(?:user|group|role|email|name|id|sub|tenant)
+    | ^(?!sec-)(?:[a-z0-9]+-)*(?:user|username|userid|uid|login|account|subject|email|groups?|roles?|tenant|org)
+      (?:-(?:id|name|email|groups?|roles?|dn|claims?|info))?$
+    """,
+    re.VERBOSE,
+)
 _DOTS: Final = frozenset((".", ".."))
-_REQUEST_DROPPED: Final = HOP_BY_HOP | _SAID_BY_US | _BELIEVED
-_REQUEST_PREFIXES: Final = (b"x-forwarded-", b"x-penstock-")
+_REQUEST_DROPPED: Final = HOP_BY_HOP | _SAID_BY_US
+_OURS: Final = b"x-penstock-"
 _ANSWER_DROPPED: Final = HOP_BY_HOP | {b"content-length", b"x-corr-id"}
 _OUR_COOKIE: Final = b"penstock_"
 _REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 _NO_LENGTH: Final = frozenset((204, 304))
 
 
-def request_fields(head: HttpHead, via: bytes) -> bytes:
+def request_fields(head: HttpHead, via: bytes, allowed: frozenset[bytes] = frozenset()) -> bytes:
     """Return the field lines an upstream gets, as far as the head alone decides: equal heads of others give the same.
 
-    Host, framing, corr_id, deadline and who asked are added for each request.
+    `allowed` names fields that speak of who asks and pass all the same, because the route says so. Host, framing, corr_id, deadline and who asked are added for each request.
     """
     named = _named(head.headers.get(b"connection"))
     lines = []
     for name, value in head.headers.items():
-        if name in _REQUEST_DROPPED or name in named or b"_" in name or name.startswith(_REQUEST_PREFIXES):
+        if name in _REQUEST_DROPPED or name in named or b"_" in name or name.startswith(_OURS):
+            continue
+        if name not in allowed and is_believed(name):
             continue
         kept = _foreign_cookies(value) if name == b"cookie" else value
         if kept or not value:
@@ -67,6 +82,17 @@ def request_fields(head: HttpHead, via: bytes) -> bytes:
     passed = head.headers.get(b"via")
     lines.append(b"Via: %b%b\r\n" % (passed + b", " if passed and b"via" not in named else b"", via))
     return b"".join(lines)
+
+
+@lru_cache(maxsize=4096)
+def is_believed(name: bytes) -> bool:
+    """Tell whether an upstream might take this field for a word of the proxy's."""
+    return _BELIEVED.search(name) is not None
+
+
+def may_be_allowed(name: bytes) -> bool:
+    """Tell whether a route may let this field through: what frames a message or is said by us never passes."""
+    return name not in _REQUEST_DROPPED and b"_" not in name and not name.startswith(_OURS)
 
 
 def _named(connection: bytes | None) -> frozenset[bytes]:

@@ -135,7 +135,8 @@ class Proxy:
         via = self._shared.via
         if named_via(head, via):
             raise DownstreamUnavailable("The route leads back to this gateway.", status=502)
-        return self._known.put(head, (target_path(head, self._strip), request_fields(head, via)))
+        fields = request_fields(head, via, self.route.allow_headers)
+        return self._known.put(head, (target_path(head, self._strip), fields))
 
     # --- bodies that are received before an upstream is asked
 
