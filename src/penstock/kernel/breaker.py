@@ -28,6 +28,8 @@ class BreakerPolicy:
     samples_max: int = 1024
     error_rate: float = 0.5
     p95_s: float = 0.0
+    # For so long the 95th percentile has to stay above its limit before that opens the breaker; 0 is at once.
+    p95_for_s: float = 0.0
     timeouts_in_a_row: int = 5
     open_s: float = 5.0
     probes: int = 1
@@ -55,6 +57,7 @@ class Breaker:
         "_probes_passed",
         "_samples",
         "_slow",
+        "_slow_since",
         "_timeouts",
         "name",
         "opened",
@@ -70,6 +73,8 @@ class Breaker:
         self._samples: deque[_Sample] = deque()
         self._failed = 0
         self._slow = 0
+        # Since when the 95th percentile is above its limit; None while it is not.
+        self._slow_since: float | None = None
         self._timeouts = 0
         self._opened_at = 0.0
         self._half_open_at = 0.0
@@ -142,12 +147,22 @@ class Breaker:
         policy = self._policy
         timed_out = 0 < policy.timeouts_in_a_row <= self._timeouts
         seen_enough = len(self._samples) >= policy.samples_min
-        if timed_out or (seen_enough and (self._too_many_errors() or self._too_slow())):
+        too_slow = seen_enough and self._slow_for_long(now)
+        if timed_out or too_slow or (seen_enough and self._too_many_errors()):
             self._open(now)
 
     def _too_many_errors(self) -> bool:
         limit = self._policy.error_rate
         return limit > 0 and self._failed >= limit * len(self._samples)
+
+    def _slow_for_long(self, now: float) -> bool:
+        """Tell whether calls have been too slow for as long as that is borne; one good moment begins the count anew."""
+        if not self._too_slow():
+            self._slow_since = None
+            return False
+        if self._slow_since is None:
+            self._slow_since = now
+        return now - self._slow_since >= self._policy.p95_for_s - _SLACK_S
 
     def _too_slow(self) -> bool:
         """Tell whether the 95th percentile is above the limit: whether more than 5 % of the samples are."""
@@ -167,3 +182,4 @@ class Breaker:
     def _forget(self) -> None:
         self._samples.clear()
         self._failed = self._slow = 0
+        self._slow_since = None

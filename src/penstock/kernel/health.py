@@ -62,11 +62,11 @@ class Health:
         # Says what is shed and why, nothing while nothing is; a service that never sheds has none.
         self.brownout: Callable[[], str] | None = None
         self._gates: dict[str, Gate] = {}
-        self._on_flip = on_flip
+        self._on_flip = [] if on_flip is None else [on_flip]
 
     def on_flip(self, report: Callable[[str, Gate], None]) -> None:
-        """Name who hears of flips; the node connects this to its bus."""
-        self._on_flip = report
+        """Have somebody more hear of flips: the node connects this to its bus, a service to its own events."""
+        self._on_flip.append(report)
 
     def gate(self, name: str, *, is_open: bool = False) -> Gate:
         """Return the gate of that name, declaring it (shut) at the first call."""
@@ -87,5 +87,5 @@ class Health:
 
     def flipped(self, gate: Gate) -> None:
         """Pass a flip on."""
-        if self._on_flip is not None:
-            self._on_flip(self.service, gate)
+        for report in self._on_flip:
+            report(self.service, gate)

@@ -52,21 +52,61 @@ def concurrency_page(part: ServicePart, reviews: dict[str, Review]) -> str:
     return f"{front}{NOTE}\n# Concurrency of {service}\n\n" + "\n\n".join([*drawn, *pictures]) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """One channel from one end to another, as the picture draws it."""
+
+    producer: str
+    consumer: str
+    kind: str
+    name: str
+    capacity: object
+
+
+def arrows(part: ServicePart) -> list[Arrow]:
+    """List every way from a producer to a consumer, once for all channels of one family."""
+    rows = part.supervisor.inventory.declared("channels")
+    declared, drawn = {row.name for row in rows}, dict[Arrow, None]()
+    for row in rows:
+        if row.name.partition(".")[0] in declared - {row.name}:
+            # A part of another queue, such as the class queues of `work`.
+            continue
+        name = re.sub(r"\[\d+\]", "[n]", row.name)
+        for producer in _ends(part, row.facts["producers"]):
+            for consumer in _ends(part, row.facts["consumers"]):
+                drawn[Arrow(producer, consumer, str(row.facts["kind"]), name, row.facts["capacity"])] = None
+    return list(drawn)
+
+
+def _ends(part: ServicePart, said: object) -> list[str]:
+    """Name the ends of a channel: children, the supervisor, or somebody outside of this service."""
+    words = [word.strip() for word in str(said).split(",")]
+    children = [spec.name for spec in part.supervisor.specs]
+    return [name for word in words for name in (children if word == "all" else [word])]
+
+
 def _topology(part: ServicePart) -> str:
     specs = part.supervisor.specs
-    lines = ["flowchart LR", "  SUP[supervisor]"]
+    lines = ["flowchart LR", "  supervisor[supervisor]"]
     lines += [f"  {_id(spec.name)}[{_label(spec)}]" for spec in specs]
-    lines += [f"  SUP -->|spawn| {_id(spec.name)}" for spec in specs]
+    found = arrows(part)
+    inside = {"supervisor", *(spec.name for spec in specs)}
+    outside = dict.fromkeys(end for arrow in found for end in (arrow.producer, arrow.consumer) if end not in inside)
+    lines += [f"  {_id(end)}([{end}])" for end in outside]
+    lines += [f"  supervisor -->|spawn| {_id(spec.name)}" for spec in specs]
+    lines += [_drawn(arrow) for arrow in found]
     sentences = [f"The supervisor runs {_and(_label(spec) for spec in specs)}."]
-    names = {spec.name for spec in specs}
-    for row in part.supervisor.inventory.declared("channels"):
-        ends = (str(row.facts["producers"]), str(row.facts["consumers"]))
-        if names.issuperset(ends):
-            lines.append(
-                f'  {_id(ends[0])} -->|"{row.facts["kind"]}:{row.name}({row.facts["capacity"]})"| {_id(ends[1])}'
-            )
-            sentences.append(f"{ends[0]} feeds {ends[1]} through {row.name} ({row.facts['capacity']}).")
+    sentences += [_told(arrow) for arrow in found if arrow.name != "shutdown"]
+    sentences.append("The shutdown watch of the supervisor tells all of them to end.")
     return "## Topology\n\n```mermaid\n" + "\n".join(lines) + "\n```\n\n**Text:** " + " ".join(sentences)
+
+
+def _drawn(arrow: Arrow) -> str:
+    return f'  {_id(arrow.producer)} -->|"{arrow.kind}:{arrow.name}({arrow.capacity})"| {_id(arrow.consumer)}'
+
+
+def _told(arrow: Arrow) -> str:
+    return f"{arrow.producer} feeds {arrow.consumer} through {arrow.name} ({arrow.capacity})."
 
 
 def _shutdown(part: ServicePart) -> str:
@@ -80,6 +120,9 @@ def _shutdown(part: ServicePart) -> str:
         lines += [f"  S->>{_id(spec.name)}: {_farewell(spec)}", f"  {_id(spec.name)}-->>S: ended"]
     lines += [f"  S->>{_id(spec.name)}: close" for spec in intake]
     deadline_s = part.supervisor.options.drain_deadline_s
+    lines += [f"  alt after {deadline_s:g} s"]
+    lines += [f"    S->>{_id(spec.name)}: abort" for spec in (*intake, *rest)]
+    lines += ["  end"]
     order = _and([*(f"{spec.name} stops intake" for spec in intake), *(f"{s.name} ends" for s in rest)])
     closing = f" {_and(spec.name for spec in intake)} closes last." if intake else ""
     text = f"On shutdown {order}, in this order.{closing} What is left after {deadline_s:g} s is aborted and counted."

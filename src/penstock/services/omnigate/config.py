@@ -104,7 +104,7 @@ _KEYS = (
     _places("fair_queue.max_parked", 4096, "Long polls and streams that wait; a quarter a tenant.", unit="requests"),
     _places("fair_queue.verify_inflight", 16, "Unknown tokens judged at once.", unit="requests"),
     channel_key("work", 512, "requests waiting in the fair queue, all classes together. Full: 429 `busy`."),
-    channel_key("events", 1024, "bus events on their way to this service."),
+    channel_key("events", 1024, "flips of gates on their way to readiness. Full: the oldest are lost, and readiness looks itself."),
     Key(
         "pool_size",
         Kind.INT,
@@ -264,6 +264,7 @@ class OmnigateOptions:
     """What can be tuned."""
 
     listener: ListenerSettings | None = None
+    events_capacity: int = 1024
     quotas: QuotaOptions = field(default_factory=QuotaOptions)
     fair: FairOptions = field(default_factory=FairOptions)
     pool_size: int = 512
@@ -287,6 +288,7 @@ class OmnigateOptions:
         fair = FairOptions.from_settings(settings)
         return cls(
             listener=listener or listener_settings(settings, "omnigate"),
+            events_capacity=number("omnigate.channels.events"),
             quotas=QuotaOptions.from_settings(settings),
             fair=fair,
             pool_size=fair.max_inflight if settings["omnigate.pool_size"] is None else number("omnigate.pool_size"),

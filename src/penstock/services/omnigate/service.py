@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.bus import KernelEvent
+from penstock.kernel.bus import HealthChanged, KernelEvent
 from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.calls.client import ClientOptions, HttpClient
@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from penstock.contracts.mailbox import Mailbox
     from penstock.contracts.passport import Passport
     from penstock.contracts.storage import Storage
+    from penstock.kernel.broadcast import Broadcast
+    from penstock.kernel.health import Gate as HealthGate
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
+    from penstock.kernel.watch import Watch
     from penstock.net.message import Request
     from penstock.net.server.admission import Refusal
     from penstock.net.server.route import Route
@@ -66,6 +69,17 @@ class GatewayBackends:
     storage: Storage | None = None
     # Those that were set up in another process: dialled at the start, like upstreams.
     distant: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveSettings:
+    """What may change while the service runs: the value of the `cfg` watch."""
+
+    quotas: QuotaOptions
+    adaptive: bool
+    read_timeout_s: float
+    write_timeout_s: float
+    bundle: Bundle
 
 
 class OmnigateService:
@@ -102,7 +116,8 @@ class OmnigateService:
         own, proxied = self._own_routes(behind), self.proxies.routes()
         self.routes: list[Route] = [*own, *proxied]
         self._proxied = {route: said.tags for route, said in proxied.items()}
-        self._policy = AccessPolicy(_bundle(options.policy), region=options.region, allowed=proxied)
+        bundle = _bundle(options.policy)
+        self._policy = AccessPolicy(bundle, region=options.region, allowed=proxied)
         self.gate = AdmissionGate(
             inventory,
             {**own_rules(own), **proxy_rules(proxied)},
@@ -110,13 +125,22 @@ class OmnigateService:
             verifier=verifier,
             policy=self._decide,
         )
-        self.readiness = Readiness(inventory, self.gate, self._wellness(), self.proxies.healthy)
+        self.events = self._declare_events()
+        self.readiness = Readiness(inventory, self.gate, self._wellness(), self.proxies.healthy, events=self.events)
         asked = {name: (self.downstreams[name], probe) for name, probe in self._probes.items()}
         self._prober = Prober(asked, self.readiness)
         self._distant = {name: self._probes[name] for name in behind.distant}
         self._housekeeping = Housekeeping(inventory, self.gate)
         self._refresher = PassportCacheRefresher(inventory, verifier)
-        self._declare_watches()
+        self.settings = self._declare_settings(
+            LiveSettings(
+                quotas=options.quotas,
+                adaptive=options.fair.adaptive,
+                read_timeout_s=passing.read_timeout_s,
+                write_timeout_s=passing.write_timeout_s,
+                bundle=bundle,
+            )
+        )
         self.listener: Listener | None = None
         if options.listener is not None:
             # Who closes its side is gone: nobody is kept waiting for an answer that nobody reads.
@@ -165,10 +189,27 @@ class OmnigateService:
             *self._teller.routes(),
         ]
 
-    def _declare_watches(self) -> None:
-        """List what the bus brings; the node's own watcher and bus are behind them."""
-        self._inventory.broadcast("events", KernelEvent, producers="supervisor", consumers="others")
-        self.config_version = self._inventory.watch("cfg", 0, producers="config_watcher", consumers="all")
+    def _declare_events(self) -> Broadcast[KernelEvent]:
+        """Tell of every flip of a gate: the supervisor flips them when a child dies, and so do the children themselves."""
+        events: Broadcast[KernelEvent] = self._inventory.broadcast(
+            "events",
+            KernelEvent,
+            capacity=self._options.events_capacity,
+            producers="supervisor",
+            consumers="readiness",
+        )
+
+        def told(service: str, gate: HealthGate) -> None:
+            events.publish(HealthChanged(service, ok=gate.open, gate=gate.name))
+
+        self._inventory.health.on_flip(told)
+        return events
+
+    def _declare_settings(self, now: LiveSettings) -> Watch[LiveSettings]:
+        """Hold what may change while the service runs; whoever goes by it is called at each change."""
+        settings = self._inventory.watch("cfg", now, producers="config_watcher", consumers="listener")
+        settings.on_change(self._follow)
+        return settings
 
     def _is_shedding(self) -> bool:
         return self.gate.shedding
@@ -220,18 +261,29 @@ class OmnigateService:
 
     def apply(self, settings: Settings) -> None:
         """Follow a reload: quotas, limit, waits and the policy bundle; one that does not load leaves the old in force."""
-        self.gate.apply(QuotaOptions.from_settings(settings), adaptive=settings.flag("omnigate.fair_queue.adaptive"))
-        read_s, write_s = settings.seconds("omnigate.read_timeout"), settings.seconds("omnigate.write_timeout")
-        self.proxies.retime(read_s, write_s)
-        self._objects.chunk_s = read_s
+        changed = LiveSettings(
+            quotas=QuotaOptions.from_settings(settings),
+            adaptive=settings.flag("omnigate.fair_queue.adaptive"),
+            read_timeout_s=settings.seconds("omnigate.read_timeout"),
+            write_timeout_s=settings.seconds("omnigate.write_timeout"),
+            bundle=self.settings.value.bundle,
+        )
         try:
-            bundle = _bundle(settings.path("omnigate.policy"))
+            changed = replace(changed, bundle=_bundle(settings.path("omnigate.policy")))
         except BundleRefused as refused:
             self.readiness.reload.set(is_open=True, degraded=True, why=str(refused))
+            self.settings.set(changed)
             raise
-        self._policy = AccessPolicy(bundle, region=self._options.region, allowed=self._proxied)
+        self.settings.set(changed)
         self.readiness.reload.set(is_open=True)
-        self.config_version.set(self.config_version.value + 1)
+
+    def _follow(self) -> None:
+        """Go by the settings of the watch, in one step."""
+        now = self.settings.value
+        self.gate.apply(now.quotas, adaptive=now.adaptive)
+        self.proxies.retime(now.read_timeout_s, now.write_timeout_s)
+        self._objects.chunk_s = now.read_timeout_s
+        self._policy = AccessPolicy(now.bundle, region=self._options.region, allowed=self._proxied)
 
     async def close(self) -> None:
         """Let go the connections to what is behind, after the supervisor ended everything else."""

@@ -48,7 +48,7 @@ def _kms_keys() -> tuple[Key, ...]:
             help="Where the signing keys are: sealed in the data directory, or in a hardware module.",
         ),
         Key("kms.timeout", Kind.DURATION, "3s", low="10ms", high="30s", apply=Apply.RESTART, help="A signature is made within this. Late: 504, never tried again."),
-        Key("kms.slo", Kind.DURATION, "500ms", low="1ms", high="10s", apply=Apply.RESTART, help="The breaker opens when one signature in twenty takes longer, over a minute."),
+        Key("kms.slo", Kind.DURATION, "500ms", low="1ms", high="10s", apply=Apply.RESTART, help="The breaker opens when one signature in twenty takes longer, for a minute."),
         Key("kms.threads", Kind.INT, 4, low=1, high=64, unit="threads", apply=Apply.RESTART, help="Threads that wait for the engine; so many can be stuck at most."),
         Key("kms.sealing_secret", Kind.SECRET, None, apply=Apply.RESTART, help="Seals the keys at rest. Empty: a secret of the data directory's own."),
         Key("kms.pkcs11.module", Kind.PATH, None, apply=Apply.RESTART, help="The PKCS#11 library of the hardware module."),

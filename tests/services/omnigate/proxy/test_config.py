@@ -26,7 +26,6 @@ ROW = {
     "forward": "none",
     "tags": (),
     "allow_headers": (),
-    "allow_headers": (),
 }
 
 

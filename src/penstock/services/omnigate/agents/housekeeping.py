@@ -32,7 +32,7 @@ class Housekeeping:
         """List the class queues, and their sum as the one queue they stand for."""
         classes = self._gate.queue.classes
         capacity = sum(each.capacity for each in classes.values())
-        declare = partial(inventory.queue, producers="listener", consumers="gate")
+        declare = partial(inventory.queue, producers="listener", consumers="worker_pool")
         declare("work", GateTicket, capacity=capacity, live=self._all)
         for name, each in classes.items():
             declare(f"work.{name}", GateTicket, capacity=each.capacity, live=partial(_one, each))

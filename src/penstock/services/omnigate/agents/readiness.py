@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock.kernel.errors import Closed, Lagging
+from penstock.kernel.log import Log
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.kernel.broadcast import Broadcast, Receiver
+    from penstock.kernel.bus import KernelEvent
     from penstock.kernel.child import Child
     from penstock.kernel.health import Gate as HealthGate
     from penstock.kernel.inventory import Inventory
@@ -45,9 +50,16 @@ class Readiness:
         admitting: GateStatus,
         behind: Mapping[str, Callable[[], bool]],
         upstreams: Callable[[], Mapping[str, bool]] = dict,
+        *,
+        events: Broadcast[KernelEvent] | None = None,
     ) -> None:
-        """Watch the gate, for each service behind whether it is well, and the upstreams of configured routes."""
+        """Watch the gate, for each service behind whether it is well, and the upstreams of configured routes.
+
+        Between two looks, whatever `events` tells of is looked at.
+        """
         health = inventory.health
+        self._events = events
+        self._log = Log(inventory.service)
         self._admitting = admitting
         self._behind = behind
         self._upstreams = upstreams
@@ -67,7 +79,30 @@ class Readiness:
 
     async def run(self, child: Child) -> None:
         """Look until the service drains."""
+        if self._events is None:
+            await self._look_on(child)
+            return
+        receiver = self._events.subscribe()
+        listening = child.scope("readiness", 1).start(self._listen(receiver))
+        try:
+            await self._look_on(child)
+        finally:
+            listening.cancel()
+            receiver.close()
+
+    async def _look_on(self, child: Child) -> None:
         while not await child.shutdown.sleep(LOOK_S):
+            self.look()
+
+    async def _listen(self, receiver: Receiver[KernelEvent]) -> None:
+        """Look when something was told; who lags looks too, because the truth is in the state and not in the event."""
+        while True:
+            try:
+                await receiver.recv()
+            except Lagging as lagging:
+                self._log.warning("bus.lagged", subscriber="readiness", bus="events", lost=lagging.skipped)
+            except Closed:
+                return
             self.look()
 
     def look(self) -> None:
