@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.wire.ids import address_of
+from penstock.services.storage.engines.disk import RealStorageDisk
+from penstock.services.storage.engines.packs import read_packs
+from penstock.wire.ids import address_of, format_address
 from tests.services.storage.process import Server
 from tests.services.storage.worlds import Http, temporary_files
 
@@ -34,8 +36,11 @@ async def put_on(port: int, dice: random.Random, stored: dict[str, int]) -> None
 
 
 def objects_in(directory: Path) -> list[str]:
-    """Name every object whose file can be seen."""
-    return [f"b3:{path.name}" for path in directory.glob("[0-9a-f][0-9a-f]/*")]
+    """Name every object that can be seen: those with a file of their own, and those the packs name."""
+    files = [f"b3:{path.name}" for path in directory.glob("[0-9a-f][0-9a-f]/*")]
+    _, packs, faults = read_packs(RealStorageDisk(directory))
+    assert faults == []
+    return files + [format_address(entry.digest) for pack in packs for entry in pack.entries]
 
 
 async def test_killed_store_keeps_every_object_it_answered_for_and_shows_none_half(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from penstock.testing import VirtualClock
 from penstock.testing.simdisk import SimDisk
 from penstock.wire.ids import address_of
 from tests.services.storage.sim import SimFiles
-from tests.services.storage.worlds import Http, file_of, running, served
+from tests.services.storage.worlds import Http, file_of, make_loose, running, served
 
 pytestmark = pytest.mark.real_loop
 LARGE = random.Random(5).randbytes(4 * LEAF_BYTES + 999)
@@ -113,9 +113,8 @@ async def test_file_of_another_object_is_422(tmp_path: Path) -> None:
 
 async def test_every_flipped_bit_of_a_small_object_is_422(tmp_path: Path) -> None:
     data = b"hi you"
+    path = make_loose(tmp_path, data)
     async with served(tmp_path) as (_, http):
-        await http.put(data)
-        path = file_of(tmp_path, address_of(data))
         for bit in range(len(data) * 8):
             path.write_bytes(bytes(byte ^ (1 << bit % 8 if at == bit // 8 else 0) for at, byte in enumerate(data)))
             for fields in ({}, {"Range": "bytes=0-0"}):
@@ -125,6 +124,8 @@ async def test_every_flipped_bit_of_a_small_object_is_422(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("data", [b"small", LARGE], ids=["small", "large"])
 async def test_same_bytes_put_again_heal_a_damaged_object(tmp_path: Path, data: bytes) -> None:
+    if data != LARGE:
+        make_loose(tmp_path, data)
     async with served(tmp_path) as (service, http):
         for path in ("/o", f"/o/{address_of(data)}"):
             await http.put(data)
@@ -144,6 +145,8 @@ async def test_what_is_no_plain_file_is_422_holds_up_nobody_and_is_healed(
 ) -> None:
     secret, stored = tmp_path / "secret", tmp_path / "stored"
     secret.write_bytes(data)
+    if data != LARGE:
+        make_loose(stored, data)
     async with served(stored) as (service, http):
         await http.put(data)
         path = file_of(stored, address_of(data))

@@ -14,7 +14,7 @@ from penstock.contracts.storage import Put, UploadAppend, UploadOpen
 from penstock.kernel.errors import Busy, OverLimit, PenstockError
 from penstock.rpc.storage_streams import put_stream
 from penstock.services.storage.config import StorageOptions
-from penstock.services.storage.engines.ram import RamStorageDisk
+from penstock.services.storage.engines.ram import RamStorageDisk, RamStorageFile
 from penstock.services.storage.ledger import QuotaLedger
 from penstock.services.storage.manifest import LEAF_BYTES
 from tests.contracts.suite_storage import cut
@@ -105,28 +105,39 @@ async def test_places_for_puts_are_bounded_and_come_back(tmp_path: Path) -> None
         assert not (await service.api.put(Put(b"later"))).existed
 
 
+class HeldFile(RamStorageFile):
+    """A file whose sync waits until it is let go."""
+
+    def __init__(self, content: bytearray, disk: Held) -> None:
+        super().__init__(content)
+        self._disk = disk
+
+    def sync(self) -> None:
+        self._disk.reached.set()
+        self._disk.go.wait(20)
+
+
 class Held(RamStorageDisk):
-    """A disk whose rename waits until it is let go."""
+    """A disk with such files."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reached, self.go = threading.Event(), threading.Event()
 
-    def rename(self, old: str, new: str) -> None:
-        self.reached.set()
-        self.go.wait(20)
-        super().rename(old, new)
+    def open(self, path: str, *, new: bool = False) -> HeldFile:
+        super().open(path, new=new)
+        return HeldFile(self._files[path], self)
 
 
 @pytest.mark.real_loop
-async def test_object_whose_committer_dies_at_work_counts_because_it_may_become_visible() -> None:
+async def test_object_whose_writer_dies_at_work_counts_because_it_may_become_durable() -> None:
     disk = Held()
-    async with running(StorageOptions(committers=1), disk=disk) as service:
+    async with running(StorageOptions(), disk=disk) as service:
         put = asyncio.create_task(service.api.put(Put(b"in doubt")))
         while not disk.reached.is_set():  # noqa: ASYNC110 - a thread tells it
             await asyncio.sleep(0.005)
-        committer = next(child for child in service.supervisor.children if child.spec.name == "committer")
-        assert committer.kill()
+        writer = next(child for child in service.supervisor.children if child.spec.name == "pack_writer")
+        assert writer.kill()
         await asyncio.wait([put])
         assert isinstance(put.exception(), PenstockError)
         disk.go.set()

@@ -21,6 +21,7 @@ from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.service import SERVICE, StorageService
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.transport import memory_pair
+from penstock.wire.ids import address_of
 from tests.contracts.worlds import World
 
 WALL = 1_700_000_000.0
@@ -56,8 +57,16 @@ def temporary_files(directory: Path) -> list[str]:
 
 
 def file_of(directory: Path, address: str) -> Path:
-    """Say where an object lies."""
+    """Say where an object lies that has a file of its own."""
     return directory / address[3:5] / address[3:]
+
+
+def make_loose(directory: Path, data: bytes) -> Path:
+    """Store a small object as earlier versions did: in a file of its own. Only before the store is opened."""
+    path = file_of(directory, address_of(data))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
 
 
 def options_for(wishes: dict[str, object], directory: Path | None) -> StorageOptions:

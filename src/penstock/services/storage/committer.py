@@ -1,4 +1,4 @@
-"""The Committer: makes whole objects visible, one after the other. Equal bytes come to the same one, in order."""
+"""The Committer: makes large objects visible, one after the other. Equal bytes come to the same one, in order."""
 
 from __future__ import annotations
 

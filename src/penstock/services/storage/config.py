@@ -100,9 +100,17 @@ TABLE = service_table(
             apply=Apply.RESTART,
             help="A put is answered within this, however slowly its body arrives.",
         ),
-        _count("committers", 8, "Syncs that may run at once.", high=64, unit="threads"),
+        _count(
+            "packed_max",
+            1 << 22,
+            "Small objects that lie in packs, 30 to 50 bytes of memory each. Beyond it each gets a file of its own.",
+            high=1 << 28,
+            unit="objects",
+        ),
+        _count("committers", 8, "Syncs of large objects that may run at once.", high=64, unit="threads"),
         _count("io_threads", 2, "Threads that read, and as many that write what is not yet whole.", high=64, unit="threads"),
-        channel_key("commit", 128, "whole objects on their way to a committer. Full: 429 `busy`."),
+        channel_key("commit", 128, "large objects on their way to a committer. Full: 429 `busy`."),
+        channel_key("pack", 1024, "small objects on their way to the pack writer. Full: 429 `busy`."),
         service_drain("5s", "60s"),
     ),
     help="The content store.",
@@ -127,6 +135,8 @@ class StorageOptions:
     committers: int = 8
     io_threads: int = 2
     commit_capacity: int = 128
+    pack_capacity: int = 1024
+    packed_max: int = 1 << 22
     drain_deadline_s: float = 5.0
 
     @property
@@ -152,6 +162,8 @@ class StorageOptions:
             committers=number("storage.committers"),
             io_threads=number("storage.io_threads"),
             commit_capacity=number("storage.channels.commit"),
+            pack_capacity=number("storage.channels.pack"),
+            packed_max=number("storage.packed_max"),
             drain_deadline_s=seconds("storage.drain_deadline"),
         )
 

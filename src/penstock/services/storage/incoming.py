@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from penstock.kernel.limiter import Limiter
+    from penstock.services.storage.packed_put import PackedPut
     from penstock.services.storage.store import ObjectStore
     from penstock.services.storage.temporary_object import TemporaryObject
 
@@ -69,8 +70,7 @@ class IncomingObject:
         del self.tail[:full]
 
     def _make_room(self, size: int) -> None:
-        if size > self._store.options.put_bytes_max:
-            raise OverLimit("The object is too large.", limit="object_bytes")
+        self._store.check_size(size)
         if size > self.reserved_bytes:
             self._store.ledger.reserve(size - self.reserved_bytes)
             self.reserved_bytes = size
@@ -86,12 +86,16 @@ class IncomingObject:
         return made
 
     def publish(self, *, replace: bool) -> bool:
-        """Make it an object, on a thread; False when one is there and not to be replaced."""
+        """Make its draft an object, on a thread; False when one is there and not to be replaced."""
         assert self.made is not None
-        objects, tail = self._store.objects, bytes(self.tail)
-        if self.draft is None:
-            return objects.store(self.made.address, tail, replace=replace)
-        return objects.publish(self.draft, tail, self.made, replace=replace)
+        assert self.draft is not None
+        return self._store.objects.publish(self.draft, bytes(self.tail), self.made, replace=replace)
+
+    def hand_over(self, put: PackedPut) -> None:
+        """Leave the rest to the one who stores it: it now holds the place and what was reserved."""
+        put.hold(self._store.ledger, self._places, self.reserved_bytes)
+        self.reserved_bytes = 0
+        self.closed = True
 
     def stored(self) -> None:
         """Turn what was reserved into what is stored; the draft's name is gone."""

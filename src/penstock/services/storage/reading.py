@@ -38,7 +38,7 @@ class ObjectReader:
         """Find the object; NotFound, or Integrity when a look tells that it is damaged."""
         store = self._store
         store.check_ready()
-        self._found = found = await store.look("find", store.objects.find, address)
+        self._found = found = await store.look("find", store.engine.find, address)
         return found
 
     async def verify(self) -> None:

@@ -12,7 +12,9 @@ from penstock.contracts.storage import Stored
 from penstock.kernel.errors import Conflict, Malformed
 from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
+from penstock.net.promise import Promise
 from penstock.net.server.route import Route
+from penstock.services.storage.manifest import LEAF_BYTES
 from penstock.wire.conditions import has_it, range_holds, tag_of
 from penstock.wire.http1.head import CHUNKED
 from penstock.wire.ids import parse_address
@@ -70,11 +72,18 @@ class StorageRoutes:
 
     # --- storing
 
-    def _put(self, request: Request) -> Coroutine[Any, Any, Response]:
-        """Refuse what can be refused before the body: the client then need not send it."""
+    def _put(self, request: Request) -> Coroutine[Any, Any, Response] | Promise | Response:
+        """Refuse what can be refused before the body: the client then need not send it.
+
+        A small body that came with its head is stored without a task: the step that commits it answers.
+        """
         waiting = self._authority.allow(_call(request), "put", self._cost_bytes(request))
         if waiting is None:
-            self._check(request)
+            expect = self._check(request)
+            if request.body and len(request.body) <= LEAF_BYTES:
+                self._store.check_ready()
+                stored = self._store.put_small(request.body, expect, _stored)
+                return _stored(stored) if isinstance(stored, Stored) else stored
         return self._take(request, waiting)
 
     def _cost_bytes(self, request: Request) -> int:
@@ -100,31 +109,64 @@ class StorageRoutes:
         if waiting is not None:
             await waiting
         expect = self._check(request)
-        stored = await self._store.take(request.stream(), expect, _length(request) or 0)
-        place = f"/o/{stored.address}".encode("ascii")
-        headers = ((b"Location", place), (b"ETag", tag_of(stored.address)))
-        return Response(200 if stored.existed else 201, _encode(stored), headers=headers)
+        return _stored(await self._store.take(request.stream(), expect, _length(request) or 0))
 
     # --- reading
 
-    async def _get(self, request: Request) -> Answer:
+    def _get(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
+        """Answer at once with a small object that is in memory; anything else takes a task and a visit to the disk."""
         waiting = self._authority.allow(_call(request), "get")
+        if waiting is None:
+            address = parse_address(request.params["addr"])
+            self._store.check_ready()
+            found = self._store.find_now(address)
+            if found is not None and found.data is not None:
+                return self._whole(request, address, found.data)
+        return self._read(request, waiting)
+
+    def _whole(self, request: Request, address: str, data: bytes) -> Response:
+        """Answer with an object that is in hand, or with the part of it that was asked for."""
+        status, span, headers = self._asked(request, address, len(data))
+        if status == _NOT_MODIFIED:
+            return Response(status, content_type=b"", headers=headers)
+        if request.method != "HEAD":
+            data = data if span is None else data[span.start : span.end]
+            self._store.bytes_out.value += len(data)
+        return Response(status, data, _BYTES, headers)
+
+    def _asked(self, request: Request, address: str, size: int) -> tuple[int, Span | None, list[tuple[bytes, bytes]]]:
+        """Judge the conditions and the range of a request: the status, the part, and the fields of the answer."""
+        tag = tag_of(address)
+        headers = [*self._common, (b"ETag", tag)]
+        if has_it(request.headers.get(b"if-none-match"), tag):
+            return _NOT_MODIFIED, None, headers
+        asked = request.headers.get(b"range")
+        if asked is None or request.method == "HEAD" or not range_holds(request.headers.get(b"if-range"), tag):
+            return 200, None, headers
+        span = parse_range(asked, size)
+        if span is None:
+            return 200, None, headers
+        headers.append((b"Content-Range", content_range(span, size)))
+        return 206, span, headers
+
+    async def _read(self, request: Request, waiting: Awaitable[object] | None) -> Answer:
         if waiting is not None:
             await waiting
         address = parse_address(request.params["addr"])
         with self._store.reading() as reading:
             found = await reading.find(address)
-            tag = tag_of(address)
-            headers = [*self._common, (b"ETag", tag)]
-            if has_it(request.headers.get(b"if-none-match"), tag):
-                return Response(_NOT_MODIFIED, content_type=b"", headers=headers)
+            status, span, headers = self._asked(request, address, found.size)
+            if status == _NOT_MODIFIED:
+                return Response(status, content_type=b"", headers=headers)
             if request.method == "HEAD":
-                return StreamResponse(200, reading.keep(), _BYTES, headers, found.size)
-            asked = request.headers.get(b"range") if range_holds(request.headers.get(b"if-range"), tag) else None
-            span = parse_range(asked, found.size)
-            if span is not None:
-                headers.append((b"Content-Range", content_range(span, found.size)))
-            return await _answer(reading, span or Span(0, found.size), 200 if span is None else 206, headers)
+                return StreamResponse(status, reading.keep(), _BYTES, headers, found.size)
+            return await _answer(reading, span or Span(0, found.size), status, headers)
+
+
+def _stored(stored: Stored) -> Response:
+    place = f"/o/{stored.address}".encode("ascii")
+    headers = ((b"Location", place), (b"ETag", tag_of(stored.address)))
+    return Response(200 if stored.existed else 201, _encode(stored), headers=headers)
 
 
 async def _answer(reading: ObjectReader, span: Span, status: int, headers: list[tuple[bytes, bytes]]) -> Answer:

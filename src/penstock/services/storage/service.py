@@ -12,8 +12,9 @@ from penstock.services.storage.api import StorageApi
 from penstock.services.storage.authority import StorageAuthority
 from penstock.services.storage.committer import Committer
 from penstock.services.storage.engines.disk import RealStorageDisk
-from penstock.services.storage.engines.objects import ObjectFiles
+from penstock.services.storage.engines.engine import ObjectEngine
 from penstock.services.storage.engines.ram import RamStorageDisk
+from penstock.services.storage.pack_writer import PackWriter
 from penstock.services.storage.reaper import Reaper
 from penstock.services.storage.routes import StorageRoutes
 from penstock.services.storage.store import ObjectStore
@@ -31,7 +32,7 @@ SERVICE: Final = "svc-storage"
 
 
 class StorageService:
-    """A keeper, the committers, a listener in front; the disk behind bounded pools."""
+    """A keeper, the pack writer, the committers, a listener in front; the disk behind bounded pools."""
 
     def __init__(
         self,
@@ -44,12 +45,15 @@ class StorageService:
     ) -> None:
         """Declare everything; nothing runs yet. Without a verifier nothing is checked: for `insecure_dev` alone."""
         self._options = options
-        self.store = ObjectStore(inventory, options, ObjectFiles(disk or make_disk(options)))
+        self.store = ObjectStore(
+            inventory, options, ObjectEngine(disk or make_disk(options), packed_max=options.packed_max)
+        )
         authority = StorageAuthority(verifier, public_read=options.public_read)
         self.uploads = Uploads(self.store, inventory.clock.monotonic)
         self.api = StorageApi(self.store, self.uploads, authority)
         self._keeper = StoreOwner(self.store)
         self._committer = Committer(self.store)
+        self.pack_writer = PackWriter(self.store)
         self._reaper = Reaper(self.store, self.uploads)
         self.routes = StorageRoutes(self.store, authority).routes()
         self.listener: Listener | None = None
@@ -68,6 +72,10 @@ class StorageService:
             ChildSpec(
                 "committer", self._committer.run, instances=len(commits), critical=True, drain=Drain.FINISH,
                 consumes=lambda index: (commits[index],),
+            ),
+            ChildSpec(
+                "pack_writer", self.pack_writer.run, critical=True, drain=Drain.FINISH,
+                consumes=(self.store.small_puts,),
             ),
             ChildSpec("reaper", self._reaper.run),
         ]  # fmt: skip

@@ -1,13 +1,15 @@
 """The store: what the routes and the contract share. It takes in, looks and reads; the committers make visible.
 
 Everything a decision needs is changed on the loop in single steps; the disk is visited through bounded pools, one for
-reading, one for taking in and one for committing, so that a slow sync holds up no reader.
+reading, one for taking in, one for committing large objects and one, of a single thread, for the packs, so that a slow
+sync holds up no reader. What is in memory already is read on the loop.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from blake3 import blake3
@@ -27,6 +29,8 @@ from penstock.kernel.log import Log
 from penstock.kernel.worker import Job
 from penstock.services.storage.incoming import IncomingObject, check_expected
 from penstock.services.storage.ledger import INSUFFICIENT_STORAGE, QuotaLedger
+from penstock.services.storage.manifest import LEAF_BYTES
+from penstock.services.storage.packed_put import PackedPut
 from penstock.services.storage.reading import ObjectReader
 from penstock.wire.ids import address_of, format_address
 
@@ -37,8 +41,10 @@ if TYPE_CHECKING:
     from penstock.kernel.pool import Pool
     from penstock.services.storage.config import StorageOptions
     from penstock.services.storage.engines.disk import FileStamp
-    from penstock.services.storage.engines.objects import FoundObject, ObjectFiles
+    from penstock.services.storage.engines.engine import ObjectEngine
+    from penstock.services.storage.engines.objects import FoundObject
     from penstock.services.storage.incoming import CommitJob
+    from penstock.services.storage.packed_put import Form
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,17 +59,24 @@ _TICK_NS_MAX: Final = 50_000_000
 class ObjectStore:
     """Holds the objects, the quota over them, and the ways to the disk."""
 
-    def __init__(self, inventory: Inventory, options: StorageOptions, objects: ObjectFiles) -> None:
+    def __init__(self, inventory: Inventory, options: StorageOptions, engine: ObjectEngine) -> None:
         """Declare everything; nothing is open yet."""
         self.inventory = inventory
         self.options = options
-        self.objects = objects
+        self.engine = engine
+        self.objects = engine.files
         self.ledger = QuotaLedger(options.bytes_max)
         self.ready = False
+        # What keeps the store shut, if its packs cannot be read.
+        self.damage = ""
         self.log = Log(inventory.service)
         self.puts = inventory.limiter("puts", options.puts_max)
         self.gets = inventory.limiter("gets", options.gets_max)
         self.commits: list[Channel[CommitJob]] = [self._commit_channel(index) for index in range(options.committers)]
+        self.small_puts: Channel[PackedPut] = inventory.channel(
+            "pack", PackedPut, capacity=options.pack_capacity, full=Full.REFUSE, producers="listener",
+            consumers="pack_writer",
+        )  # fmt: skip
         # Every draft holds a place of `puts` or `uploads`, so that this is never full.
         self.discards: Channel[IncomingObject] = inventory.channel(
             "discard", IncomingObject, capacity=options.puts_max + options.uploads_max, full=Full.REFUSE,
@@ -74,6 +87,8 @@ class ObjectStore:
         visits = options.puts_max + options.uploads_max + 1
         self._writing = inventory.pool("storage_writes", threads=options.io_threads, capacity=visits)
         self._committing = inventory.pool("storage_commits", threads=options.committers, capacity=options.committers)
+        # One thread: groups are appended one after the other, also when their writer was replaced meanwhile.
+        self._packing = inventory.pool("storage_packs", threads=1, capacity=4)
         # Which large objects were held against their address, and what their files looked like then.
         self._verified: dict[str, FileStamp] = {}
         self._declare_metrics()
@@ -87,6 +102,7 @@ class ObjectStore:
     def _declare_metrics(self) -> None:
         metrics, ledger = self.inventory.metrics, self.ledger
         metrics.gauge("storage_objects", "Objects stored.", read=lambda: ledger.objects)
+        metrics.gauge("packed_objects", "Small objects in the index.", read=lambda: self.engine.index.count)
         metrics.gauge("storage_bytes", "Bytes of all objects.", read=lambda: ledger.used_bytes)
         metrics.gauge("storage_reserved_bytes", "Bytes promised to puts under way.", read=lambda: ledger.reserved_bytes)
         text = "Puts answered, by what became of the bytes."
@@ -97,7 +113,8 @@ class ObjectStore:
         self.bytes_out = metrics.counter("object_bytes_out_total", "Bytes of objects handed out.")
         text = "Damaged bytes that were found instead of served."
         self._damaged = {
-            name: metrics.counter("integrity_fail_total", text, reason=name) for name in ("payload", "manifest")
+            name: metrics.counter("integrity_fail_total", text, reason=name)
+            for name in ("payload", "manifest", "packs")
         }
         self._failures = metrics.counter("disk_errors_total", "Calls the disk failed.")
         policy = "stored and promised together; full: 507 over_limit; 0 = off"
@@ -122,8 +139,17 @@ class ObjectStore:
         return await self._visit(self._writing, op, seconds, call, *args, **kwargs)
 
     async def commit(self, op: str, seconds: float, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Make an object visible on a thread."""
+        """Make a large object visible on a thread."""
         return await self._visit(self._committing, op, seconds, call, *args, **kwargs)
+
+    async def pack(self, op: str, seconds: float, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Open, append to or close the packs, on their one thread."""
+        return await self._visit(self._packing, op, seconds, call, *args, **kwargs)
+
+    @property
+    def packs_idle(self) -> bool:
+        """Tell whether nobody is at work on the packs, also no call that was given up."""
+        return not self._packing.depth
 
     async def _visit(
         self, pool: Pool, op: str, seconds: float, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
@@ -132,13 +158,18 @@ class ObjectStore:
         try:
             return await pool.run(op, seconds, call, *args, **kwargs)
         except Integrity as found:
-            self._damaged[str(found.facts["reason"])].value += 1
-            self.log.error("object.damaged", op=op, where=found.facts["reason"])
+            self._note_damage(op, found)
             raise
         except OSError as failed:
-            raise self._condition(op, failed) from failed
+            raise self.condition(op, failed) from failed
 
-    def _condition(self, op: str, failed: OSError) -> PenstockError:
+    def _note_damage(self, op: str, found: Integrity) -> None:
+        reason = str(found.facts["reason"])
+        self._damaged[reason].value += 1
+        self.log.error("object.damaged", op=op, where=reason)
+
+    def condition(self, op: str, failed: OSError) -> PenstockError:
+        """Count what the disk failed, and turn it into what the caller can act on."""
         self._failures.value += 1
         self.log.warning("disk.failed", op=op, reason=failed.strerror or type(failed).__name__)
         if failed.errno in _FULL_DISK:
@@ -147,15 +178,20 @@ class ObjectStore:
 
     async def close(self) -> None:
         """End the threads, after everything else has ended."""
-        for pool in (self._reading, self._writing, self._committing):
+        for pool in (self._reading, self._writing, self._committing, self._packing):
             await pool.close()
 
     def check_ready(self) -> None:
         """Refuse until the engine is open."""
         if not self.ready:
-            raise NotReady("The store is not open yet.", gate="keeper")
+            raise NotReady(self.damage or "The store is not open yet.", gate="objects" if self.damage else "keeper")
 
     # --- taking in
+
+    def check_size(self, size: int) -> None:
+        """Refuse an object that is too large."""
+        if size > self.options.put_bytes_max:
+            raise OverLimit("The object is too large.", limit="object_bytes")
 
     def begin(self, places: Limiter, size_hint: int = 0) -> IncomingObject:
         """Start an object; Busy without a place, OverLimit without the room."""
@@ -165,6 +201,10 @@ class ObjectStore:
     async def put(self, data: bytes, expect: str | None) -> Stored:
         """Store bytes that are here already."""
         self.check_ready()
+        if len(data) <= LEAF_BYTES:
+            put = self.put_small(data, expect)
+            return put if isinstance(put, Stored) else await put.wait()
+        self.check_size(len(data))
         address = address_of(data)
         check_expected(address, expect)
         if await self.has(address):
@@ -175,6 +215,30 @@ class ObjectStore:
             return await self.settle(incoming, expect)
         finally:
             self.let_go(incoming)
+
+    def put_small(self, data: bytes, expect: str | None, form: Form | None = None) -> Stored | PackedPut:
+        """Store an object of at most one leaf; at once if it is there and in memory, else when its promise is kept."""
+        self.check_size(len(data))
+        digest = blake3(data).digest()
+        address = format_address(digest)
+        check_expected(address, expect)
+        with suppress(Integrity):  # the writer puts these bytes in the place of the damaged ones
+            if self.find_now(address) is not None:
+                return self._existed(address, len(data))
+        put = PackedPut(digest, data, self.inventory.clock.monotonic(), form)
+        self.puts.acquire_or_busy()
+        try:
+            self.ledger.reserve(len(data))
+        except OverLimit:
+            self.puts.release()
+            raise
+        put.hold(self.ledger, self.puts, len(data))
+        try:
+            self.small_puts.try_send(put)
+        except PenstockError:
+            put.close()
+            raise
+        return put
 
     async def take(self, pieces: AsyncIterator[bytes], expect: str | None, size_hint: int) -> Stored:
         """Store bytes as they arrive; what is there already under the expected address is only hashed."""
@@ -202,8 +266,13 @@ class ObjectStore:
         return Stored(address, size, existed=True)
 
     async def settle(self, incoming: IncomingObject, expect: str | None) -> Stored:
-        """Hand an object to its committer: equal ones have the same, and so are stored once."""
+        """Hand a small object to the pack writer and a large one to its committer, where equal ones meet in order."""
         made = await incoming.finish(expect)
+        if incoming.draft is None:
+            put = PackedPut(bytes.fromhex(made.address[3:]), bytes(incoming.tail), self.inventory.clock.monotonic())
+            self.small_puts.try_send(put)
+            incoming.hand_over(put)
+            return await put.wait()
         job: CommitJob = Job(incoming)
         self.commits[int(made.address[3:7], 16) % len(self.commits)].try_send(job)
         incoming.job = job
@@ -229,6 +298,14 @@ class ObjectStore:
     def reading(self) -> ObjectReader:
         """Take a reader's place; Busy when all are taken."""
         return ObjectReader(self)
+
+    def find_now(self, address: str) -> FoundObject | None:
+        """Find an object that is packed and in memory; None says: it takes a reader and a visit to the disk."""
+        try:
+            return self.engine.find_now(address)
+        except Integrity as found:
+            self._note_damage("find", found)
+            raise
 
     async def has(self, address: str) -> bool:
         """Tell whether an object is there and whole."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.child import Child
 from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError
+from penstock.services.storage.engines.packs import StoreDamaged
 
 if TYPE_CHECKING:
     from penstock.services.storage.incoming import IncomingObject
@@ -23,6 +24,7 @@ class StoreOwner:
         """Keep this store."""
         self._store = store
         metrics = store.inventory.metrics
+        self._gate = store.inventory.health.gate("objects")
         self._discarded = metrics.counter("drafts_discarded_total", "Unfinished objects that were removed.")
 
     async def run(self, child: Child) -> None:
@@ -31,11 +33,14 @@ class StoreOwner:
         if not store.ready:
             await self._open()
         child.announce()
+        if store.damage:
+            await child.shutdown.wait()
+            return
         with suppress(Closed):
             while True:
                 await self._sweep(await store.discards.recv())
         # The committers ended before: nothing is under way any more.
-        await store.write("close", _DROP_S, store.objects.close)
+        await store.pack("close", _DROP_S, store.engine.close)
 
     async def _sweep(self, incoming: IncomingObject) -> None:
         store = self._store
@@ -52,12 +57,26 @@ class StoreOwner:
     async def _open(self) -> None:
         store = self._store
         try:
-            opened = await store.write("open", OPEN_S, store.objects.open)
+            opened = await store.pack("open", OPEN_S, store.engine.open)
+        except StoreDamaged as damage:
+            self._stay_shut(damage)
+            return
         except DownstreamUnavailable as failed:
             cause = failed.__cause__
             reason = getattr(cause, "strerror", None) or "it cannot be used"
             raise DownstreamUnavailable(f"the objects in {store.options.where} cannot be opened: {reason}") from cause
         store.ledger.found(opened.objects, opened.size)
         self._discarded.value += opened.swept
-        store.log.info("store.open", objects=opened.objects, bytes=opened.size, swept=opened.swept)
+        torn_bytes = store.engine.torn_bytes
+        store.log.info(
+            "store.open", objects=opened.objects, bytes=opened.size, swept=opened.swept, torn_bytes=torn_bytes
+        )
         store.ready = True
+        self._gate.set(is_open=True)
+
+    def _stay_shut(self, damage: StoreDamaged) -> None:
+        """Refuse everything until somebody has looked at the packs; the service answers, and says why it is not ready."""
+        self._store.damage = damage.detail
+        self._gate.set(is_open=False, why=damage.detail)
+        for fault in damage.faults:
+            self._store.log.error("store.damaged", fault=fault)

@@ -1,4 +1,7 @@
-"""The engine: objects as files, visible only when they are whole and durable. Every call blocks; threads make them.
+"""Objects as files of their own, visible only when they are whole and durable. Every call blocks; threads make them.
+
+Objects of more than one leaf are kept like this, and so are small ones that an earlier version stored or that found no room
+in the index.
 
 An object is written under a temporary name, synced, renamed, and the directory synced. No call here leaves anything
 half done that a later one could take for an object.
@@ -15,6 +18,7 @@ from blake3 import blake3
 from penstock.kernel.errors import NotFound
 from penstock.services.storage import manifest
 from penstock.services.storage.engines.disk import FileStamp, NotPlain, StorageDisk
+from penstock.services.storage.index import LOOSE, ObjectIndex
 from penstock.services.storage.manifest import LEAF_BYTES, Manifest, damaged
 from penstock.services.storage.temporary_object import TemporaryObject
 from penstock.wire.ids import format_address
@@ -63,21 +67,23 @@ class ObjectFiles:
 
     # --- life
 
-    def open(self) -> ObjectsAtStart:
-        """Sweep what a crash left, and count what is there."""
+    def open(self, index: ObjectIndex) -> ObjectsAtStart:
+        """Sweep what a crash left, count what is there, and note the small ones in the index."""
         self._disk.make_dir(TEMPORARY)
         self._outlive_a_crash()
         swept = self._sweep()
-        counted = [self._count(shard) for shard in SHARDS]
+        counted = [self._count(shard, index) for shard in SHARDS]
         return ObjectsAtStart(sum(objects for objects, _ in counted), sum(size for _, size in counted), swept)
 
-    def _count(self, shard: str) -> tuple[int, int]:
+    def _count(self, shard: str, index: ObjectIndex) -> tuple[int, int]:
         """Count the objects of a directory and their bytes; one that no object was stored in is not there."""
-        try:
-            found = [file_bytes for name, file_bytes in self._disk.files(shard) if len(name) == _NAME_CHARS]
-        except FileNotFoundError:
-            return 0, 0
-        return len(found), sum(manifest.object_bytes(file_bytes) or file_bytes for file_bytes in found)
+        objects = size = 0
+        with suppress(FileNotFoundError):
+            for name, file_bytes in self._disk.files(shard):
+                if len(name) == _NAME_CHARS and not _is_packed(name, file_bytes, index):
+                    objects += 1
+                    size += manifest.object_bytes(file_bytes) or file_bytes
+        return objects, size
 
     def _outlive_a_crash(self) -> None:
         """Vouch for whatever can be seen: a crash may have come between a rename and the sync of its directory."""
@@ -121,7 +127,7 @@ class ObjectFiles:
 
     def store(self, address: str, data: bytes, *, replace: bool = False) -> bool:
         """Make an object of at most one leaf; False, and nothing done, when one is there and not to be replaced."""
-        if not replace and self._exists(address):
+        if not replace and self.exists(address):
             return False
         draft = self.draft()
         try:
@@ -134,7 +140,7 @@ class ObjectFiles:
 
     def publish(self, draft: TemporaryObject, tail: bytes, made: Manifest, *, replace: bool = False) -> bool:
         """Make a draft an object; False, and nothing done, when one is there and not to be replaced."""
-        if not replace and self._exists(made.address):
+        if not replace and self.exists(made.address):
             return False
         self._disk.write(draft.name, draft.size, tail + made.encode(), sync=True)
         self._show(draft, made.address)
@@ -158,7 +164,8 @@ class ObjectFiles:
                 self._disk.unlink(path)
             raise
 
-    def _exists(self, address: str) -> bool:
+    def exists(self, address: str) -> bool:
+        """Tell whether something has the name of this object."""
         return self._exists_at(_path(address))
 
     def _exists_at(self, path: str) -> bool:
@@ -216,6 +223,20 @@ class ObjectFiles:
             raise damaged("payload")
         found.manifest.check(first, data)
         return data
+
+
+def _is_packed(name: str, file_bytes: int, index: ObjectIndex) -> bool:
+    """Note a small object in the index; True when a pack holds it too, and it was counted there."""
+    if file_bytes > LEAF_BYTES:
+        return False
+    try:
+        digest = bytes.fromhex(name)
+    except ValueError:
+        return False
+    before = index.find(digest)
+    if before is None:
+        index.put(digest, LOOSE)
+    return before is not None
 
 
 def _path(address: str) -> str:
