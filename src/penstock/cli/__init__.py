@@ -46,6 +46,7 @@ COMMANDS: dict[str, str] = {
     "get": "fetch bytes by their address",
     "audit": "walk the hash-chained audit",
     "mailbox": "check the mailbox's files, repair damaged ones",
+    "storage": "check the content store's files, repair damaged packs",
     "config": "show, check or reload the configuration",
     "inventory": "list every channel, task, lock and limit; write the generated tables",
     "lint": "check code against the concurrency rules",

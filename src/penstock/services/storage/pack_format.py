@@ -163,6 +163,11 @@ def read_table(table: bytes) -> list[PackEntry]:
     return [PackEntry(*entry) for entry in _ENTRY.iter_unpack(table)]
 
 
+def table_of(raw: bytes) -> list[PackEntry]:
+    """Read the entries of a head of which nothing is believed but its length."""
+    return read_table(raw[HEAD_BYTES : len(raw) - _SUM_BYTES])
+
+
 def group_bytes(payload_bytes: int, objects: int) -> int:
     """Return how long a group of so many objects with so many bytes is."""
     return HEAD_BYTES + objects * _ENTRY.size + _SUM_BYTES + payload_bytes
