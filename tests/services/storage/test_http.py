@@ -176,6 +176,7 @@ BAD = [
     ("PUT", "/o", {"Content-Encoding": "gzip"}, gzip.compress(NOISE)[:-9], 400, "malformed"),
     ("PUT", "/o", {"Content-Encoding": "gzip"}, gzip.compress(bytes(300_000)), 413, "over_limit"),
     ("PUT", "/o", {}, bytes((1 << 20) + 1), 413, "over_limit"),
+    ("GET", f"/o/{ADDRESS}", {"Content-Length": "5"}, b"", 413, "over_limit"),
 ]
 
 
@@ -228,6 +229,27 @@ async def test_writing_needs_put_and_reading_needs_get() -> None:
         context, cost_bytes = verifier.asked[2]
         assert (context.aud, context.op, context.method, context.route) == ("svc-storage", "put", "PUT", "/o")
         assert cost_bytes == len(DATA)
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "status"),
+    [
+        ("PUT", "", b"401"),
+        ("PUT", "Authorization: Bearer other\r\n", b"401"),
+        ("PUT", "Authorization: Bearer reader\r\n", b"403"),
+        ("GET", "", b"401"),
+        ("GET", "Authorization: Bearer reader\r\n", b"413"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Listed, Late])
+async def test_bearer_is_judged_before_the_body_is_there(kind, method: str, fields: str, status: bytes) -> None:
+    async with served(verifier=kind()) as (service, http):
+        reader, writer = await http.open()
+        start = f"{method} /o/{ADDRESS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n{fields}\r\n"
+        writer.write(start.encode())  # and not a byte of the body
+
+        assert (await reader.readline())[9:12] == status
+        assert (service.store.puts.in_use, service.store.ledger.reserved_bytes) == (0, 0)
 
 
 async def test_verdict_that_comes_late_is_obeyed_too() -> None:

@@ -31,7 +31,9 @@ class QuotaLedger:
         """Refuse what would not fit; takes nothing."""
         if self.bytes_max and self.used_bytes + self.reserved_bytes + count > self.bytes_max:
             self.refused += 1
-            raise OverLimit("The store is full.", limit="storage", status=INSUFFICIENT_STORAGE)
+            taken = self.used_bytes + self.reserved_bytes
+            detail = f"The store is full: {taken} of {self.bytes_max} bytes (storage.max_bytes) are taken, {count} were asked for."
+            raise OverLimit(detail, limit="storage", status=INSUFFICIENT_STORAGE)
 
     def reserve(self, count: int) -> None:
         """Promise room for so many bytes, or refuse."""

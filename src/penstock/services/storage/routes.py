@@ -34,7 +34,7 @@ _PUT_ERRORS: Final = (
     "downstream_unavailable", "internal",
 )  # fmt: skip
 _GET_ERRORS: Final = (
-    "malformed", "not_found", "integrity", "busy", "rate_limited", "not_ready", "timeout", "downstream_unavailable", "internal",
+    "malformed", "not_found", "over_limit", "integrity", "busy", "rate_limited", "not_ready", "timeout", "downstream_unavailable", "internal",
 )  # fmt: skip
 Answer = Response | StreamResponse
 
@@ -66,7 +66,7 @@ class StorageRoutes:
         ]  # fmt: skip
         get = Route(
             method="GET", path="/o/{addr}", handler=self._get, op="get", summary="Read an object, or a range of it.",
-            open=options.public_read, errors=_GET_ERRORS,
+            open=options.public_read, body_bytes_max=0, errors=_GET_ERRORS,
         )  # fmt: skip
         return [*puts, get]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.supervisor import SupervisorOptions
+from penstock.net.bearer import admit_bearers
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
 from penstock.services.storage.api import StorageApi
@@ -58,7 +59,11 @@ class StorageService:
         self.routes = StorageRoutes(self.store, authority).routes()
         self.listener: Listener | None = None
         if options.listener is not None:
-            self.listener = Listener(inventory, listener_options(options.listener), self.routes, budget=budget)
+            # Who shows no token is refused at the end of the headers, before a byte of a body is read.
+            admission = None if verifier is None else admit_bearers
+            self.listener = Listener(
+                inventory, listener_options(options.listener), self.routes, budget=budget, admission=admission
+            )
 
     def children(self) -> list[ChildSpec]:
         """List what this service runs, in start order; it stops in reverse."""

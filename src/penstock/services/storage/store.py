@@ -190,8 +190,10 @@ class ObjectStore:
 
     def check_size(self, size: int) -> None:
         """Refuse an object that is too large."""
-        if size > self.options.put_bytes_max:
-            raise OverLimit("The object is too large.", limit="object_bytes")
+        bytes_max = self.options.put_bytes_max
+        if size > bytes_max:
+            detail = f"The object is too large: storage.put_max_bytes is {bytes_max} bytes."
+            raise OverLimit(detail, limit="object_bytes")
 
     def begin(self, places: Limiter, size_hint: int = 0) -> IncomingObject:
         """Start an object; Busy without a place, OverLimit without the room."""
