@@ -23,10 +23,6 @@ def node(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-# An example works longer than its lease: a machine that stands still lets one end, but not every time.
-TRIES = 4
-
-
 def run(example: str, node: NodeProcess) -> tuple[int, list[str]]:
     """Run it as a program; returns its exit code and what it complained of."""
     env = {**os.environ, "PENSTOCK_DATA_DIR": node.ready["data_dir"]}
@@ -39,12 +35,7 @@ def run(example: str, node: NodeProcess) -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_every_example_works(node: NodeProcess, example: str) -> None:
-    for _ in range(TRIES):
-        code, said = run(example, node)
-        if code == 0:
-            break
-
-    assert (code, said) == (0, [])
+    assert run(example, node) == (0, [])
 
 
 def test_there_are_examples_of_every_client() -> None:

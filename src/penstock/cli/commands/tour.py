@@ -14,11 +14,30 @@ if TYPE_CHECKING:
     from penstock.sdk import Client
     from penstock.sdk.discovery import Discovery
 
+_PATIENCE_MAX = 10
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--self", action="store_true", help="on a node of its own, which keeps everything in RAM")
+    parser.add_argument(
+        "--patience",
+        type=_factor,
+        default=1.0,
+        metavar="N",
+        help="stretch leases and limits N times, on a slow machine",
+    )
     asking.add(parser)
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor <= _PATIENCE_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {_PATIENCE_MAX}")
+    return factor
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         with ExitStack() as stack:
             own = stack.enter_context(TourNode()) if args.self else None
             place = _place(args) if own is None else own.place
-            return _walk(args, place, TourContext(place, as_json=args.json))
+            return _walk(args, place, TourContext(place, as_json=args.json, patience=args.patience))
     except NodeFailed as failed:
         sys.stderr.write(f"penstock: {failed}\n")
         return asking.NOT_READY
@@ -42,25 +61,25 @@ def _place(args: argparse.Namespace) -> Discovery:
     return find(args.data_dir)
 
 
-def _walk(args: argparse.Namespace, place: Discovery, stage: TourContext) -> int:
+def _walk(args: argparse.Namespace, place: Discovery, tour: TourContext) -> int:
     from penstock.sdk import Client, SdkOptions
 
     async def visit() -> int:
         async with Client(place, SdkOptions(timeout_s=args.timeout / 1000)) as client:
-            return await _steps(client, stage)
+            return await _steps(client, tour)
 
     return asking.play(args, visit)
 
 
-async def _steps(client: Client, stage: TourContext) -> int:
+async def _steps(client: Client, tour: TourContext) -> int:
     from penstock.cli.tour.steps import STEPS
 
     services = set(client.place.services())
     steps = [step for step in STEPS if services.issuperset(step.needs)]
     try:
         for number, step in enumerate(steps, 1):
-            await stage.walk(number, step, client)
+            await tour.walk(number, step, client)
     finally:
-        await stage.tidy(client)  # lint: allow PK014 bounded inside
-    stage.show.end(len(steps))
-    return asking.FAILED if stage.show.surprises else 0
+        await tour.tidy(client)  # lint: allow PK014 bounded inside
+    tour.show.end(len(steps))
+    return asking.FAILED if tour.show.surprises else 0

@@ -1,4 +1,4 @@
-"""Where the tour happens: what a step may use, what it says, and what is tidied up behind it."""
+"""What the steps of the tour share: names, clients and tokens, what is printed, and the tidying up."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ class TourStep:
 
 
 class TourOutput:
-    """What the visitor sees, and the count of what was not as it should be."""
+    """What is printed, and the count of what was not as it should be."""
 
     def __init__(self, *, as_json: bool) -> None:
-        """Speak JSON, or to people."""
         self._json = as_json
         self._title = ""
         self._console: Console | None = None
@@ -81,8 +80,9 @@ class TourOutput:
 class TourContext:
     """What the steps share."""
 
-    def __init__(self, place: Discovery, *, as_json: bool) -> None:
-        """Set up beside whatever else the node is used for: every name here is the tour's own."""
+    def __init__(self, place: Discovery, *, as_json: bool, patience: float = 1.0) -> None:
+        """Use names of the tour's own, so that nothing else on the node is touched; `patience` stretches its times."""
+        self.patience = patience
         self.name = f"tour-{secrets.token_hex(4)}"
         self.subject = f"penstock-{self.name}"
         self.show = TourOutput(as_json=as_json)
@@ -104,7 +104,7 @@ class TourContext:
         return (await client.passport.issue(self.subject, audience, caveats=caveats, ttl_s=300)).token
 
     def holder(self, token: str) -> Client:
-        """Be somebody else: the holder of this token."""
+        """Return a client that holds this token."""
         return Client(self._place.holding(token), SdkOptions())
 
     def check(self, did: str, came_back: object, should: object) -> None:
@@ -132,7 +132,7 @@ class TourContext:
         """Do one step; an error nobody expected is a surprise, and the tour goes on."""
         self.show.begin(number, step.title)
         try:
-            async with timeout("step", _STEP_S):
+            async with timeout("step", _STEP_S * self.patience):
                 await step.act(self, client)
         except PenstockError as error:
             self.show.check(step.title, f"{error.code}: {error.detail}", ok=False, should="no error")
@@ -140,7 +140,7 @@ class TourContext:
     async def tidy(self, client: Client) -> None:
         """Empty the tour's topics, dead letters too, and revoke its tokens."""
         try:
-            async with timeout("tidy", _TIDY_S):
+            async with timeout("tidy", _TIDY_S * self.patience):
                 await self._empty_all(client)
                 # A send that was cut by Ctrl-C may still be on its way to the disk.
                 await asyncio.sleep(_LATE_SENDS_S)

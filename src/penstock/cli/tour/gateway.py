@@ -50,7 +50,7 @@ upstream = ["http://127.0.0.1:{port}"]
 """
 
 
-async def overload(stage: TourContext, _client: Client) -> None:
+async def overload(tour: TourContext, _client: Client) -> None:
     """Put a gateway of our own before a slow service of our own, and have everybody ask at once."""
     async with _slow_service() as port:
         with TemporaryDirectory() as directory:
@@ -64,14 +64,14 @@ async def overload(stage: TourContext, _client: Client) -> None:
     for name, weight in WEIGHTS.items():
         wanted = weight / sum(WEIGHTS.values())
         share = done[name] / max(1, total)
-        stage.told(
+        tour.told(
             f"{_CALLERS[name]} callers of class {name} (weight {weight}) all the time",
             f"{done[name]} served, {share:.0%} of {total}",
             ok=abs(share - wanted) <= _SHARE_OFF_BY * wanted,
             should=f"about {wanted:.0%}",
         )
     capacity = _SLOTS / _WORK_S
-    stage.told(
+    tour.told(
         f"all that for {elapsed_s:.0f} s, of a service that can do {capacity:g} a second",
         f"{total / elapsed_s:.0f} a second, {refused.total()} refused",
         ok=total >= _SERVED_MIN,
