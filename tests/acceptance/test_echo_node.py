@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
+from penstock.testing import wait_until
 from tests.acceptance.node_process import Answer, NodeProcess
 
 CHAOS = ("--set", "node.echo=true", "--set", "node.chaos=true")
-
-
-def until(question: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Ask again until the answer is yes; each round is one or more requests to a live node."""
-    limit = time.monotonic() + seconds
-    while not question():
-        assert time.monotonic() < limit, "it never became true"
 
 
 def in_background(call: Callable[[], Answer]) -> Callable[[], Answer]:
@@ -49,10 +42,10 @@ def test_a_job_that_raises_gives_500_and_the_worker_goes_on() -> None:
 def test_a_worker_killed_mid_job_answers_its_job_at_once_and_comes_back() -> None:
     with NodeProcess(*CHAOS, "--set", "echo.workers=1") as node:
         wait = in_background(lambda: node.echo(text="long", delay_ms=10_000))
-        until(lambda: node.metric('inflight_requests{service="svc-echo"}') == 1)
+        wait_until(lambda: node.metric('inflight_requests{service="svc-echo"}') == 1)
         killed = node.kill_task("svc-echo:worker")
         cut = wait()
-        until(lambda: node.echo(text="back").status == 200)
+        wait_until(lambda: node.echo(text="back").status == 200)
 
         assert killed.status == 200
         assert (cut.status, cut.json()["code"]) == (500, "internal")
@@ -62,13 +55,13 @@ def test_a_worker_killed_mid_job_answers_its_job_at_once_and_comes_back() -> Non
 def crash_six_times(node: NodeProcess) -> None:
     """Kill the worker as soon as it runs, six times."""
     for _ in range(6):
-        until(lambda: node.kill_task("worker").status == 200)
+        wait_until(lambda: node.kill_task("worker").status == 200)
 
 
 def test_the_sixth_crash_in_a_minute_quarantines_and_says_so() -> None:
     with NodeProcess(*CHAOS, "--set", "echo.workers=1") as node:
         crash_six_times(node)
-        until(lambda: node.ask("echo", "GET", "/readyz").status == 503)
+        wait_until(lambda: node.ask("echo", "GET", "/readyz").status == 503)
         refused = node.echo(text="anyone?")
         ready = node.ask("echo", "GET", "/readyz").json()
 
@@ -82,7 +75,7 @@ def test_the_sixth_crash_in_a_minute_quarantines_and_says_so() -> None:
 def test_a_fatal_crash_loop_stops_the_service_but_not_the_node() -> None:
     with NodeProcess(*CHAOS, "--set", "echo.workers=1", "--set", "echo.on_crash_loop=fatal") as node:
         crash_six_times(node)
-        until(lambda: node.ask("admin", "GET", "/healthz").status == 503)
+        wait_until(lambda: node.ask("admin", "GET", "/healthz").status == 503)
         refused = node.echo(text="anyone?")
 
         assert node.ask("admin", "GET", "/healthz").json() | {"retry_after": 0} == {
@@ -108,9 +101,9 @@ def test_a_full_work_channel_refuses_with_429_and_serves_what_it_has() -> None:
     with NodeProcess(*CHAOS, *small) as node:
         # As long as can be, for everything that is asked while it runs; then it is cut, and nobody has to wait for it.
         running = in_background(lambda: node.echo(text="running", delay_ms=10_000))
-        until(lambda: node.metric('inflight_requests{service="svc-echo"}') == 1)
+        wait_until(lambda: node.metric('inflight_requests{service="svc-echo"}') == 1)
         queued = in_background(lambda: node.echo(text="queued"))
-        until(lambda: node.metric('queue_depth{queue="work",service="svc-echo"}') == 1)
+        wait_until(lambda: node.metric('queue_depth{queue="work",service="svc-echo"}') == 1)
         refused = node.echo(text="one too many")
         assert node.kill_task("svc-echo:worker").status == 200
 
@@ -168,7 +161,7 @@ def test_a_listener_that_crashed_comes_back_on_the_same_port() -> None:
             except OSError:
                 return False
 
-        until(back)
+        wait_until(back)
         assert node.metric('service_restarts_total{service="svc-echo",task="listener"}') == 1
 
 
@@ -179,7 +172,7 @@ def test_bodies_of_every_listener_count_against_the_nodes_bytes() -> None:
         held.putrequest("POST", "/v1/echo")
         held.putheader("Content-Length", "400000")
         held.endheaders(b'{"text":"' + b"x" * 390_000)
-        until(lambda: node.metric('node_bytes_in_use{service="node"}') > 300_000)
+        wait_until(lambda: node.metric('node_bytes_in_use{service="node"}') > 300_000)
         refused = node.ask("echo", "POST", "/v1/echo", {"text": "y" * 60_000, "pad": "z" * 300_000})
         held.close()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.testing import wait_until
 from tests.acceptance.node_process import Answer, NodeProcess, free_port, penstock
 
 SEND = {"topic": "orders/eu", "payload_b64": "aGVsbG8="}
@@ -30,13 +30,6 @@ def call(node: NodeProcess, service: str, path: str, body: dict[str, Any], token
         connection.close()
 
 
-def until(found: Callable[[], bool]) -> None:
-    """Ask again and again."""
-    began = time.monotonic()
-    while not found():
-        assert time.monotonic() - began < WITHIN_S, f"not within {WITHIN_S} s"
-
-
 def send(mailbox: NodeProcess, token: str | None) -> Answer:
     """Send; a machine that stood still for longer than a lease makes the mailbox listen to its issuer first."""
     answers: list[Answer] = []
@@ -45,7 +38,7 @@ def send(mailbox: NodeProcess, token: str | None) -> Answer:
         answers.append(call(mailbox, "mailbox", "/v1/send", SEND, token))
         return answers[-1].status != 503
 
-    until(is_judged)
+    wait_until(is_judged)
     return answers[-1]
 
 
@@ -92,11 +85,11 @@ def test_a_token_is_honoured_apart_from_its_issuer_and_refused_after_its_revocat
         assert send(mailbox, token).status == 200
         assert send(mailbox, None).status == 401
         assert send(mailbox, token[:-4] + "AAAA").status == 401
-        until(lambda: mailbox.ask("mailbox", "GET", "/readyz").json()["gates"]["capability"] is True)
+        wait_until(lambda: mailbox.ask("mailbox", "GET", "/readyz").json()["gates"]["capability"] is True)
         revoked = call(passport, "passport", "/v1/passport/revoke", {"subject_ref": "ada"}, operator_of(folder))
         assert revoked.status == 200, revoked.body
 
-        until(lambda: send(mailbox, token).status == 401)
+        wait_until(lambda: send(mailbox, token).status == 401)
         assert send(mailbox, token).json()["reason"] == "revoked"
 
 
@@ -115,15 +108,15 @@ def test_without_its_issuer_a_mailbox_refuses_to_take_then_also_to_give_and_reco
         assert (send(patient, token).status, send(strict, token).status) == (200, 200)
         passport.process.kill()
         passport.process.wait()
-        until(lambda: status(patient, "/v1/send", SEND) == 503)
+        wait_until(lambda: status(patient, "/v1/send", SEND) == 503)
         assert call(patient, "mailbox", "/v1/send", SEND, token).json()["reason"] == "revocation_feed"
         assert status(patient, "/v1/recv", RECV) == 200
         assert patient.ask("mailbox", "GET", "/readyz").json()["missing"] == ["capability"]
-        until(lambda: status(strict, "/v1/recv", RECV) == 503)
+        wait_until(lambda: status(strict, "/v1/recv", RECV) == 503)
 
         with NodeProcess(*at_port(port), data_dir=folder, command=("serve", "passport")):
-            until(lambda: status(patient, "/v1/send", SEND) == 200)
-            until(lambda: status(strict, "/v1/recv", RECV) == 200)
+            wait_until(lambda: status(patient, "/v1/send", SEND) == 200)
+            wait_until(lambda: status(strict, "/v1/recv", RECV) == 200)
 
 
 def test_who_has_nobody_to_believe_is_not_started_or_not_ready(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import json
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.gateway_kit import POLICY, SLOTS, WITHIN_S, ask, eventually, issue, node, upstream
+from penstock.testing import wait_until
+from tests.acceptance.gateway_kit import POLICY, SLOTS, WITHIN_S, ask, issue, node, upstream
 from tests.acceptance.node_process import NodeProcess
 from tests.acceptance.upstream_process import Upstream
 
@@ -105,7 +107,7 @@ def test_a_revoked_token_is_refused(node: NodeProcess) -> None:
     ask(node, "POST", "/v1/passport/revoke", b'{"subject_ref":"revoked"}')
 
     # That it takes no second is shown on virtual time, where the machine's own haste does not count.
-    eventually(lambda: ask(node, "GET", "/known/x", token=token).status, 401)
+    wait_until(lambda: ask(node, "GET", "/known/x", token=token).status == 401)
 
 
 def test_idle_long_polls_leave_the_gateways_capacity_untouched(node: NodeProcess) -> None:
@@ -115,23 +117,26 @@ def test_idle_long_polls_leave_the_gateways_capacity_untouched(node: NodeProcess
     )
     body = b'{"wait_ms":20000}'
     request = head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    parked = lambda: node.metric('fq_parked{service="omnigate"}')  # noqa: E731
+
+    def parked_are(count: int) -> bool:
+        return node.metric('fq_parked{service="omnigate"}') == count
+
     polls = [socket.create_connection(("127.0.0.1", node.port("omnigate"))) for _ in range(POLLS)]
     try:
         # A burst above the class's places would be refused, and rightly so: they come one group after the other.
         for first in range(0, POLLS, GROUP):
             for poll in polls[first : first + GROUP]:
                 poll.sendall(request)
-            eventually(parked, first + GROUP)
+            wait_until(partial(parked_are, first + GROUP))
 
         assert node.metric('fq_inflight{class="internal",service="omnigate"}') <= 1
         assert ask(node, "GET", "/shop/now").status == 200
         assert ask(node, "POST", "/v1/mailbox/gw%2Fidle", b"wake up").status == 200
-        eventually(lambda: sum(answered(poll) for poll in polls), 1)
+        wait_until(lambda: sum(answered(poll) for poll in polls) == 1)
     finally:
         for poll in polls:
             poll.close()
-    eventually(parked, 0)
+    wait_until(lambda: parked_are(0))
 
 
 def answered(poll: socket.socket) -> bool:
@@ -222,12 +227,12 @@ def test_policy_is_asked_before_the_upstream_and_a_bad_bundle_leaves_the_old_one
     policy.write_text("default_action = 'perhaps'")
     try:
         node.signal(signal.SIGHUP)
-        eventually(lambda: float("reload" in ask(node, "GET", "/readyz").json()["degraded"]), 1.0)
+        wait_until(lambda: "reload" in ask(node, "GET", "/readyz").json()["degraded"])
         still = ask(node, "GET", "/shop/embargoed/item", token="")
     finally:
         policy.write_text(POLICY)
         node.signal(signal.SIGHUP)
-    eventually(lambda: float("reload" in ask(node, "GET", "/readyz").json()["degraded"]), 0.0)
+    wait_until(lambda: "reload" not in ask(node, "GET", "/readyz").json()["degraded"])
 
     assert (refused.status, refused.json()["reason"], still.status) == (451, "legal", 451)
     assert upstream.seen == []
@@ -242,15 +247,15 @@ def test_killed_workers_come_back_and_readiness_tells(node: NodeProcess) -> None
         body = b'{"wait_ms":20000}'
         head = f"POST /v1/mailbox/gw%2Fkill/recv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         waiting.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        eventually(lambda: node.metric('fq_parked{service="omnigate"}'), 1)
+        wait_until(lambda: node.metric('fq_parked{service="omnigate"}') == 1)
 
         assert node.kill_task("worker_pool").status == 200
         waiting.settimeout(WITHIN_S)
         assert b" 503 " in waiting.recv(4096)[:20]
 
-    eventually(lambda: float(ask(node, "GET", "/readyz").json()["ready"]), 1.0)
+    wait_until(lambda: ask(node, "GET", "/readyz").json()["ready"])
     assert ask(node, "POST", "/v1/mailbox/gw%2Fkill", b"x").status == 200
-    eventually(lambda: node.metric('fq_inflight{class="internal",service="omnigate"}'), 0)
+    wait_until(lambda: node.metric('fq_inflight{class="internal",service="omnigate"}') == 0)
 
 
 def test_a_drain_answers_what_was_admitted(tmp_path: Path) -> None:
@@ -264,7 +269,7 @@ def test_a_drain_answers_what_was_admitted(tmp_path: Path) -> None:
         with NodeProcess("--config", str(config)) as running:
             connection = running.connect("omnigate")
             connection.request("GET", "/slow/stall")
-            eventually(lambda: len(slow.seen), 1)
+            wait_until(lambda: len(slow.seen) == 1)
 
             running.signal(signal.SIGTERM)
             slow.released.set()
@@ -281,5 +286,5 @@ def test_the_status_tells_whether_the_gateway_sheds_work(node: NodeProcess) -> N
         return {row["service"]: (row["brownout"], row["brownout_why"]) for row in status["services"]}
 
     # A machine that stands still makes it shed for a moment, and rightly so.
-    eventually(lambda: float(told()["omnigate"] == (False, "")), 1.0)
+    wait_until(lambda: told()["omnigate"] == (False, ""))
     assert told()["svc-storage"] == (None, "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.acceptance.gateway_kit import ask, eventually
+from penstock.testing import wait_until
+from tests.acceptance.gateway_kit import ask
 from tests.acceptance.node_process import NodeProcess
 from tests.acceptance.storm_upstream import Clients, misbehave
 
@@ -82,10 +83,10 @@ def held(node: NodeProcess) -> float:
 
 def check_calm(node: NodeProcess) -> None:
     """Demand that every slot, place and parked request was given back, and that the gateway serves."""
-    eventually(lambda: held(node), 0)
-    eventually(lambda: float(ask(node, "GET", "/readyz").json()["ready"]), 1.0)
-    eventually(lambda: ask(node, "GET", "/shop/ok").status, 200)
-    eventually(lambda: ask(node, "POST", "/v1/mailbox/storm", b"after").status, 200)
+    wait_until(lambda: held(node) == 0)
+    wait_until(lambda: ask(node, "GET", "/readyz").json()["ready"])
+    wait_until(lambda: ask(node, "GET", "/shop/ok").status == 200)
+    wait_until(lambda: ask(node, "POST", "/v1/mailbox/storm", b"after").status == 200)
 
 
 def test_a_storm_leaves_nothing_behind_where_slots_are_many(tmp_path: Path) -> None:

@@ -5,18 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+from penstock.testing import wait_until
 from tests.acceptance.node_process import NodeProcess, ask, free_port, penstock
-
-
-def until(question: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Ask again until the answer is yes."""
-    limit = time.monotonic() + seconds
-    while not question():
-        assert time.monotonic() < limit, "it never became true"
 
 
 class Reloading:
@@ -47,7 +39,7 @@ def test_a_live_limit_takes_effect_on_connections_that_are_open(tmp_path: Path) 
         body = {"text": "x" * 3000}
         before = ask(kept, "POST", "/v1/echo", body)
         shown = reloading.change('[echo]\nlimits.max_body_bytes = "2KiB"\n')
-        until(lambda: ask(kept, "POST", "/v1/echo", body).status == 413)
+        wait_until(lambda: ask(kept, "POST", "/v1/echo", body).status == 413)
         kept.close()
 
         assert before.status == 200
@@ -61,7 +53,7 @@ def test_a_changed_address_is_moved_to_and_open_connections_go_on(tmp_path: Path
         assert ask(kept, "POST", "/v1/echo", {"text": "before"}).status == 200
         port = free_port()
         reloading.change(f'[echo]\nbind_addr = "127.0.0.1:{port}"\n')
-        until(lambda: reloading.ports()["echo"] == port)
+        wait_until(lambda: reloading.ports()["echo"] == port)
         moved = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
         assert ask(moved, "POST", "/v1/echo", {"text": "new door"}).status == 200

@@ -12,6 +12,7 @@ disk       a small file layer with real files: `Disk`, `RealDisk`
 simdisk    the same on a disk that can lose power: `SimDisk`
 faults     named fault points: `strikes`, `simulation`
 fakes      a clock, a generator, a scripted downstream
+waiting    wait for what nobody announces, within a limit: `until`, `wait_until`
 contracts/ whole services in RAM behind their contracts
 """
 
@@ -27,6 +28,7 @@ from penstock.testing.session import Session, Watchdog, run
 from penstock.testing.simdisk import SimDisk
 from penstock.testing.sweep import Crash, Run, SweepFailure, sweep
 from penstock.testing.transport import MemoryTransport, memory_pair
+from penstock.testing.waiting import until, wait_until
 
 __all__ = [
     "Crash",
@@ -56,4 +58,6 @@ __all__ = [
     "strikes",
     "sweep",
     "track",
+    "until",
+    "wait_until",
 ]

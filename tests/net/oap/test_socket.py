@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +28,7 @@ from penstock.net.oap.client import OapClient, OapClientOptions
 from penstock.net.oap.connection import FrameTimeouts
 from penstock.net.oap.service import OapServerOptions
 from penstock.net.server.unix import listen_unix, remove_socket
+from penstock.testing import until
 from penstock.wire.oap import frame as oap
 from penstock.wire.oap.frame import (
     END,
@@ -57,12 +57,6 @@ both = pytest.mark.parametrize(
         pytest.param("asyncio", marks=pytest.mark.real_loop(loop="asyncio")),
     ],
 )
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Let the loop run until something is so; the test's watchdog is the bound."""
-    while not true():  # noqa: ASYNC110 - the condition lies in code under test that offers no event
-        await asyncio.sleep(0)
 
 
 class Raw:

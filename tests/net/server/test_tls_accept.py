@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from penstock.net.server.listener import CannotBind
 from penstock.net.server.tls import server_context
 from penstock.net.server.tls_accept import SecureServer
+from penstock.testing import until
 from tests.net.server.certificates import make_certificate, trusting_context
 from tests.net.server.listener_kit import (
     BOTH_LOOPS,
@@ -43,12 +44,6 @@ async def silent(site: Site, count: int, clients: list[socket.socket]) -> None:
         client.setblocking(False)
         await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", site.listener.port))
     await until(lambda: site.count("open_connections") + sum(not is_open(one) for one in clients) == len(clients))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what the listener does; the test's watchdog is the bound."""
-    while not holds():  # noqa: ASYNC110 - the condition lies in code under test that offers no event
-        await asyncio.sleep(0.01)
 
 
 async def until_empty(site: Site) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import testing
 from penstock.contracts.mailbox import Recv, Send
 from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.config import MailboxOptions
@@ -168,10 +169,8 @@ def at_every_step(scenario: Callable[[Steps], object], limit: int = 400) -> int:
     raise AssertionError("the scenario does not end")
 
 
-async def until(happened: Callable[[], object]) -> None:
-    """Let the loop turn until something has happened."""
-    while not happened():  # noqa: ASYNC110 - nothing tells us
-        await asyncio.sleep(0)
+# In every turn of the loop, so that virtual time stands still meanwhile.
+until = partial(testing.until, every_s=0)
 
 
 async def reopened(mailbox, failure: str = "before") -> None:

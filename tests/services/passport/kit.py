@@ -34,15 +34,6 @@ def options(data_dir: Path | None = None, *, sockets: bool = False, **fields) ->
     return replace(chosen, **{"listener": listener if sockets else replace(listener, host=None), **fields})
 
 
-async def until(found) -> None:
-    """Look again for half a minute."""
-    for _ in range(3000):
-        if found():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")
-
-
 def leave_behind(loop: VirtualLoop) -> None:
     """Let virtual time go on without the thread that hangs now; those that come later are waited for as ever."""
     patience_s, loop.thread_patience_s = loop.thread_patience_s, 0.5

@@ -18,7 +18,8 @@ from penstock.services.passport.config import RegistryOptions
 from penstock.services.passport.policy import Descriptor, Limits, sign
 from penstock.services.passport.revocation import OperatorOwed, RevokeJob
 from penstock.services.passport.service import Around
-from tests.services.passport.kit import options, running, until
+from penstock.testing import until
+from tests.services.passport.kit import options, running
 from tests.services.passport.test_http import connected
 
 

@@ -12,7 +12,8 @@ from penstock.contracts import passport as p
 from penstock.kernel.errors import Busy, DownstreamUnavailable, Integrity, PenstockError, Timeout
 from penstock.services.passport import audit, audit_writer, store
 from penstock.services.passport.store import FileStore
-from tests.services.passport.kit import leave_behind, options, running, until
+from penstock.testing import until
+from tests.services.passport.kit import leave_behind, options, running
 
 
 class FailingStore(FileStore):

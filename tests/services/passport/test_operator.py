@@ -18,7 +18,8 @@ from penstock.services.passport.audit import walk
 from penstock.services.passport.config import KmsOptions
 from penstock.services.passport.kms import KmsLimits
 from penstock.services.passport.policy import Limits
-from tests.services.passport.kit import FakeKms, Running, hanging, options, running, until
+from penstock.testing import until
+from tests.services.passport.kit import FakeKms, Running, hanging, options, running
 
 
 async def refusal(attempt) -> str:

@@ -15,7 +15,8 @@ from penstock.kernel.errors import Malformed, PenstockError
 from penstock.services.passport.config import RegistryOptions
 from penstock.services.passport.policy import Descriptor, Limits, in_force, read, sign
 from penstock.services.passport.service import PassportService
-from tests.services.passport.kit import options, running, until
+from penstock.testing import until
+from tests.services.passport.kit import options, running
 
 SEED, OTHER = bytes(32), bytes([1]) * 32
 ANCHOR = ed25519.public_of(SEED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from blake3 import blake3
 from penstock.contracts.storage import Put
 from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.manifest import LEAF_BYTES
+from penstock.testing import until
 from penstock.wire.ids import address_of
 from tests.services.storage.process import Server
 from tests.services.storage.worlds import LISTENER, Http, running, served, temporary_files
@@ -23,12 +23,6 @@ pytestmark = pytest.mark.real_loop
 MIB = 1 << 20
 HEAD = b"PUT /o HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 DATA = random.Random(9).randbytes(5 * LEAF_BYTES)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for the other side to notice."""
-    while not holds():  # noqa: ASYNC110 - nothing tells us
-        await asyncio.sleep(0.01)
 
 
 async def put_large(port: int, seed: int, size: int) -> str:

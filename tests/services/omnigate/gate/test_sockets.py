@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 import sys
-from collections.abc import Callable
 
 import pytest
 
+from penstock.testing import until
 from tests.net.server.listener_kit import BOTH_LOOPS, get, post
 from tests.services.omnigate.gate.kit import GateSite, gated
 
 # No deadline of a request runs out here, however busy the machine is.
 SOCKETS = {"host": "127.0.0.1", "port": 0, "request_deadline_s": 60.0, "read_timeout_s": 60.0}
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Look every few milliseconds; the watchdog is the bound."""
-    while not holds():  # noqa: ASYNC110 - the other side of a socket tells us nothing
-        await asyncio.sleep(0.005)
 
 
 async def until_classes(site: GateSite, wanted: dict[str, tuple[int, int]]) -> None:
