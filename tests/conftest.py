@@ -1,10 +1,14 @@
-"""Every async test runs on virtual time, by the project's own plugin; `pytester` tests that plugin itself."""
+"""Every async test runs on virtual time, by the project's own plugin; and one node that many tests share."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.acceptance.node_process import NodeProcess
 
 pytest_plugins = ["penstock.testing.plugin", "pytester"]
 
@@ -17,3 +21,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("penstock")
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node with a data directory that tests of many modules share: each uses topics, tokens and objects of its own.
+
+    A test that stops it, sets it up otherwise or counts everything on it starts one of its own by `NodeProcess`.
+    """
+    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
+        yield running

@@ -20,12 +20,6 @@ from tests.acceptance.node_process import NodeProcess
 TIMEOUT_S = 80
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory):
-    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
 @pytest.fixture
 def cli(node: NodeProcess, capsys: pytest.CaptureFixture[str]):
     """Run a command in this process; returns exit code, standard output and standard error."""

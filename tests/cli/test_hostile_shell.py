@@ -20,12 +20,6 @@ from tests.acceptance.node_process import NodeProcess
 TIMEOUT_S = 80
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory):
-    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
 @pytest.fixture
 def shell(node: NodeProcess):
     """Run a line of bash in which `$P` is the command line of the running node's holder."""

@@ -1,4 +1,4 @@
-"""A node's voice: it never waits for whoever reads, and keeps its order with the log."""
+"""A node's standard output: it never waits for a reader, and keeps its order with the log."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def pipe() -> Iterator[tuple[int, io.TextIOWrapper]]:
 
 def test_what_nobody_reads_is_said_without_waiting(pipe: tuple[int, io.TextIOWrapper]) -> None:
     reading, stream = pipe
-    voice = Output(stream)
+    output = Output(stream)
     for _ in range(100):
-        voice.say("x" * 4095 + "\n")
-    settled = voice.settle(0.01)
+        output.say("x" * 4095 + "\n")
+    settled = output.settle(0.01)
     read = 0
     while read < 100 * 4096:
         read += len(os.read(reading, 65536))
@@ -38,37 +38,37 @@ def test_what_nobody_reads_is_said_without_waiting(pipe: tuple[int, io.TextIOWra
 
 def test_what_was_said_is_written_when_it_is_settled(pipe: tuple[int, io.TextIOWrapper]) -> None:
     reading, stream = pipe
-    voice = Output(stream)
-    voice.say("first\n")
-    voice.say("sécond\n")
+    output = Output(stream)
+    output.say("first\n")
+    output.say("sécond\n")
 
-    assert voice.settle(60)
+    assert output.settle(60)
     assert os.read(reading, 100).decode() == "first\nsécond\n"
 
 
 def test_a_stream_that_is_no_file_is_written_to_at_once_and_may_be_gone() -> None:
     stream = io.StringIO()
-    voice = Output(stream)
-    voice.say("heard")
+    output = Output(stream)
+    output.say("heard")
     shown = stream.getvalue()
     stream.close()
-    voice.say("not heard")
+    output.say("not heard")
 
-    assert (shown, voice.settle()) == ("heard", True)
+    assert (shown, output.settle()) == ("heard", True)
 
 
 def test_on_the_logs_own_file_it_keeps_its_order_with_the_log() -> None:
     script = """
 import sys
-from penstock.cli.output import Voice
+from penstock.cli.output import Output
 from penstock.kernel.log import Log, configure
 configure("json", "info")
-voice = Voice(sys.stdout)
-voice.dress(lambda lines: lines)
+output = Output(sys.stdout)
+output.dress(lambda lines: lines)
 for number in range(200):
     Log("test").info(f"event.{number}")
-    voice.say(f"said.{number}\\n")
-voice.settle(60)
+    output.say(f"said.{number}\\n")
+output.settle(60)
 """
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=True)

@@ -17,12 +17,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory):
-    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
 def run(example: str, node: NodeProcess) -> tuple[int, list[str]]:
     """Run it as a program; returns its exit code and what it complained of."""
     env = {**os.environ, "PENSTOCK_DATA_DIR": node.ready["data_dir"]}

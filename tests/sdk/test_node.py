@@ -19,12 +19,6 @@ from tests.sdk.kit import started
 pytestmark = pytest.mark.real_loop(watchdog_s=170)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory):
-    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
 def client_of(node: NodeProcess, **options) -> Client:
     return connect(node.ready["data_dir"], **options)
 

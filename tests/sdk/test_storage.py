@@ -20,12 +20,6 @@ from tests.net.calls.peers import Peer, answer, says
 DATA = bytes(range(256)) * 4096
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory):
-    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
 async def pieces(data: bytes):
     for start in range(0, len(data), 100_000):
         yield data[start : start + 100_000]

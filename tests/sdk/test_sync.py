@@ -19,12 +19,6 @@ from penstock.testing import wait_until
 from tests.acceptance.node_process import NodeProcess
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory):
-    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
 @pytest.fixture
 def client(node: NodeProcess):
     before = set(threading.enumerate())

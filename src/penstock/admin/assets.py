@@ -1,4 +1,4 @@
-"""The files of the operator's page: package data, read once, each under a name that changes when its content does."""
+"""The files of the operator's page: read once from the package, each under a name that changes with its content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GUARDS: Final = (
 
 
 class Assets:
-    """The shell and what it refers to."""
+    """The page's HTML and the files it refers to."""
 
     def __init__(self) -> None:
         """Read the files and name them by content, so that a browser may cache them for ever."""
@@ -57,7 +57,7 @@ class Assets:
         return html.encode("utf-8")
 
     def shell(self, request: Request) -> Response:
-        """Show the operator's page; its figures come by `/events/stream`, to whoever may see them."""
+        """Serve the page's HTML; its figures come by `/events/stream`, which needs a session."""
         return _unless_known(request, self._shell)
 
     def file(self, request: Request) -> Response:
@@ -79,7 +79,7 @@ def _cached(body: bytes, kind: bytes, keep: bytes) -> Response:
 
 
 def _unless_known(request: Request, answer: Response) -> Response:
-    """Answer 304 to a browser that has it."""
+    """Answer 304 if the browser has this version."""
     etag = dict(answer.headers)[b"ETag"]
     known = [mark.strip().removeprefix(b"W/") for mark in request.headers.get(b"if-none-match", b"").split(b",")]
     return Response(304, b"", b"", answer.headers) if etag in known else answer

@@ -1,4 +1,4 @@
-"""OpenAPI descriptions as plain pages: no script, nothing from elsewhere. Pure: a description in, HTML out."""
+"""OpenAPI descriptions as plain HTML pages, without scripts or outside files. Pure."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _shape(name: str, schema: dict[str, Any]) -> str:
 
 
 def _kind(schema: dict[str, Any] | bool) -> str:  # noqa: FBT001 - JSON Schema writes `true` for anything
-    """Say a schema in a few words; a reference becomes a link on the page."""
+    """Describe a schema in a few words; a reference becomes a link on the page."""
     if isinstance(schema, bool):
         return "any" if schema else "nothing"
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""Draws all panels into one frame: one that fails shows its error, and the others go on."""
+"""Makes one frame of all panels. A panel that fails shows its error; the others are not affected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Drawing:
         self._failing: dict[str, str] = {}
 
     def draw(self) -> list[msgspec.Raw]:
-        """Return every panel as JSON: what cannot be written is the panel's own failure too."""
+        """Return every panel as JSON. A panel whose values cannot be encoded has failed too."""
         return [self._draw(panel) for panel in self.panels]
 
     def _draw(self, panel: Panel) -> msgspec.Raw:

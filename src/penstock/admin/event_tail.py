@@ -29,7 +29,7 @@ _PHASE_LEVELS: Final[dict[Phase, Level]] = {Phase.DRAINING: "warn", Phase.ABORTI
 
 
 class Moment(NamedTuple):
-    """One line: Unix milliseconds, whose it is, what happened, how bad that is."""
+    """One line: Unix milliseconds, service, what happened, severity."""
 
     at: int
     service: str
@@ -41,7 +41,7 @@ class EventTail:
     """Two bounded rings, oldest out: events of the bus, and phases of the services."""
 
     def __init__(self, bus: Broadcast[KernelEvent], wall: Callable[[], float]) -> None:
-        """Listen to this bus once run; `wall` dates what is kept."""
+        """Take the bus to listen to; `wall` gives the times of the events."""
         self._bus = bus
         self._wall = wall
         self.events: deque[Moment] = deque(maxlen=EVENTS_KEPT)
@@ -79,7 +79,7 @@ class EventTail:
         self._bus.publish(ShutdownRequested("drain"))
 
     def note(self, event: KernelEvent) -> None:
-        """Keep one event, unless it says of a gate what was known."""
+        """Keep one event, unless it repeats the known state of a gate."""
         if isinstance(event, HealthChanged):
             gate = event.service, event.gate
             if event.ok == self._gates.get(gate, True):
@@ -97,7 +97,7 @@ class EventTail:
 
 
 def _told(event: KernelEvent) -> tuple[str, str, Level]:
-    """Say an event in a few words."""
+    """Describe an event in a few words."""
     if isinstance(event, HealthChanged):
         return event.service, f"gate {event.gate} {'opened' if event.ok else 'shut'}", "info" if event.ok else "warn"
     if isinstance(event, ServiceCrashed):

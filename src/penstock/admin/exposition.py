@@ -1,4 +1,4 @@
-"""The kernel's plain integers in Prometheus' text format, read only when somebody scrapes."""
+"""The metrics in Prometheus' text format; values are read when somebody scrapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Exposition:
     """A collector over the metrics of every service; each series gets its service as a label."""
 
     def __init__(self, sources: Callable[[], Iterable[Metrics]]) -> None:
-        """Ask `sources` anew at each scrape: services come and go."""
+        """Call `sources` at each scrape, because services come and go."""
         self._sources = sources
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)

@@ -1,4 +1,4 @@
-"""A service's metrics and health on an address of their own, for scrapers that may not reach the rest."""
+"""A service's metrics and health on a separate address, for scrapers that may not reach the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def metrics_child(inventory: Inventory, host: str, port: int) -> ChildSpec:
-    """Describe the listener as a child of the service it speaks of."""
+    """Describe the listener as a child of its service."""
     exposition = Exposition(lambda: [inventory.metrics])
 
     def metrics(_request: Request) -> Response:

@@ -29,7 +29,7 @@ FILL_BAD: Final = 0.8
 
 
 def node_panels(view: NodeView, tail: EventTail, more: Sequence[Panel] = ()) -> list[Panel]:
-    """List the panels every node has, with those of its services between what runs and what happened."""
+    """List the panels of a node: verdict, services, then those of single services, then channels, tasks and events."""
     return [
         Panel("services", "Services", lambda: services(view.supervisors()), render="services"),
         Panel("channels", "Channels", lambda: channels(view.supervisors()), render="meters", rows_max=500),
@@ -43,7 +43,7 @@ def node_panels(view: NodeView, tail: EventTail, more: Sequence[Panel] = ()) -> 
 
 
 def verdict(view: NodeView) -> dict[str, object]:
-    """Say in one word and one sentence how the node is."""
+    """Return the state of the node in one word and one sentence."""
     rows = services(view.supervisors())
     own = view.phase()
     worst = min((str(row["state"]) for row in rows), key=STATES.index, default="not ready")
@@ -65,7 +65,7 @@ def _sentence(row: dict[str, Any]) -> str:
 
 
 def services(supervisors: list[Supervisor]) -> Rows:
-    """Judge every service, worst first."""
+    """List every service with its state, the worst first."""
     rows = [_service(supervisor) for supervisor in supervisors]
     return sorted(rows, key=lambda row: (STATES.index(str(row["state"])), row["service"]))
 
@@ -89,7 +89,7 @@ def _service(supervisor: Supervisor) -> dict[str, object]:
 
 
 def service_state(supervisor: Supervisor) -> str:
-    """Say in one word how a service is."""
+    """Return the state of a service in one word."""
     health, phase = supervisor.inventory.health, supervisor.phase.value
     judged = health.verdict()
     if health.fatal is not None:

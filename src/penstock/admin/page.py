@@ -33,17 +33,17 @@ class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OperatorPage:
-    """Everything a browser asks for."""
+    """The routes of the operator's page."""
 
     def __init__(self, authority: OperatorOnly, publisher: Publisher, descriptions: Descriptions) -> None:
-        """Show what the publisher makes to whom the authority lets in."""
+        """Serve the publisher's frames to those whom the authority admits."""
         self._authority = authority
         self._publisher = publisher
         self._descriptions = descriptions
         self._assets = Assets()
 
     def routes(self) -> list[Route]:
-        """List the routes; the open ones hold nothing that is not in the package."""
+        """List the routes; the open ones serve only files of the package."""
         return [
             Route(method="GET", path="/", handler=self._assets.shell, open=True, summary="The operator's page."),
             Route(method="GET", path="/assets/{name}", handler=self._assets.file, open=True, summary="Its files."),
@@ -110,7 +110,7 @@ class OperatorPage:
         return guarded(self._assets.dress(service_page(service, described)))
 
     def _sent_away(self, request: Request) -> Response | None:
-        """Send whoever is not signed in to the page that asks for it."""
+        """Redirect a browser that is not signed in to the sign-in page."""
         if self._authority.judge(request) is None:
             return None
         return Response(303, b"", b"", ((b"Location", b"/"), (b"Cache-Control", b"no-store")))

@@ -23,7 +23,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """What an act came to: a sentence, and perhaps rows to look at."""
+    """The result of an action: a sentence, and perhaps rows to show."""
 
     said: str
     rows: Rows = ()
@@ -42,7 +42,7 @@ class RowAction:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One section. `source` is called once a tick, however many look, and never waits; its rows come worst first."""
+    """One section. `source` is called once a tick for all viewers and must not wait. The worst rows come first."""
 
     id: str
     title: str

@@ -20,10 +20,10 @@ DEADLINE_S: Final = STREAM_S + 60.0
 
 
 class Publisher:
-    """Makes the frames. A viewer that is slow misses some: the watch holds only the last."""
+    """Makes the frames. A slow viewer misses some, because the watch holds only the last one."""
 
     def __init__(self, inventory: Inventory, snapshot: Callable[[int], dict[str, object]]) -> None:
-        """Declare the watch and the places; `snapshot(number)` says everything the page shows."""
+        """Declare the watch and the places; `snapshot(number)` returns everything the page shows."""
         self.frames = inventory.watch("page", b"", producers="page_publisher", consumers="viewers")
         self.places = inventory.limiter("page_viewers", VIEWERS_MAX)
         self._clock = inventory.clock
@@ -53,7 +53,7 @@ class Publisher:
         self.frames.set(as_event("state", self._snapshot(self.frames.version + 1)))
 
     def open(self, allowed: Callable[[], bool]) -> Viewer:
-        """Take a place for one more viewer, or raise `Busy`; it is shown the door once it is not `allowed` any more."""
+        """Take a place for one more viewer, or raise `Busy`. Its stream ends when `allowed` returns False."""
         self.places.acquire_or_busy()
         self._wanted.set()
         fresh = self._clock.monotonic() - self._made_at < TICK_S
@@ -62,13 +62,13 @@ class Publisher:
         )
 
     def end(self) -> None:
-        """Send the last words: the node is going down, and every stream with it."""
+        """Tell every viewer that the node is going down, and end the streams."""
         self.ended = True
         if self.places.in_use:
             self.publish()
 
     def over(self, until: float) -> bool:
-        """Tell whether a stream that may last until then has lasted long enough."""
+        """Tell whether a stream has reached the end of its time."""
         return self._clock.monotonic() >= until
 
 
@@ -105,7 +105,7 @@ class Viewer:
         return self._last_words or frames.value
 
     def _farewell(self) -> bytes:
-        """Say why nothing follows; empty while something does."""
+        """Return the event that ends a stream, with the reason; empty while it goes on."""
         if self._publisher.ended:
             return as_event("bye", {"why": "stopped"})
         if not self._allowed():

@@ -1,4 +1,4 @@
-"""What can be asked of the admin listener."""
+"""The routes of the admin listener."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class AdminService:
         )
 
     def _frame(self, number: int, view: NodeView, drawing: Drawing) -> dict[str, object]:
-        """Say everything the page shows, in one step of the loop."""
+        """Return everything the page shows, in one step of the loop."""
         node = {**verdict(view), "version": __version__, "started_at": self._started_at}
         return {"number": number, "at": self.tail.now_ms(), "node": node, "panels": drawing.draw()}
 

@@ -24,7 +24,7 @@ class NodeHealth:
     """The verdict over all services: a gate for each, missing when its own verdict is not ready."""
 
     def __init__(self, own: Inventory) -> None:
-        """Take part in the verdict with the node's own gates too."""
+        """Start with the node's own gates."""
         self.service = own.service
         self._own = own
         self._others: list[Inventory] = []
@@ -57,7 +57,7 @@ class NodeView:
     def __init__(
         self, root: Root, settings: Snapshot[Settings], health: NodeHealth, reload: Callable[[], asyncio.Future[Any]]
     ) -> None:
-        """Look at the root; `reload` is the one way to change the settings."""
+        """Take the root to look at; `reload` is the only way to change the settings."""
         self._root = root
         self._settings = settings
         self._health = health

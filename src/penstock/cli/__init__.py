@@ -33,17 +33,17 @@ COMMANDS: dict[str, str] = {
     "up": "run the whole node",
     "serve": "run one service alone",
     "status": "show services, readiness, queues and restarts of a running node",
-    "tour": "show on a running node, or on one of its own, that the promises hold",
-    "token": "issue, narrow, seal, look into, verify and revoke capabilities",
+    "tour": "demonstrate the promises on a running node, or on a node of its own",
+    "token": "issue, narrow, seal, inspect, verify and revoke capabilities",
     "send": "store a message",
     "recv": "lease messages and show them",
-    "ack": "settle messages for good",
-    "nack": "give messages back",
-    "extend": "keep messages longer",
-    "topics": "count what waits, what is leased and what is dead",
-    "dlq": "list dead letters, look into them, send them back",
-    "put": "keep bytes under their address",
-    "get": "fetch bytes by their address",
+    "ack": "acknowledge messages: they are not delivered again",
+    "nack": "give messages back: they are delivered again later",
+    "extend": "extend the leases of messages",
+    "topics": "count waiting, leased and dead messages by topic",
+    "dlq": "list dead letters, show them, send them back",
+    "put": "store bytes; prints their address",
+    "get": "fetch an object by its address",
     "audit": "walk the hash-chained audit",
     "mailbox": "check the mailbox's files, repair damaged ones",
     "storage": "check the content store's files, repair damaged packs",
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _BadUse as bad:
         raise SystemExit(_fail(str(bad), BAD_USE, as_json=as_json)) from None
     except BrokenPipeError:
-        # Whoever read our output has left; that is not our failure.
+        # The reader of our output has left, which is not an error of ours.
         _leave_output()
         return 0
     except UnicodeEncodeError:
@@ -96,7 +96,7 @@ def _mend_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            # Started with it closed: nobody reads there, nobody writes, and that is all.
+            # The process was started with this stream closed; reads find nothing and writes go nowhere.
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115, PTH123 - open as long as the process
             setattr(sys, name, stream)
         if mode == "w" and hasattr(stream, "reconfigure"):
@@ -104,7 +104,7 @@ def _mend_streams() -> None:
 
 
 def _flush() -> None:
-    """Write what is left; that nobody reads it does not change how the command ended."""
+    """Flush the output. A reader that has left does not change the exit code."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -112,7 +112,7 @@ def _flush() -> None:
 
 
 def _leave_output() -> None:
-    """See to it that nothing is flushed there when the process ends."""
+    """Point standard output at /dev/null, so that the flush at exit cannot fail."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -155,21 +155,21 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
 
 
 class _BadUse(Exception):
-    """The command line cannot be read; the message says what is wrong, and where to read on."""
+    """The command line is wrong; the message says how, and where to read more."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says a mistake in one line: what is wrong, and where to read on."""
+    """A parser that reports a mistake in one line: what is wrong, and where to read more."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse has overloads
-        """Refuse what this command does not know here, where its name is known, not at the top."""
+        """Refuse unknown arguments in the command's own parser, so that the message names the command."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Leave, in the end with exit code 2."""
+        """Raise the mistake; `main` turns it into exit code 2."""
         raise _BadUse(f"{message} ({self.prog} --help tells more)")
 
 

@@ -1,4 +1,4 @@
-"""Asking a running node for something: the options, the client, and how failures are said. Shared by data commands."""
+"""What the data commands share: their options, the client of the running node, and how a failure is reported."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def duration_ms(text: str) -> int:
 
 
 def ask(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
-    """Do `work` with a client of the running node; a failure is one sentence and an exit code, never a stack."""
+    """Do `work` with a client of the running node; a failure is one sentence and an exit code, never a traceback."""
     return play(args, lambda: _with_client(args, work))
 
 
 def play(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a coroutine on a loop of its own; what the client logs meanwhile is not for whoever reads the terminal."""
+    """Run a coroutine on its own loop. What the client logs is not shown on the terminal."""
     import asyncio
     import logging
 
@@ -70,7 +70,7 @@ async def _with_client(args: argparse.Namespace, work: Callable[[Client], Awaita
 
 
 def explain(args: argparse.Namespace, error: PenstockError) -> int:
-    """Say what went wrong: a sentence for people, and the members of the problem for programs."""
+    """Report an error: a sentence for people, with --json the members of the problem."""
     facts = {name: value for name, value in error.facts.items() if value not in (None, "")}
     if args.json:
         print_json({"error": {"code": error.code, "detail": error.detail, **facts}})
@@ -88,12 +88,12 @@ def _sentence(error: PenstockError) -> str:
 
 
 def refuse(args: argparse.Namespace, sentence: str) -> int:
-    """Say that what was given cannot be used, and return the exit code for it."""
+    """Report that an argument cannot be used, and return the exit code for it."""
     return running.refuse(args, sentence, code="malformed", exit_code=BAD_USE)
 
 
 def print_json(value: object) -> None:
-    """Print one object on a line of its own, at once: somebody may be following."""
+    """Print one object on one line and flush it, because a program may be reading along."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

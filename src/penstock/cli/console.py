@@ -1,4 +1,4 @@
-"""The console for people: rich, but a reader that has left ends nothing by itself."""
+"""The console for people, by rich. A reader that has left does not end the process."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import rich.console
 
 
 class Console(rich.console.Console):
-    """Leaves it to the command what a closed output means: `| head` is no failure, and a node goes on without one."""
+    """A console that raises BrokenPipeError and lets the command decide: `| head` is no failure."""
 
     def on_broken_pipe(self) -> None:
-        """Raise it, as any other write does; rich would leave the process with exit code 1."""
+        """Raise the error, as other writes do. By default rich would exit with code 1."""
         self.quiet = True
         raise sys.exception() or BrokenPipeError
 
 
 class PageBuffer(io.StringIO):
-    """A page in memory, which to a console looks like the stream it is for; that stream is not touched meanwhile."""
+    """A page in memory that looks to a console like the stream it is for; the stream itself is not written to."""
 
     def __init__(self, stream: TextIO) -> None:
         """Begin an empty page for a stream, which may be closed."""

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a drain: how long it may still take, and for whom it waits, on one line."""
+"""The line that shows a drain on a terminal: how long it may still take, and which services it waits for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Countdown:
     def __init__(
         self, say: Callable[[str], None], limit_s: Callable[[], float], waiting: Callable[[], list[str]]
     ) -> None:
-        """Stir by `say` what is dressed by `around`.
+        """Write by `say`; the writer passes everything through `around`, which keeps the line below it.
 
         The node is given up after `limit_s`; `waiting` names the services that are not done.
         """
@@ -32,7 +32,7 @@ class Countdown:
         self._drawn = False
 
     def draw(self) -> None:
-        """Draw now, because something changed, and again until the end; the clock starts with the first time."""
+        """Draw the line now and twice a second until the end. The first call starts the clock."""
         loop = asyncio.get_running_loop()
         if self._until is None:
             self._until = loop.time() + self._limit_s()
@@ -48,7 +48,7 @@ class Countdown:
         self._timer = loop.call_later(again_s, self._draw, loop, until, _STEP_S)
 
     def around(self, lines: bytes) -> bytes:
-        """Return what the terminal has to get for what is written to it: that, in the line's place, and the line below.
+        """Return `text` with the codes that clear the line before it and draw it again below.
 
         Nobody else draws the line, and one thread writes: it is never left behind, nor written into.
         """

@@ -1,4 +1,4 @@
-"""How a command that follows ends: by Ctrl-C, by SIGTERM, or because nobody reads its output any more."""
+"""How a command that follows a stream ends: by Ctrl-C, by SIGTERM, or when nobody reads its output any more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StoppableBlock:
     """A block that Ctrl-C ends quietly: its wait ends at once, its clean-up runs, and a second Ctrl-C ends that too."""
 
     def __init__(self) -> None:
-        """Nothing is listened to before the block is entered."""
+        """Signals are handled only inside the block."""
         self.asked = False
         self._busy = False
         self._loop = asyncio.get_running_loop()
@@ -27,7 +27,7 @@ class StoppableBlock:
         self._pipe = _output_pipe()
 
     def __enter__(self) -> Self:
-        """Listen."""
+        """Handle the signals, and watch for a reader that leaves."""
         for each in _SIGNALS:
             self._loop.add_signal_handler(each, self._ask)
         if self._pipe is not None:
@@ -59,7 +59,7 @@ class StoppableBlock:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> bool:
-        """Listen no more; that it was told to end is no failure."""
+        """Restore the signals. Being told to end is not a failure."""
         for each in _SIGNALS:
             self._loop.remove_signal_handler(each)
         self._leave_pipe()
@@ -67,7 +67,7 @@ class StoppableBlock:
 
 
 def _output_pipe() -> int | None:
-    """Return the descriptor of standard output, where that is a pipe with somebody at its other end."""
+    """Return the descriptor of standard output if it is a pipe with a reader."""
     with suppress(OSError, ValueError):
         if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
             return sys.stdout.fileno()

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """Says things in order and waits for nobody who reads, or does not; on the log's terminal, by the log's thread."""
+    """Writes texts in order without waiting for the reader; on the log's terminal the log's thread writes them."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Speak to a stream; one that is no file never stands still, and is written to at once."""
+        """Write to `stream` by a thread. A stream that is no file cannot block, and is written to directly."""
         self._stream = stream
         file = file_under(stream)
         self._beside_log = file is not None and log.goes_to(file)
@@ -29,11 +29,11 @@ class Output:
         self._at_once = file is None
 
     def dress(self, around: Callable[[bytes], bytes]) -> None:
-        """Put something around whatever goes to the same place from now on."""
+        """Pass every later text for this stream through `around` first."""
         self._writer.dress = around
 
     def say(self, text: str) -> None:
-        """Write for whoever reads; a reader that has left must not disturb the node, least of all its drain."""
+        """Queue a text. A reader that has left is ignored, so that it cannot disturb a drain."""
         if self._beside_log:
             log.say_beside(text)
         elif not self._at_once:
@@ -44,5 +44,5 @@ class Output:
                 self._stream.flush()
 
     def settle(self, seconds: float = END_S) -> bool:
-        """Have what was said written, before the process ends; tell whether it was in time."""
+        """Wait until everything is written, before the process ends; returns whether it was in time."""
         return self._writer.close(seconds)

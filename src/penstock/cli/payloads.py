@@ -1,4 +1,4 @@
-"""Bytes that came from elsewhere, on a terminal: shown only when nothing in them can take it over."""
+"""Bytes from outside on a terminal: shown only if they hold no control characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BinaryOnTerminal(Exception):
 
 
 def as_text(data: bytes) -> str | None:
-    """Return the text these bytes are, or None when they hold anything a terminal could act on."""
+    """Return the bytes as text, or None if they hold anything that a terminal could act on."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

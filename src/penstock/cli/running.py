@@ -1,4 +1,4 @@
-"""Finding and asking a running node: where it listens, and with which token. And how a failure is said."""
+"""Finds a running node and asks its admin listener; reports failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMEOUT_S = 5.0
 
 
 class _Refused(Exception):
-    """The node answered, and said no; its words are the message."""
+    """The node refused; the message is its own."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

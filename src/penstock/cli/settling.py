@@ -1,4 +1,4 @@
-"""What ack, nack and extend share: which leases, named on the command line or read as `recv --json` prints them."""
+"""What ack, nack and extend share: leases named on the command line, or read from the output of `recv --json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Lease(NamedTuple):
-    """What settles a message."""
+    """The id of a message and the receipt of its lease."""
 
     msg_id: str
     receipt: str

@@ -1,4 +1,4 @@
-"""Tables for people; nothing here decides anything."""
+"""Tables for people."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def status(node: dict[str, Any]) -> None:
 
 
 def _depths(queues: list[dict[str, Any]]) -> str:
-    """Sum up, and name the fullest: a service may have dozens of queues, and nobody reads the empty ones."""
+    """Return the sum of all queues of a service, and the name of the fullest."""
     total = f"{sum(queue['depth'] for queue in queues)}/{sum(queue['capacity'] for queue in queues)}"
     fullest = sorted(queues, key=lambda queue: queue["depth"] / queue["capacity"], reverse=True)[:_QUEUES_NAMED]
     return " ".join([total, *(f"{q['name']} {q['depth']}/{q['capacity']}" for q in fullest if q["depth"])])
@@ -84,7 +84,7 @@ def _brownout(row: dict[str, Any]) -> str:
 
 
 def message(found: Envelope | Peeked, *, with_receipt: bool) -> None:
-    """Print one message: what it is, then what it says, in a way no byte of it can harm a terminal."""
+    """Print one message: its facts, then its payload with control characters written out."""
     facts = [found.topic, f"attempt {found.attempt}", _when(found.ts)]
     facts += [f"key {printable(found.key)}"] if found.key is not None else []
     facts += [f"{printable(name)}={printable(value)}" for name, value in sorted(found.attrs.items())]

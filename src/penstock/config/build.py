@@ -1,4 +1,4 @@
-"""From what was given to effective settings: pick, default, check; pure, and all faults in one go."""
+"""From the given values to effective settings: pick, default, check; all faults are reported at once. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from penstock.config.sources import Document, Given, Sources, gather
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the settings may ask of the world: the size of its memory, and secrets kept elsewhere."""
+    """What the settings need to know of the machine: the size of its memory, and secrets kept elsewhere."""
 
     ram_bytes: int
     # Called with "_env" or "_file" and the name; raises BadValue when there is nothing.
@@ -106,7 +106,7 @@ class _Picker:
         return MappingProxyType({**(below if isinstance(below, Mapping) else {}), slot.entry: value})
 
     def _twice(self, slot: Slot, given: Given) -> bool:
-        """Refuse a secret given in two ways at one level: nobody could say which one counts."""
+        """Refuse a secret that is given in two ways at one level: it is unclear which one counts."""
         layer = given.place("").layer
         before = self._parts.get(slot.name)
         self._parts[slot.name] = (layer, slot.part)
@@ -159,7 +159,7 @@ class _Resolver:
                 self._break(rule, held)
 
     def _break(self, rule: KeyRule, why: str | bool) -> None:  # noqa: FBT001 - what the rule returned
-        """Note a broken rule; one that says itself what is wrong needs no value shown, which may be long."""
+        """Note a broken rule. A rule with its own message needs no value shown, which may be long."""
         name, picked = rule.keys[0], self._done[rule.keys[0]]
         if isinstance(why, str):
             self._faults.append(Fault(name, "", picked.origin, why))

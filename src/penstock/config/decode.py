@@ -32,7 +32,7 @@ BAD: Final = _Bad()
 
 
 class ValueDecoder:
-    """Reads values by their keys; `fetch` is its only way to the world, for secrets kept elsewhere."""
+    """Reads values by their keys; `fetch` gets secrets that are kept elsewhere."""
 
     __slots__ = ("_fetch",)
 

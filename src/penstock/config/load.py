@@ -26,7 +26,7 @@ _RAM_BYTES_UNKNOWN = 2 << 30
 
 
 class SourcesReading:
-    """The sources as they are at one moment: built from twice, it still tells of the same file."""
+    """The sources as read at one moment, so that two builds see the same file."""
 
     def __init__(self, sources: Sources) -> None:
         """Read the file; raises ConfigFaults when it cannot be read."""

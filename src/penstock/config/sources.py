@@ -1,4 +1,4 @@
-"""What was given and where: a file, the environment, flags and `--set`, all brought to one form."""
+"""The values given by a file, the environment, flags and `--set`, in one form with their places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On which line of a TOML document a key stands, so that a fault can point there."""
+"""Finds the line of a key in a TOML document, so that a fault can point there."""
 
 from __future__ import annotations
 

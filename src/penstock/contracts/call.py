@@ -1,4 +1,4 @@
-"""Who asks: what travels with every contract call beside its value. Pure."""
+"""What travels with every contract call beside its value: capability, correlation id, origin. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Origin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """One contract call's bearings. The deadline is not here: it is the caller's current deadline."""
+    """The metadata of one contract call. The deadline is not in it: it is the caller's current deadline."""
 
     capability: str = ""
     corr_id: CorrId = ""

@@ -1,4 +1,4 @@
-"""Is this token good for this request: what every service asks of the shared verifier. Pure."""
+"""Verification of tokens: what every service asks of the shared verifier. Pure."""
 
 from __future__ import annotations
 

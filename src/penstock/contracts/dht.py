@@ -18,7 +18,7 @@ class Find(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """One that does: where it is reached, and until when its word holds (Unix milliseconds)."""
+    """One provider: its address, and until when its record holds (Unix milliseconds)."""
 
     node_id: str
     address: str

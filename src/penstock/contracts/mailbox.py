@@ -140,7 +140,7 @@ class Extend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Acked(msgspec.Struct, frozen=True):
-    """Settled for good."""
+    """The message is done and will not be delivered again."""
 
     ok: bool = True
 

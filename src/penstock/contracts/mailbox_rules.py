@@ -55,7 +55,7 @@ def check_batch(items: tuple[object, ...]) -> None:
 
 
 def check_envelope(envelope: m.Envelope) -> None:
-    """Refuse a delivered message whose bytes or bearings were changed on the way."""
+    """Refuse a delivered message whose payload or fields were changed on the way."""
     if address_of(envelope.payload) != envelope.payload_hash:
         raise Integrity("The payload does not match its payload_hash.", reason="payload_hash")
     e = envelope

@@ -187,7 +187,7 @@ class GetRevocations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Revocation(msgspec.Struct, frozen=True):
-    """One entry of the feed: tokens with an epoch below the floor fall at this level; ids fall by themselves."""
+    """One entry of the feed: tokens with an epoch below the floor are revoked at this level; or one revoked id."""
 
     seq: int
     kind: RevocationKind

@@ -13,7 +13,7 @@ MAX_TRIES = 3
 
 
 class Rng(Protocol):
-    """The little of `random.Random` that jitter needs."""
+    """The part of `random.Random` that jitter needs."""
 
     def random(self) -> float:
         """Return a number in [0, 1)."""
@@ -49,7 +49,7 @@ class Doubling:
 
 @dataclass(frozen=True, slots=True)
 class FullJitter:
-    """Uniform between nothing and base x 2^attempt, capped: spreads a crowd best."""
+    """Uniform between 0 and base x 2^attempt, capped: spreads many callers best."""
 
     base_s: float
     cap_s: float

@@ -16,7 +16,7 @@ CAPACITY = 1024
 
 
 class Broadcast(Generic[T]):
-    """A bounded fan-out of messages nobody may rely on for truth: who lags asks for the state instead."""
+    """A bounded fan-out of messages. A receiver that lags loses some and has to ask for the state instead."""
 
     __slots__ = ("_closed", "_parked", "_receivers", "_ring", "capacity", "lagged", "name", "published")
 

@@ -1,4 +1,4 @@
-"""The node's event bus: a broadcast of small facts. Telemetry, never truth: who lags asks for the state."""
+"""The node's event bus: a broadcast of small facts, which may be lost. A receiver that lags asks for the state."""
 
 from __future__ import annotations
 

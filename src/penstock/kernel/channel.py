@@ -161,7 +161,7 @@ class Channel(Generic[T]):
         return left
 
     async def _park(self, waiters: deque[asyncio.Future[None]], blocked: Callable[[], bool]) -> None:
-        """Wait until not blocked. Whoever was overtaken after its wake waits again at the front."""
+        """Wait until not blocked. A waiter that was overtaken after its wake-up waits again at the front."""
         loop = asyncio.get_running_loop()
         enqueue = waiters.append
         while blocked():
@@ -191,7 +191,7 @@ def _wake_all(waiters: deque[asyncio.Future[None]]) -> None:
 
 
 def _step_back(waiters: deque[asyncio.Future[None]], waiter: asyncio.Future[None]) -> None:
-    """Leave the line of waiters; a wake that came too late to be used goes to the next in line.
+    """Leave the line of waiters. A wake-up that this waiter can no longer use goes to the next one.
 
     The next one looks for itself whether there is anything to do: a wake too many costs one step, a wake
     too few strands an item.

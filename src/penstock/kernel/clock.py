@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a component gets its time from."""
+    """The source of a component's time."""
 
     def monotonic(self) -> float:
         """Return seconds that never go back; only differences mean anything."""

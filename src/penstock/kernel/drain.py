@@ -1,4 +1,4 @@
-"""The end of a service in good order: stop intake, finish what was admitted, close, and cut off what is late."""
+"""The drain of a service: stop intake, finish what was admitted, close, and cut off what is late."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DrainReport:
 
 
 class Drainer:
-    """One drain of one supervisor, under one deadline; whoever asks again joins it."""
+    """One drain of one supervisor, under one deadline; a second request joins it."""
 
     def __init__(self, supervisor: Supervisor, deadline_s: float, *, keep_intake: bool = False) -> None:
         self._supervisor = supervisor
@@ -92,7 +92,7 @@ class Drainer:
         return aborted
 
     def _enter(self, phase: Phase) -> None:
-        """Move the service on; there is no way back, also not for a second drain."""
+        """Enter a later phase; a service never goes back to an earlier one."""
         if phase.follows(self._supervisor.phase.value):
             self._supervisor.phase.set(phase)
             self._log.info("phase", phase=phase.value)

@@ -233,7 +233,7 @@ class Internal(PenstockError):
 
 
 def forget_where(error: PenstockError) -> PenstockError:
-    """Drop the stack of a condition that is kept as a value; returns it.
+    """Drop the traceback of an error that is kept as a value, and return it.
 
     A traceback holds the frames it passed through, a frame holds its locals, and one of those is often the error:
     a cycle that keeps the whole request alive until the collector comes by. Bugs keep their stack; conditions,

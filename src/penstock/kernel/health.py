@@ -1,4 +1,4 @@
-"""Named readiness gates and the verdict over them; a flip is an event, not a poll."""
+"""Named readiness gates and the verdict over them; a change is reported as an event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Verdict:
 
 
 class Judged(Protocol):
-    """Whatever the health pages can ask: one service, or a whole node."""
+    """What the health pages ask: one service, or a whole node."""
 
     service: str
 
@@ -79,7 +79,7 @@ class Health:
         return list(self._gates.values())
 
     def verdict(self) -> Verdict:
-        """Judge: no gates at all is not ready, because nothing has vouched yet."""
+        """Judge readiness. Without any gate the service is not ready."""
         gates = {gate.name: gate.open for gate in self._gates.values()}
         missing = tuple(name for name, is_open in gates.items() if not is_open)
         degraded = tuple(gate.name for gate in self._gates.values() if gate.degraded)

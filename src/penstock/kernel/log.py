@@ -29,7 +29,7 @@ _LEVEL_COLOURS: Final = {"DEBUG": "2", "INFO": "36", "WARNING": "33", "ERROR": "
 
 
 class Log:
-    """A service's voice: names the service once, then says events."""
+    """The log of one service: every event carries its name."""
 
     __slots__ = ("_logger", "service")
 

@@ -83,7 +83,7 @@ class Pool(Resource):
         return self._places.refused
 
     def _threads(self) -> _DaemonThreads:
-        """Start the threads at the first call: a pool that was only declared costs nothing and owes no close."""
+        """Start the threads at the first call: a pool that was only declared costs nothing and needs no close."""
         if self._executor is None:
             self._executor = _DaemonThreads(self.name, self.threads)
             self.opened(f"pool:{self.name}")

@@ -1,4 +1,4 @@
-"""A job and the loop that works it off: the second place that catches Exception, so that a bad request is no crash.
+"""A job and the loop that works on it. The loop catches Exception, so that a bad request is no crash of its worker.
 
 The job carries its reply, its deadline and its corr_id across the channel, because a context variable does
 not cross one. A client that went away withdraws the job only until a worker has taken it.

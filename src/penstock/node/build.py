@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 
 class NodeService(Protocol):
-    """As much of a service as the node needs to run it."""
+    """What the node needs of a service to run it."""
 
     def children(self) -> list[ChildSpec]:
         """List what it runs, in start order."""
         ...
 
     def supervision(self) -> SupervisorOptions:
-        """Say how its children are restarted and how long its drain may take."""
+        """Return how its children are restarted and how long its drain may take."""
         ...
 
 
@@ -87,8 +87,8 @@ class Node:
         self.operator_token: Callable[[], str] = lambda: token
         # Whether that token is good by the keys and floors of the moment; svc-passport can tell.
         self.operator_stands: Callable[[], bool] = lambda: True
-        # What the services believe about keys and revocations; svc-passport brings it, or an issuer is followed.
-        self.belief = TrustSource()
+        # Keys and revocations that the services trust: of svc-passport in this process, or of a followed issuer.
+        self.trust_source = TrustSource()
         # The services by their contracts, for those in the same process; None where one does not run here.
         self.storage: Storage | None = None
         self.mailbox: Mailbox | None = None
@@ -131,18 +131,18 @@ class Node:
         settings = self.settings.value
         if settings.flag("node.insecure_dev"):
             return None
-        return self.belief.verifier(settings, self._clock, pool)
+        return self.trust_source.verifier(settings, self._clock, pool)
 
     def supervise(
         self, table: str, inventory: Inventory, service: NodeService, *, framed: Framed | None = None
     ) -> Supervisor:
-        """Hang a service's children under a supervisor of their own.
+        """Put a service's children under a supervisor.
 
         Its contract, where it is `framed`, and its metrics are served apart where that is asked for.
         """
         inventory.health.on_flip(self._on_flip)
         children = service.children()
-        follower = self.belief.follower(self.settings.value, inventory)
+        follower = self.trust_source.follower(self.settings.value, inventory)
         if follower is not None:
             children.insert(0, follower)
         address = self.settings.value.address_or_none(f"{table}.metrics_addr")
@@ -199,9 +199,9 @@ class Node:
         return self.watcher.request("admin")
 
     async def _apply(self, settings: Settings) -> list[str]:
-        """Bring settings to whom they concern; a listener that cannot move stays where it is and is told of."""
+        """Apply new settings to the services. A listener that cannot move keeps its address, which is reported."""
         configure(settings.text("node.log.format"), settings.text("node.log.level"))
-        self.belief.apply(settings)
+        self.trust_source.apply(settings)
         failed: list[str] = []
         for part in self.parts:
             part.supervisor.retime(settings.seconds(f"{part.name}.drain_deadline"))
@@ -226,7 +226,7 @@ class Node:
         return {part.name: part.door() for part in self.parts if part.listener is not None}
 
     def admin_door(self) -> dict[str, object]:
-        """Return how the command line and the SDK get in: the admin listener's door, and one a service."""
+        """Return the addresses for the command line and the SDK: the admin listener's, and one for each service."""
         doors = self.doors()
         return {**doors["admin"], "services": doors}
 
@@ -248,14 +248,14 @@ class Node:
         return self._described
 
     async def close(self) -> None:
-        """Let go what the services hold beyond their tasks; after the drain."""
+        """Close what the services hold beyond their tasks; called after the drain."""
         for part in self.parts:
             if part.close is not None:
                 await part.close()
-        await self.belief.close()
+        await self.trust_source.close()
 
     def forget(self) -> None:
-        """Take the process-wide hooks off again."""
+        """Remove the process-wide hooks."""
         self._gc_pauses.remove()
 
 
@@ -264,7 +264,7 @@ def _wanted(settings: Settings, name: str, only: str | None) -> bool:
 
 
 def fit_connections(settings: Settings) -> dict[str, int]:
-    """Raise the descriptor limit and lower the listeners' caps until they fit below it; says so when it had to."""
+    """Raise the descriptor limit, and lower the listeners' caps if they do not fit below it, which is logged."""
     wanted = {table: settings.integer(f"{table}.max_conns") for table in ("admin", *SERVICE_NAMES)}
     fitted = fit_caps(wanted, raise_fd_limit(sum(wanted.values())))
     if fitted != wanted:

@@ -1,4 +1,4 @@
-"""The Bus Subscriber: what services say on the bus that concerns the whole node."""
+"""The bus subscriber: acts on events that concern the whole node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BusSubscriber:
         reload: Callable[[str], None],
         version: Callable[[], int],
     ) -> None:
-        """Take what the two events lead to, and the version in force."""
+        """Take what to do on each of the two events, and the version in force."""
         self._bus = bus
         self._stop = stop
         self._reload = reload

@@ -1,4 +1,4 @@
-"""One page a service: its concurrency model as tables and pictures, with the date somebody last reviewed it."""
+"""The generated page of a service: its concurrency model as tables and diagrams, with the date of the last review."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TABLES = ("channels", "tasks", "locks", "limits", "timeouts")
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Who last looked at a service's model, when, and at which inventory."""
+    """Who last reviewed a service's model, when, and at which inventory."""
 
     owner: str
     last_reviewed: str

@@ -1,4 +1,4 @@
-"""The Config Watcher: the one place that reloads. It reads, swaps, and brings the new snapshot to whom it concerns."""
+"""The config watcher: the one place that reloads. It reads, swaps the snapshot, and applies it to the services."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReloadOutcome:
 
 
 class ConfigWatcher:
-    """Works off requests to reload, one after the other, whoever asks: a signal, the admin listener, the bus."""
+    """Handles requests to reload, one after the other: from a signal, the admin listener or the bus."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ConfigWatcher:
         bus: Broadcast[KernelEvent],
         apply: Callable[[Settings], Awaitable[list[str]]],
     ) -> None:
-        """Declare the channel; `apply` brings settings to the services and returns what it could not do."""
+        """Declare the channel; `apply` applies settings to the services and returns what could not be applied."""
         self.requests: Channel[Job[str, ReloadOutcome]] = inventory.channel(
             "reload", Job, capacity=8, full=Full.REFUSE, producers="listener", consumers="config_watcher"
         )

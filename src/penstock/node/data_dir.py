@@ -1,4 +1,4 @@
-"""The data directory: one node at a time, or one of each service; the operator token, and where the services listen."""
+"""The data directory: used by one node, or by one of each service; holds the operator token and the addresses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DataDir:
     """Holds the directory for the life of the node."""
 
     def __init__(self, path: Path, *, only: str | None = None) -> None:
-        """Name the directory; `open` takes it, or of it what `only` one service uses."""
+        """Name the directory; `open` locks it, or the part that `only` one service uses."""
         self.path = path
         self.run = path / "run"
         self._only = only
@@ -48,7 +48,7 @@ class DataDir:
         self._check_private(self.path / TOKEN_FILE)
 
     def _lock(self) -> None:
-        """Take what nobody else may have meanwhile: a node everything, a service its own part of what no node has."""
+        """Take the locks: a node locks the whole directory, a single service its own part if no node has the whole."""
         if self._only is None:
             self._take("node", fcntl.LOCK_EX)
         else:
@@ -70,7 +70,7 @@ class DataDir:
             pid_file.flush()
 
     def _holder(self) -> str:
-        """Name whoever is in the way: a file that cannot even be shared has one owner, who wrote himself into it."""
+        """Name the holder of a lock: a file that cannot be locked for sharing has one owner, whose name is in it."""
         for name in sorted(self.run.glob("*.pid"), key=lambda file: file.stem != "node"):
             with name.open() as pid_file:
                 try:
@@ -122,12 +122,12 @@ class DataDir:
         return token
 
     def write_ports(self, ports: dict[str, int], admin: dict[str, object]) -> None:
-        """Say where the services listen, once all are bound, and how the command line gets in."""
+        """Write the addresses of the services, once all are bound, for the command line and the SDK."""
         self._replace("ports.json", ports)
         self._replace("admin.json", admin)
 
     def write_door(self, door: dict[str, str | None]) -> None:
-        """Say where the one service listens that runs here alone."""
+        """Write the address of the one service that runs alone."""
         self._replace(f"{self._only}.json", door)
 
     def _replace(self, name: str, content: object) -> None:

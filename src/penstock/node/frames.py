@@ -35,7 +35,7 @@ _PATH_BYTES_MAX: Final = 103
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """A contract to be answered, and what is said to new calls while it drains."""
+    """A contract to be served, and the error that new calls get while it drains."""
 
     service: OapService
     draining: Callable[[], PenstockError] = lambda: NotReady("The service is draining.", phase="draining")
@@ -52,7 +52,7 @@ def framed_storage(api: Storage) -> Framed:
 
 
 def framed_passport(api: PassportApi) -> Framed:
-    """Answer the issuer's contract; a large batch needs a token here as it does at the HTTP door."""
+    """Answer the issuer's contract; a large batch needs a token, as over HTTP."""
     plain = serve(passport.METHODS, api)
 
     async def batch(value: passport.VerifyBatch, call: Call) -> passport.VerifiedBatch:

@@ -1,4 +1,4 @@
-"""The services behind a gateway: in the same process, or in others, by the same contracts."""
+"""The services behind a gateway, in the same process or in others, by the same contracts."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ class Neighbours:
         return OapClientOptions(uds_path=socket_beside(folder, table))
 
     async def close(self) -> None:
-        """Let the connections go, after the gateway has ended."""
+        """Close the connections, after the gateway has ended."""
         for remote in self._remotes:
             await remote.close()

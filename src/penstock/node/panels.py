@@ -1,4 +1,4 @@
-"""What single services add to the operator's page; here, because the page and a service know nothing of each other."""
+"""The panels of single services. They are here because the page and the services do not import each other."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _CLASS_COLUMNS = (
 
 
 def traffic_classes(service: OmnigateService) -> Panel:
-    """Show who shares the gateway: each class with its weight, what runs and waits, and what found no place."""
+    """Show the classes of the gateway: weight, running, waiting and refused requests."""
 
     def source() -> Rows:
         classes = service.gate.queue.classes.values()
@@ -138,7 +138,7 @@ _SENT_BACK = 1000
 
 
 def dead_letters(service: MailboxService, capability: Callable[[], str]) -> Panel:
-    """List the topics with dead letters; those can be looked at, and sent back to where they came from."""
+    """List the topics with dead letters, which can be shown and sent back."""
 
     def source() -> Rows:
         topics = [topic for topic in service.state.ledger.topics.values() if topic.dead]
@@ -183,7 +183,7 @@ _FACT_COLUMNS = (Column("what", "issuer"), Column("value", ""))
 
 
 def issuer(service: PassportService) -> Panel:
-    """Show what tokens are made by: the epoch, the keys, whether any can be issued, and how many were judged."""
+    """Show the issuer: epoch, keys, whether tokens can be issued, and how many were verified."""
 
     def source() -> Rows:
         state, signing = service.book.state, service.book.view.value.signing

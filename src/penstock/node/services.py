@@ -60,7 +60,7 @@ def _build_passport(node: Node) -> ServicePart:
     service = PassportService(inventory, options, around)
     node.operator_token = lambda: service.book.operator_token
     node.operator_stands = service.book.operator_stands
-    node.belief.adopt(service.book.trust, service.verifier.meter)
+    node.trust_source.adopt(service.book.trust, service.verifier.meter)
     node.passport = service.api
     supervisor = node.supervise("passport", inventory, service, framed=framed_passport(service.api))
     panels = (issuer(service), audit(service))
@@ -134,7 +134,7 @@ def _build_omnigate(node: Node) -> ServicePart:
     )
 
 
-# In build order: who believes an issuer comes after it.
+# In build order: a service that trusts an issuer comes after it.
 SERVICES: dict[str, Callable[[Node], ServicePart]] = {
     "passport": _build_passport,
     "mailbox": _build_mailbox,

@@ -1,4 +1,4 @@
-"""Whom this node believes about capabilities: svc-passport in the same process, or an issuer that is followed."""
+"""Where this node gets its keys and revocations from: svc-passport in the same process, or an issuer it follows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GATE = "capability"
 
 
 class NeedsPassport(Exception):
-    """A service that checks capabilities has nobody to believe."""
+    """A service that checks capabilities has no issuer to trust."""
 
 
 class TrustSource:
@@ -42,7 +42,7 @@ class TrustSource:
         self._meter: Meter | None = None
 
     def adopt(self, trust: Trust, meter: Meter | None = None) -> None:
-        """Believe the svc-passport of this process, which needs no lease, and count with it."""
+        """Trust the svc-passport of this process, whose word does not expire, and share its meter."""
         self.trust = trust
         self._meter = meter
         self._fed = True
@@ -73,7 +73,7 @@ class TrustSource:
         return ChildSpec("capability_follower", run, announces=True)
 
     def apply(self, settings: Settings) -> None:
-        """Take over what may change while the node runs: the post-quantum mode, judged anew for every token."""
+        """Apply the settings that may change while the node runs: the post-quantum mode."""
         mode = cast("PqMode", settings.text("passport.pq.mode"))
         for verifier in self._verifiers:
             if verifier.options.pq_mode != mode:
@@ -81,7 +81,7 @@ class TrustSource:
                 self.trust.swap()
 
     async def close(self) -> None:
-        """Let the issuer go; after the drain."""
+        """Close the connection to the issuer; called after the drain."""
         if self._issuer is not None:
             await self._issuer.close()
         if self._pool is not None:

@@ -1,4 +1,4 @@
-"""Where a verifier's keys and floors come from: `capability.issuer` as a URL, a socket or a file, read the same way."""
+"""Where a verifier gets keys and floors from: `capability.issuer` may be a URL, a socket or a file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BREAKER: Final = BreakerPolicy(samples_min=5, timeouts_in_a_row=2, open_s=1.0)
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """A source to follow, and how to let it go."""
+    """A source of keys and floors, and how to close it."""
 
     fetch: Fetch
     close: Callable[[], Awaitable[None]]
@@ -77,7 +77,7 @@ def _check_private(address: str) -> None:
 
 
 async def _nothing() -> None:
-    """Let nothing go: a file is opened and closed at each read."""
+    """Close nothing: a file is opened and closed at each read."""
 
 
 def _over_http(base: str, inventory: Inventory, certificate: Path | None) -> Issuer:

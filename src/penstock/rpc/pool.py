@@ -1,4 +1,4 @@
-"""One peer over as many OAP/1 connections as its calls need: a connection has a window, and a crowd more than one."""
+"""One peer over as many OAP/1 connections as its calls need: each connection carries a bounded number of calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OapCaller(Protocol):
 
 
 class OapPool:
-    """Fills one connection's window before it opens the next; what is not needed falls idle and closes itself."""
+    """Fills one connection before it opens the next. A connection that is idle for long closes itself."""
 
     def __init__(self, make: Callable[[], OapClient], *, connections_max: int) -> None:
         self._make = make
@@ -27,7 +27,7 @@ class OapPool:
         self._clients: list[OapClient] = []
 
     async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401
-        """Ask on the first connection with a place left; `Busy` at once where none has."""
+        """Call on the first connection that takes another call; `Busy` at once if none does."""
         return await self._free().call(methods, name, value, call)
 
     def _free(self) -> OapClient:

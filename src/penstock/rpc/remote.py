@@ -49,7 +49,7 @@ class RemoteOptions:
 
 
 class Remote:
-    """The connections to one service. Those that wait there have their own, and so hold up nobody."""
+    """The connections to one service. Long polls have connections of their own, so that they hold up no other call."""
 
     def __init__(self, inventory: Inventory, place: OapClientOptions, options: RemoteOptions) -> None:
         self._inventory = inventory
@@ -64,7 +64,7 @@ class Remote:
         return OapPool(lambda: OapClient(self._inventory, options), connections_max=connections_max)
 
     async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401
-        """Ask and wait for the answer; what says in `wait_ms` that it will wait goes beside the others."""
+        """Call and wait for the answer; a value with `wait_ms` is a long poll and uses the connections for those."""
         pool = self._polls if getattr(value, "wait_ms", 0) else self._calls
         return await pool.call(methods, name, value, call)
 

@@ -1,4 +1,4 @@
-"""Whole objects over the storage contract, piece by piece: neither side ever holds more than two pieces."""
+"""Whole objects over the storage contract, in pieces: neither side holds more than two pieces."""
 
 from __future__ import annotations
 

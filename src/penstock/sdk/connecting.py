@@ -50,7 +50,7 @@ class Client(Resource):
         return cls(Discovery.from_env(environ), options)
 
     async def _release(self) -> None:
-        """Close one after the other; a cancel cuts one wait short and leaves none of them open."""
+        """Close all parts. A cancel cuts one wait short, and the rest is closed all the same."""
         async with AsyncExitStack() as closing:
             for caller in self._callers.values():
                 closing.push_async_callback(caller.close)
@@ -75,7 +75,7 @@ def find(
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
 ) -> Discovery:
-    """Say where a node is. With `ports` alone the data directory is not looked at for anything but the token."""
+    """Return where a node is. If `ports` are given, only the token is read from the data directory."""
     directory = data_dir or os.environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT
     tls = None if options is None else options.tls
     return Discovery(Path(directory), token=token or os.environ.get(TOKEN_VARIABLE) or None, ports=ports, tls=tls)

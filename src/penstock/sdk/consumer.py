@@ -1,4 +1,4 @@
-"""The consumer: takes messages as places are free, and has each worked on under a lease that is kept.
+"""The consumer: receives as many messages as it may work on, and renews their leases while it does.
 
 Two ways to use it. A handler, which runs `concurrency` times at once:
 
@@ -43,7 +43,7 @@ _ABORT_S: Final = 3.0
 
 
 class LoggedDelivery(Protocol):
-    """As much of a delivery as a line of the log says."""
+    """The fields of a delivery that are logged."""
 
     msg_id: str
 
@@ -66,7 +66,7 @@ class ConsumeOptions(TypedDict, total=False):
 def consumer_of(
     mailbox: m.Mailbox, topic: str, keeper: LeaseKeeper, metrics: Metrics, said: ConsumeOptions
 ) -> Consumer:
-    """Make a consumer from what its user said."""
+    """Make a consumer from its user's options."""
     concurrency = said.get("concurrency", 1)
     ask = checked(
         m.Recv,
@@ -80,10 +80,10 @@ def consumer_of(
 
 
 class MessageSource:
-    """Polls for messages; what waiting can mend is waited out, anything else is raised."""
+    """Polls for messages. Errors that may pass with time are waited out; others are raised."""
 
     def __init__(self, mailbox: m.Mailbox, ask: m.Recv, keeper: LeaseKeeper, *, on_lost: OnLost) -> None:
-        """Ask for what `ask` asks for, again and again."""
+        """Poll with the values of `ask`."""
         self.ask = ask
         self._mailbox = mailbox
         self._keeper = keeper
@@ -119,7 +119,7 @@ class MessageSource:
 
 
 class Consumer:
-    """An endless iterator over deliveries, or the engine under a handler."""
+    """An endless iterator over deliveries; `run` calls a handler for each."""
 
     def __init__(self, source: MessageSource, metrics: Metrics, *, drain_s: float) -> None:
         """Take from the source; nothing is asked for before the first iteration."""
@@ -183,7 +183,7 @@ class Consumer:
             await self._drain(scope)  # lint: allow PK014 bounded inside, by drain_s and the abort's time
 
     async def _work(self, delivery: Delivery, handler: Handler) -> None:
-        """Have one message worked on; a handler that settles it early keeps its place until it returns."""
+        """Run the handler for one message. A handler that settles early keeps its place until it returns."""
         delivery.on_end(_not_yet)
         try:
             async with delivery:
@@ -200,13 +200,13 @@ class Consumer:
             self._ended(delivery)
 
     def failed(self, delivery: LoggedDelivery, error: BaseException) -> None:
-        """Make a failure seen that nobody awaits: the handler's own, or that its message could not be settled."""
+        """Log and count a failure of a handler, or of settling its message."""
         kind = type(error).__name__
         self._metrics.counter("job_failures_total", "Jobs that raised.", worker="handler", type=kind).value += 1
         _log.error("handler.failed", topic=self.topic, msg_id=delivery.msg_id, error=error)
 
     async def _drain(self, scope: Scope) -> None:
-        """Let handlers finish, then cancel the rest; a second cancel cuts the first part short."""
+        """Let handlers finish, then cancel the rest; a second cancel ends the waiting."""
         try:
             await self._joined(scope, self._drain_s)
         finally:
@@ -246,7 +246,7 @@ class Consumer:
         self._freed.set()
 
     async def _free_places(self) -> int:
-        """Wait until a place is free and return how many are; a delivery that nobody began frees its own by lapsing."""
+        """Wait until places are free, and return how many. A delivery never begun frees its place when it lapses."""
         while True:
             lapse_s = self._next_lapse_s()
             free = self.concurrency - len(self._out) - self._reserved
@@ -262,7 +262,7 @@ class Consumer:
                     raise
 
     def _next_lapse_s(self) -> float:
-        """Forget what nobody began in time, and return how long until there may be more of that."""
+        """Forget deliveries whose lease lapsed before they were begun, and return when the next one may lapse."""
         now = asyncio.get_running_loop().time()
         for delivery in [delivery for delivery in self._out if delivery.lapsed(now)]:
             self._out.pop(delivery)
@@ -271,7 +271,7 @@ class Consumer:
 
 
 class _Poll:
-    """A block of the running task that `cut` ends, quietly; a cancel from outside goes on."""
+    """A block of the running task that `cut` ends without an error; a cancel from outside passes through."""
 
     __slots__ = ("_cancels_before", "_is_cut", "_task")
 
@@ -292,7 +292,7 @@ class _Poll:
 
 
 def _not_yet(_delivery: Delivery) -> None:
-    """Free no place: the handler still runs."""
+    """Do nothing: the handler still runs, and its place is not free."""
 
 
 def _hint_s(error: PenstockError) -> float:

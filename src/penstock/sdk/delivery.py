@@ -109,7 +109,7 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """Tell whether nothing more is owed."""
+        """Tell whether the message is settled or its lease lost."""
         return self._phase is _Phase.SETTLED
 
     @property
@@ -124,16 +124,16 @@ class Delivery:
     # --- settling
 
     async def ack(self) -> None:
-        """Settle for good; tried again until the lease ends. `LeaseLost` when it is too late."""
+        """Acknowledge the message: it is not delivered again. Retried until the lease ends; then `LeaseLost`."""
         await self._settle(lambda: self._mailbox.ack(m.Ack(self.msg_id, self.receipt)))
 
     async def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
-        """Give back; without `delay_ms` the mailbox backs off with full jitter."""
+        """Give the message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
         nack = m.Nack(self.msg_id, self.receipt, None if reason is None else reason[:_REASON_CHARS_MAX], delay_ms)
         await self._settle(lambda: self._mailbox.nack(nack))
 
     async def _settle(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Settle once, and never after the lease: a renewal must not cross with it, so the keeper lets go first."""
+        """Settle once, and never after the lease. The keeper stops renewing first, so that no renewal crosses it."""
         if self.lost is not None:
             raise self.lost
         if self._phase is _Phase.SETTLED:
@@ -153,13 +153,13 @@ class Delivery:
             self._on_end(self)
 
     def _check_in_time(self) -> None:
-        """Refuse what is too late: a handler that blocked the loop kept the keeper from renewing, and from telling."""
+        """Raise `LeaseLost` if the lease has ended: a handler that blocks the loop keeps the keeper from noticing."""
         if asyncio.get_running_loop().time() >= self.ends_at:
             self.lost = LeaseLost(reason="lapsed")
             raise self.lost
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Try until the lease ends: an answer that got lost must not bring a finished message back."""
+        """Retry until the lease ends, because a lost answer must not bring a finished message back."""
         loop, tries = asyncio.get_running_loop(), 0
         while True:
             try:
@@ -179,7 +179,7 @@ class Delivery:
         self._on_end(self)
 
     def on_end(self, call: Callable[[Delivery], None]) -> None:
-        """Have `call` hear when nothing is owed any more."""
+        """Call `call` when the message is settled or its lease lost."""
         self._on_end = call
 
     # --- the block
@@ -226,7 +226,7 @@ class Delivery:
         return False
 
     def lose(self, lost: LeaseLost) -> None:
-        """Hear from the keeper that the lease is gone; whoever works on it is interrupted, if that is wanted."""
+        """Note that the lease is lost, and interrupt the block unless the user chose `on_lost="tell"`."""
         self.lost = lost
         self._end()
         _log.warning("delivery.lost", topic=self.topic, msg_id=self.msg_id)
@@ -253,7 +253,7 @@ class Delivery:
         return False
 
     async def _give_back(self, reason: str, delay_ms: int | None = None) -> None:
-        """Nack without hiding why: if that fails too, the lease lapses and the message comes back all the same."""
+        """Nack after an error, which stays the one that is raised. If the nack fails too, the lease lapses."""
         try:
             # The deadline that ended the block has passed, and must not end this too.
             with no_deadline():
@@ -264,4 +264,4 @@ class Delivery:
 
 
 def _nobody(_delivery: Delivery) -> None:
-    """Care not."""
+    """Do nothing."""

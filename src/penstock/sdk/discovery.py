@@ -1,4 +1,4 @@
-"""Where a node listens and with which capability it is asked: given, or read from its data directory."""
+"""Finds a node's addresses and token: given, or read from its data directory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Discovery:
         return other
 
     def services(self) -> tuple[str, ...]:
-        """Name what listens there."""
+        """Name the services that listen."""
         return tuple(self._known())
 
     def url(self, service: str) -> str:
@@ -64,7 +64,7 @@ class Discovery:
         return str(doors[service]["url"])
 
     def context(self, service: str) -> ssl.SSLContext | None:
-        """Return the TLS context a service asks for: the one given, else one that knows its certificate alone."""
+        """Return the TLS context for a service: the given one, else one that trusts only the node's certificate."""
         certificate = self._known().get(service, {}).get("certificate")
         if self._tls is not None or certificate is None:
             return self._tls

@@ -1,4 +1,4 @@
-"""What only a client can say: no node is there, a lease was lost, a message is turned down."""
+"""Errors of the client: there is no node, a lease was lost, a message is rejected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LeaseLost(Conflict):
 
 
 class Reject(Exception):
-    """Raised inside a delivery's block: give the message back, for this reason, after this delay; no error of ours."""
+    """Raise this inside a delivery's block to give the message back with a reason and a delay."""
 
     def __init__(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
         """Without `delay_ms` the mailbox backs off with full jitter."""
@@ -35,7 +35,7 @@ class Reject(Exception):
 
 
 def waiting_mends(error: PenstockError) -> bool:
-    """Tell whether a node that is asked again later may answer: it was away, busy, or at fault itself.
+    """Tell whether a later try may succeed: the node was away, busy, or failed itself.
 
     A shutdown that cuts a call (`canceled`) and a crash under it (`internal`) are over when the node is back.
     """

@@ -40,15 +40,15 @@ class HttpMailbox:
         return m.Received(answer.json(_Messages).messages, inflight_full=b"x-inflight-full" in answer.headers)
 
     async def ack(self, request: m.Ack, call: Call = NOBODY) -> m.Acked:
-        """Settle."""
+        """Acknowledge a message."""
         return await self._caller.json(post("/v1/ack", request, call, idempotent=True), m.Acked)
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
-        """Settle many, each on its own."""
+        """Acknowledge many messages, each on its own."""
         return await self._caller.json(post("/v1/ack", request, call, idempotent=True), m.SettledBatch)
 
     async def nack(self, request: m.Nack, call: Call = NOBODY) -> m.Nacked:
-        """Give back."""
+        """Give a message back."""
         return await self._caller.json(post("/v1/nack", request, call), m.Nacked)
 
     async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:

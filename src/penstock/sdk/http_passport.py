@@ -15,7 +15,7 @@ class HttpPassport:
         self._caller = caller
 
     async def issue(self, request: p.Issue, call: Call = NOBODY) -> p.Issued:
-        """Mint a token. Repeating it is harmless: a token nobody received is a token nobody has."""
+        """Issue a token. A repeat is harmless: a token whose answer was lost is held by nobody."""
         return await self._caller.json(post("/v1/passport/issue", request, call, idempotent=True), p.Issued)
 
     async def verify(self, request: p.Verify, call: Call = NOBODY) -> p.Verified:

@@ -1,4 +1,4 @@
-"""Keeps the leases of messages that are being worked on: one task for all of them, and a call for all that are due.
+"""Renews the leases of messages that are being worked on: one task for all, and one call for all that are due.
 
 A lease is renewed when a third of it has passed, so that two failed renewals in a row lose nothing. One that the
 mailbox calls stale, or that ran out before a renewal came through, is lost, and its holder is told at once.
@@ -36,7 +36,7 @@ def sure_s(visibility_ms: int) -> float:
 
 
 class HeldLease(Protocol):
-    """A lease and its holder. Times are the loop's."""
+    """A lease that somebody works under. Times are the loop's."""
 
     msg_id: str
     receipt: str
@@ -46,7 +46,7 @@ class HeldLease(Protocol):
     renew_at: float
 
     def lose(self, lost: LeaseLost) -> None:
-        """Hear that the lease is gone."""
+        """Learn that the lease is lost."""
         ...
 
 
@@ -86,11 +86,11 @@ class LeaseKeeper:
         self._held[lease] = None
 
     def release(self, lease: HeldLease) -> None:
-        """Renew it no more."""
+        """Stop renewing this lease."""
         self._held.pop(lease, None)
 
     async def close(self) -> None:
-        """Stop renewing, and tell every holder: what it goes on to do, it could not settle."""
+        """Stop renewing, and tell every holder that its lease is lost: it could no longer settle."""
         for lease in tuple(self._held):
             self._lose(lease, "client_closed")
         await self._scope.close()
@@ -123,12 +123,12 @@ class LeaseKeeper:
             await self._renew_batch(due[start : start + m.BATCH_MAX])
 
     def _lose_ended(self, now: float) -> None:
-        """Give up what has ended, without asking: another consumer may have it by now."""
+        """Declare ended leases lost without asking the mailbox: another consumer may have the message."""
         for lease in [lease for lease in self._held if lease.ends_at <= now]:
             self._lose(lease, "not_renewed")
 
     def _patience_s(self, due: list[HeldLease], now: float) -> float:
-        """Wait for a node that is silent until a third of a lease has passed, and never over the end of any."""
+        """Return how long to wait for a silent node: a third of the shortest lease, and never beyond the end of any."""
         third_s = max(_AGAIN_S_MIN, min(lease.visibility_ms for lease in due) / 1000 / _PARTS)
         ends_at = min((lease.ends_at for lease in self._held), default=now + third_s)
         return min(third_s, max(0.0, ends_at - now))
@@ -151,7 +151,7 @@ class LeaseKeeper:
             self._take(lease, code, began_at)
 
     def _take(self, lease: HeldLease, code: object, began_at: float) -> None:
-        """Note what came of one renewal; whoever was released meanwhile no longer cares."""
+        """Note the result of one renewal, unless the lease was released meanwhile."""
         now = asyncio.get_running_loop().time()
         if lease not in self._held:
             return

@@ -1,4 +1,4 @@
-"""A loop on a thread of its own, for callers without one: bounded calls, each waited for within a limit."""
+"""A loop on its own thread, for callers without one: calls are bounded in number and time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LoopThread:
 
     @staticmethod
     def result(future: concurrent.futures.Future[T], limit_s: float) -> T:
-        """Wait for a call; whoever gives up, by Ctrl-C say, takes the call with him."""
+        """Wait for a call; a caller that gives up, by Ctrl-C for example, cancels it."""
         try:
             return future.result(limit_s)
         except concurrent.futures.CancelledError:
@@ -72,7 +72,7 @@ class LoopThread:
             future.cancel()
 
     def close(self) -> None:
-        """Cancel what runs, end the loop and wait for the thread; whoever else closes meanwhile waits too."""
+        """Cancel what runs, end the loop and wait for the thread. A second caller waits for the same end."""
         if os.getpid() != self._pid:
             return  # the thread is the parent's, and so are its connections
         with self._door:
@@ -119,7 +119,7 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(task.cancel)
 
     def _hand_over(self, task: asyncio.Task[T], future: concurrent.futures.Future[T]) -> None:
-        """Carry the outcome across; a caller that gave up has cancelled the future and wants nothing."""
+        """Hand the outcome to the calling thread, unless it gave up and cancelled the future."""
         if not future.set_running_or_notify_cancel():
             return
         if task.cancelled():

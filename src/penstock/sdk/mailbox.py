@@ -24,7 +24,7 @@ from penstock.wire.ids import address_of
 
 
 class Leased(Protocol):
-    """What settles a message: an envelope, a delivery, or anything else with these two."""
+    """Anything with the id of a message and the receipt of its lease: an envelope or a delivery."""
 
     @property
     def msg_id(self) -> str:
@@ -38,7 +38,7 @@ class Leased(Protocol):
 
 
 class SendOptions(TypedDict, total=False):
-    """What may be said of a message beyond topic and payload."""
+    """The options of a message."""
 
     # Messages with one key are delivered in order, one at a time.
     key: str | None
@@ -50,7 +50,7 @@ class SendOptions(TypedDict, total=False):
 
 
 class RecvOptions(TypedDict, total=False):
-    """What may be said of a receive."""
+    """The options of a receive."""
 
     max_messages: int
     visibility_ms: int
@@ -59,7 +59,7 @@ class RecvOptions(TypedDict, total=False):
 
 
 class ReprocessOptions(TypedDict, total=False):
-    """Which dead letters go back, and where to."""
+    """Which dead letters to send back, and where to."""
 
     limit: int
     reason: str | None
@@ -68,7 +68,7 @@ class ReprocessOptions(TypedDict, total=False):
 
 
 class MailboxClient:
-    """The mailbox, over whatever reaches it. Every call has a deadline; errors are those of `penstock.kernel`."""
+    """The mailbox of a node. Every call has a deadline; errors are those of `penstock.kernel`."""
 
     def __init__(self, mailbox: m.Mailbox, keeper: LeaseKeeper, metrics: Metrics, *, timeout_s: float = 10.0) -> None:
         """Speak through the contract; `keeper` renews the leases of deliveries that are worked on."""
@@ -103,12 +103,12 @@ class MailboxClient:
         return received.messages
 
     async def ack(self, lease: Leased) -> m.Acked:
-        """Settle for good. `Conflict` when the lease is over."""
+        """Acknowledge a message: it is not delivered again. `Conflict` when the lease is over."""
         async with timeout("ack", self._timeout_s):
             return await self._mailbox.ack(m.Ack(lease.msg_id, lease.receipt))
 
     async def nack(self, lease: Leased, reason: str | None = None, *, delay_ms: int | None = None) -> m.Nacked:
-        """Give back; without `delay_ms` the mailbox backs off with full jitter."""
+        """Give a message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
         request = checked(m.Nack, msg_id=lease.msg_id, receipt=lease.receipt, reason=reason, delay_ms=delay_ms)
         async with timeout("nack", self._timeout_s):
             return await self._mailbox.nack(request)
@@ -120,7 +120,7 @@ class MailboxClient:
             return await self._mailbox.extend(request)
 
     async def ack_batch(self, leases: Sequence[Leased]) -> tuple[m.SettleResult, ...]:
-        """Settle up to 256, each on its own."""
+        """Acknowledge up to 256 messages, each on its own."""
         acks = tuple(m.Ack(lease.msg_id, lease.receipt) for lease in leases)
         async with timeout("ack_batch", self._timeout_s):
             return (await self._mailbox.ack_batch(m.AckBatch(acks))).results
@@ -150,13 +150,13 @@ class MailboxClient:
     async def peek(
         self, topic: str, state: m.State = "ready", *, limit: int = 10, payload: bool = False
     ) -> tuple[m.Peeked, ...]:
-        """Look without taking."""
+        """Show messages without leasing them."""
         request = checked(m.Peek, topic=topic, state=state, limit=limit, payload=payload)
         async with timeout("peek", self._timeout_s):
             return (await self._mailbox.peek(request)).messages
 
     async def purge(self, topic: str) -> int:
-        """Remove what waits or is leased; dead letters stay. Returns how many."""
+        """Remove the waiting and leased messages of a topic; dead letters stay. Returns how many."""
         async with timeout("purge", self._timeout_s):
             return (await self._mailbox.purge(checked(m.Purge, topic=topic))).purged
 
@@ -179,14 +179,14 @@ class MailboxClient:
             page = await self.dlq(topic, reason=reason, cursor=page.cursor)
 
     async def reprocess(self, topic: str, **said: Unpack[ReprocessOptions]) -> int:
-        """Send dead letters back to where they came from; returns how many were taken on."""
+        """Send dead letters back to their topic; returns how many will go back."""
         request = checked(m.Reprocess, **{"topic": topic, "limit": 1000, **said})
         async with timeout("reprocess", self._timeout_s):
             return (await self._mailbox.reprocess(request)).accepted
 
 
 def new_message(topic: str, payload: bytes | str, **said: Unpack[SendOptions]) -> m.Send:
-    """Make a message to send: with its hash, so that a change on the way is found, and with an idem_key."""
+    """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
     data = payload.encode() if isinstance(payload, str) else payload
     fields = {"topic": topic, "payload_b64": data, "payload_hash": address_of(data), **said}
     fields["idem_key"] = said.get("idem_key") or uuid.uuid4().hex

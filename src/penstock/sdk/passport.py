@@ -1,4 +1,4 @@
-"""svc-passport for users: issue, judge and revoke by the node; narrow and seal without it."""
+"""svc-passport for users: issue, verify and revoke by the node; narrow and seal without it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.sdk.values import checked
 
 
 class IssueOptions(TypedDict, total=False):
-    """What may be said of a new token beyond whom it is for and who accepts it."""
+    """The options of a new token."""
 
     # Written form, all of them must hold: `op=recv,ack`, `topic=orders/`.
     caveats: Iterable[str]
@@ -23,7 +23,7 @@ class IssueOptions(TypedDict, total=False):
 
 
 class RevokeOptions(TypedDict, total=False):
-    """Exactly one target, and why."""
+    """What to revoke, by exactly one target, and why."""
 
     epoch: int
     kid: str
@@ -36,7 +36,7 @@ class RevokeOptions(TypedDict, total=False):
 
 
 class PassportClient:
-    """Tokens, by whatever reaches the passport."""
+    """The tokens of a node."""
 
     def __init__(self, passport: p.Passport, *, timeout_s: float = 10.0) -> None:
         self._passport = passport
@@ -54,18 +54,18 @@ class PassportClient:
             return await self._passport.issue(checked(p.Issue, subject_ref=subject, audience=who, **fields))
 
     async def verify(self, token: str, context: RequestContext | None = None) -> p.Verified:
-        """Have the node judge a token; a bad one is an answer, not an error."""
+        """Have the node verify a token; a bad token is an answer, not an error."""
         async with timeout("verify", self._timeout_s):
             return await self._passport.verify(p.Verify(token, context or RequestContext()))
 
     async def verify_batch(self, tokens: Iterable[str]) -> tuple[p.Verified, ...]:
-        """Have the node judge up to 512 tokens."""
+        """Have the node verify up to 512 tokens."""
         async with timeout("verify_batch", self._timeout_s):
             items = tuple(p.Verify(token) for token in tokens)
             return (await self._passport.verify_batch(p.VerifyBatch(items))).results
 
     async def revoke(self, **said: Unpack[RevokeOptions]) -> int:
-        """Take tokens back, by exactly one of epoch, kid, tenant, subject_ref, tid and rid; returns the epoch."""
+        """Revoke tokens by exactly one of epoch, kid, tenant, subject_ref, tid and rid; returns the epoch."""
         async with timeout("revoke", self._timeout_s):
             return (await self._passport.revoke(checked(p.Revoke, **said))).current_epoch
 
@@ -86,7 +86,7 @@ class PassportClient:
 
 
 def narrow(token: str, *caveats: str, sealed: bool = False) -> str:
-    """Narrow a token, offline: whoever holds the result may do less. `sealed` ends the narrowing."""
+    """Narrow a token offline: the result allows less. `sealed` makes it the last narrowing."""
     # Here, because cryptography is slow to load and most clients never narrow anything.
     from penstock.capability.caveats import parse_all  # noqa: PLC0415
     from penstock.capability.making import attenuate, seal  # noqa: PLC0415

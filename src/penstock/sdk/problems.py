@@ -1,4 +1,4 @@
-"""Problem details back into the error they were: class, status, facts and corr_id."""
+"""Turns problem details back into errors: class, status, facts and corr_id."""
 
 from __future__ import annotations
 

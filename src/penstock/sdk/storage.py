@@ -1,4 +1,4 @@
-"""svc-storage for users: bytes under the address that is their BLAKE3 digest, checked on both ways."""
+"""svc-storage for users: objects under their BLAKE3 digest, checked in both directions."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class StorageClient:
         self._caller = caller
 
     async def put(self, data: bytes) -> Stored:
-        """Store bytes; the same bytes twice are one object. They are named on the way, so a change on it is found."""
+        """Store bytes; the same bytes twice are one object. The address sent along shows a change on the way."""
         ask = _put(f"/o/{address_of(data)}", data, len(data))
         return await self._stored(ask, len(data))
 
     async def put_stream(
         self, pieces: AsyncIterator[bytes], *, size: int | None = None, expect: str | None = None
     ) -> Stored:
-        """Store bytes that come in pieces; never repeated by itself. With `expect` only if that is their address."""
+        """Store bytes that come in pieces. It is never retried. With `expect`, only if that is their address."""
         digest, told = blake3(), _Counted()
 
         async def hashed() -> AsyncIterator[bytes]:
@@ -91,7 +91,7 @@ class StorageClient:
 
 
 class _Counted:
-    """How much has passed."""
+    """Counts the bytes that have passed."""
 
     def __init__(self) -> None:
         self.size = 0

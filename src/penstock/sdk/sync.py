@@ -146,11 +146,11 @@ class SyncDelivery:
         return self._delivery.lost
 
     def ack(self) -> None:
-        """Settle for good."""
+        """Acknowledge the message."""
         self._thread.call(self._delivery.ack, _CALL_S_MAX)
 
     def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
-        """Give back."""
+        """Give the message back."""
         self._thread.call(lambda: self._delivery.nack(reason, delay_ms=delay_ms), _CALL_S_MAX)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Contract values from what a caller wrote, by the rules the service has."""
+"""Makes contract values from a caller's arguments, by the service's own rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def checked(kind: type[T], **fields: object) -> T:
 
 
 def _plainly(said: str) -> str:
-    """Say a rule in the words of whoever broke it."""
+    """Return a broken rule as a sentence about the caller's argument."""
     if found := _OUT_OF_RANGE.fullmatch(said):
         unit = " characters" if found[1] else ""
         return f"{found[4]} must be at {'most' if found[2] == '<=' else 'least'} {found[3]}{unit}."

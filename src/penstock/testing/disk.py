@@ -1,4 +1,4 @@
-"""A small file layer, and the two engines behind it: real files, and a simulated disk that can lose power.
+"""A small file layer over real files; `simdisk` has the same over a disk that can lose power.
 
 Code that must survive a crash writes through `Disk`. In production that is `RealDisk`; in a test it is `SimDisk`,
 which remembers what was made durable. POSIX promises little and so does it: only `fsync` keeps a file's bytes, only

@@ -1,4 +1,4 @@
-"""Fakes with real contracts: a clock to set, numbers to foresee, and a downstream that follows a script."""
+"""Fakes with real contracts: a clock that a test sets, known random numbers, and a scripted downstream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VirtualClock:
         return self._wall_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass on both hands."""
+        """Let time pass on both clocks."""
         if seconds < 0:
             raise ValueError("time only moves forward; set_wall makes the wall clock jump")
         self._monotonic_s += seconds

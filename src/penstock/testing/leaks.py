@@ -58,7 +58,6 @@ class Account:
     """What was open when a test began, so that only its own resources are held against it."""
 
     def __init__(self) -> None:
-        """Begin anew: nothing is tracked yet."""
         _tracked.clear()
         self._before = Counter(open_resources())
 
@@ -70,7 +69,7 @@ class Account:
 
 
 class _Ear(logging.Handler):
-    """Hears the kernel say that a resource was dropped without close."""
+    """Receives the kernel's report that a resource was dropped without close."""
 
     def __init__(self, found: list[Finding]) -> None:
         super().__init__(logging.DEBUG)

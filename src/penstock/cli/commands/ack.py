@@ -1,4 +1,4 @@
-"""`penstock ack`: settle messages for good."""
+"""`penstock ack`: acknowledge messages, which are not delivered again."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ack them."""
+    """Acknowledge each message."""
     return settling.settle(args, lambda client, lease: client.mailbox.ack(lease))

@@ -1,4 +1,4 @@
-"""`penstock dlq`: dead letters: list them, look into them, send them back."""
+"""`penstock dlq`: list dead letters, show them, send them back."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ async def _peek(client: Client, args: argparse.Namespace) -> int:
         if args.json:
             asking.print_json(asking.plain(message))
         else:
-            from penstock.cli.tables import message as paint
+            from penstock.cli.tables import message as print_message
 
-            paint(message, with_receipt=False)
+            print_message(message, with_receipt=False)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`penstock extend`: keep messages longer."""
+"""`penstock extend`: extend the leases of messages."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Extend them."""
+    """Extend each lease."""
     return settling.settle(args, lambda client, lease: client.mailbox.extend(lease, args.visibility))

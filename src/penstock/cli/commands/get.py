@@ -1,4 +1,4 @@
-"""`penstock get`: bytes by their address."""
+"""`penstock get`: fetch an object by its address."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _fetch(client: Client, args: argparse.Namespace) -> int:
 
 
 async def _print(client: Client, args: argparse.Namespace) -> int:
-    """Hold the object until it is checked: what went down a pipe cannot be taken back."""
+    """Keep the object in memory until its hash is checked, because bytes written to a pipe cannot be taken back."""
     data = await client.storage.get(args.address, offset=args.range.offset, length=args.range.length)
     if not args.json:
         write_raw(data)
@@ -78,7 +78,7 @@ async def _save(client: Client, args: argparse.Namespace) -> int:
 
 @contextmanager
 def _whole(output: Path) -> Iterator[BinaryIO]:
-    """Write beside the goal and move it there when it is whole: a half object never carries its name."""
+    """Write to a temporary file and rename it when it is complete, so that the name never stands for half an object."""
     goal = Path(os.path.realpath(output))
     if goal.exists() and not goal.is_file():
         # A device or a pipe is written into; to put a file in its place would take it from everybody.

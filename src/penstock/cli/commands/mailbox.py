@@ -1,4 +1,4 @@
-"""`penstock mailbox`: look into the mailbox's files, and repair them while no node runs."""
+"""`penstock mailbox`: check the mailbox's files, and repair them while no node runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Take the data directory, so that no node can, and do what was asked."""
+    """Lock the data directory, so that no node starts meanwhile, and check or repair."""
     from penstock.node.data_dir import DataDir, DataDirRefused
 
     if not (args.data_dir / "mailbox").is_dir():

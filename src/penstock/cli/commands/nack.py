@@ -1,4 +1,4 @@
-"""`penstock nack`: give messages back."""
+"""`penstock nack`: give messages back, which are delivered again later."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Nack them."""
+    """Give each message back."""
     return settling.settle(args, lambda client, lease: client.mailbox.nack(lease, args.reason, delay_ms=args.delay))

@@ -1,4 +1,4 @@
-"""`penstock put`: keep bytes under their address."""
+"""`penstock put`: store bytes and print their address."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show what was leased; Ctrl-C is how following ends, and no failure."""
+    """Show the leased messages. Ctrl-C ends `--follow` without a failure."""
     try:
         return asking.ask(args, lambda client: _receive(client, args))
     except BinaryOnTerminal as binary:
@@ -78,7 +78,7 @@ async def _hand_out(client: Client, args: argparse.Namespace, message: Envelope)
 
 
 async def _follow(client: Client, args: argparse.Namespace, ending: StoppableBlock) -> None:
-    """Go on until told to end. A node that was there once is waited for: it may only be restarting."""
+    """Receive until stopped. If the node goes away, wait for it: it may be restarting."""
     from penstock.kernel.errors import PenstockError
     from penstock.sdk.errors import waiting_mends
 
@@ -112,13 +112,13 @@ async def _pause(failures: int) -> None:
 
 
 def _show(args: argparse.Namespace, message: Envelope) -> None:
-    """Print before acking: what could not be printed comes again."""
+    """Print a message before acking it, so that one that could not be printed is delivered again."""
     if args.json:
         asking.print_json(asking.plain(message))
     elif args.raw:
         write_raw(message.payload)
     else:
-        from penstock.cli.tables import message as paint
+        from penstock.cli.tables import message as print_message
 
-        paint(message, with_receipt=not args.ack)
+        print_message(message, with_receipt=not args.ack)
     sys.stdout.flush()

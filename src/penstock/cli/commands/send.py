@@ -43,7 +43,7 @@ def _attribute(text: str) -> tuple[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send it; printed when it is stored."""
+    """Send the message and print its id when it is stored."""
     attrs = dict(args.attr)
     if len(attrs) < len(args.attr):
         return asking.refuse(args, "an attribute can be given once")
@@ -80,7 +80,7 @@ def _payload(args: argparse.Namespace) -> bytes:
 
 
 def _standard_input(*, asked: bool) -> bytes:
-    """Read a pipe. One that nobody asked for and that holds nothing is a job without a terminal, and no message."""
+    """Read standard input. An empty pipe that was not asked for by `-` is no message."""
     data = b"" if not asked and sys.stdin.isatty() else _bounded(sys.stdin.buffer.read(_READ_BYTES_MAX + 1))
     if not data and not asked:
         raise ValueError("nothing to send: give --data, --file or -")

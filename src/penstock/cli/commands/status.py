@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(json.dumps(status) + "\n")
     else:
-        from penstock.cli.tables import status as paint
+        from penstock.cli.tables import status as print_status
 
-        paint(status)
+        print_status(status)
     return 0 if status["ready"] else 1

@@ -1,4 +1,4 @@
-"""`penstock token`: issue, narrow, seal, look into, verify and revoke capabilities. Narrowing needs no node."""
+"""`penstock token`: issue, narrow, seal, inspect, verify and revoke capabilities. Narrowing needs no node."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _by_itself(args: argparse.Namespace, act: Callable[[argparse.Namespace], int]) -> int:
-    """Do what needs no node; what is wrong with the token or a caveat is said as a node would say it."""
+    """Do what needs no node, and report errors in a token or caveat in a node's words."""
     from penstock.kernel.errors import PenstockError
 
     try:

@@ -1,4 +1,4 @@
-"""`penstock topics`: what waits, what is leased, what is dead."""
+"""`penstock topics`: how many messages of each topic wait, are leased or are dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock tour`: the promises, shown one after the other on a running node or on one of its own."""
+"""`penstock tour`: demonstrates the promises, one a step, on a running node or on a node of its own."""
 
 from __future__ import annotations
 

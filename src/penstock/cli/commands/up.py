@@ -62,13 +62,13 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     keeps = not settings.flag("node.amnesia") and (only is None or only in KEEPERS)
     data_dir = DataDir(_path(settings), only=only) if keeps else None
     caps = fit_connections(settings)
-    voice = Output(sys.stdout)
-    fail = _Failure(voice if as_json else None)
+    output = Output(sys.stdout)
+    fail = _Failure(output if as_json else None)
     try:
         if data_dir is not None:
             data_dir.open()
         token = _own_token(settings, data_dir, only)
-        talk = _Talk(data_dir, voice, as_json=as_json)
+        talk = _Talk(data_dir, output, as_json=as_json)
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
         return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
     except DataDirRefused as refused:
@@ -88,12 +88,12 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
         if data_dir is not None:
             data_dir.close()
         # A crash is told after what led to it.
-        voice.settle()
+        output.settle()
         settle()
 
 
 def _own_token(settings: Settings, data_dir: DataDir | None, only: str | None) -> str:
-    """Make an operator token of the node's own, where no svc-passport runs to mint a real one."""
+    """Make an operator token for a node without svc-passport, which would issue a real one."""
     if only is not None or settings.flag("node.passport"):
         return ""
     return new_token() if data_dir is None else data_dir.operator_token()
@@ -106,51 +106,51 @@ def _path(settings: Settings) -> Path:
 
 
 class _Failure:
-    """Says why there is no node: a sentence for people, and for programs an object whose `code` they know."""
+    """Reports why the node did not start: a sentence for people, and with --json an object with a `code`."""
 
-    def __init__(self, voice: Output | None) -> None:
-        self._voice = voice
+    def __init__(self, output: Output | None) -> None:
+        self._output = output
 
     def say(self, sentence: str, code: str, exit_code: int) -> int:
-        if self._voice is not None:
-            self._voice.say(json.dumps({"error": {"code": code, "detail": sentence}}) + "\n")
+        if self._output is not None:
+            self._output.say(json.dumps({"error": {"code": code, "detail": sentence}}) + "\n")
         settle()
         sys.stderr.write(f"penstock: {sentence}\n")
         return exit_code
 
 
 def _because(error: PenstockError) -> str:
-    """Name the cause where the error itself has no words for it."""
+    """Name the cause of an error that has no message."""
     cause = "" if error.__cause__ is None else _words(error.__cause__)
     return f" ({cause})" if cause and cause not in error.detail else ""
 
 
 def _words(error: BaseException) -> str:
-    """Say an error as a person would: without its number, with the file it is about."""
+    """Return an OS error as a sentence: without its number, with the file it is about."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
 def _draining(node: Node) -> list[str]:
-    """Name the services that have begun to end and are not done."""
+    """Name the services that are draining."""
     ending = (Phase.DRAINING, Phase.ABORTING)
     return [part.supervisor.service for part in node.parts if part.supervisor.phase.value in ending]
 
 
 def _shut(node: Node) -> list[tuple[str, Gate]]:
-    """Name what keeps the node from being ready although it runs: a damaged store shuts its own service alone."""
+    """Name the shut gates of a node that runs but is not ready, such as that of a service with a damaged store."""
     healths = [(part.supervisor.service, part.supervisor.inventory.health) for part in node.parts]
     return [(service, gate) for service, health in healths for gate in health.gates() if not gate.open]
 
 
 class _Talk:
-    """What the node says of itself on standard output."""
+    """What the node prints about itself on standard output."""
 
-    def __init__(self, data_dir: DataDir | None, voice: Output, *, as_json: bool) -> None:
+    def __init__(self, data_dir: DataDir | None, output: Output, *, as_json: bool) -> None:
         self._data_dir = data_dir
-        self._voice = voice
-        self._say = voice.say
+        self._output = output
+        self._say = output.say
         self._json = as_json
         self._countdown: Countdown | None = None
 
@@ -159,7 +159,7 @@ class _Talk:
         if not self._json and not sys.stdout.closed and sys.stdout.isatty():
             limit_s: Callable[[], float] = lambda: node.settings.value.seconds("node.drain_deadline")  # noqa: E731
             self._countdown = Countdown(self._say, limit_s, lambda: _draining(node))
-            self._voice.dress(self._countdown.around)
+            self._output.dress(self._countdown.around)
         self._show(node)
         notify("READY=1")
 

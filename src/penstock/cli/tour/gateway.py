@@ -1,4 +1,4 @@
-"""The tour's overload: three classes ask for more than there is, and get it by their weights."""
+"""The tour's overload: three classes ask for more than the gateway can serve, and share it by their weights."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ upstream = ["http://127.0.0.1:{port}"]
 
 
 async def overload(tour: TourContext, _client: Client) -> None:
-    """Put a gateway of our own before a slow service of our own, and have everybody ask at once."""
+    """Start a gateway in front of a slow service, and have the callers of all classes ask at once."""
     async with _slow_service() as port:
         with TemporaryDirectory() as directory:
             config = Path(directory) / "tour.toml"
@@ -125,7 +125,7 @@ async def _everybody(node: TourNode) -> tuple[Counter[str], Counter[str]]:
 
 
 async def _fields(operator: Client, name: TrafficClass) -> list[tuple[bytes, bytes]]:
-    """Return what a caller of this class sends: nobody's request, or a token whose class its issuer gave."""
+    """Return the header fields of a caller of this class: none, or a token that carries the class."""
     if name == "anon":
         return []
     issued = await operator.passport.issue(f"tour-{name}", "omnigate", traffic_class=name, tenant=f"tour-{name}")

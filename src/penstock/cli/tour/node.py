@@ -1,4 +1,4 @@
-"""A node of the tour's own, in a process of its own: in RAM, or in a directory when it has to come back."""
+"""The tour's own node, in another process: in RAM, or in a directory if it is started again."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class _Load:
                 self.count(error)
 
     def count(self, error: PenstockError) -> None:
-        """Tell a polite refusal from a door that closed before it was reached."""
+        """Count a refusal, or a connection that could no longer be made."""
         if error.code in ("busy", "not_ready"):
             self.refused += 1
         else:
@@ -196,7 +196,7 @@ class _Load:
 
 
 async def _drain_under(client: Client, load: _Load, node: TourNode) -> None:
-    """Stop the node while everybody sends; returns when the last sender has found its door closed."""
+    """Stop the node while many send; returns when every sender has found it closed."""
     senders = Scope("sender", _SENDERS, client.inventory.metrics)
     try:
         for number in range(_SENDERS):

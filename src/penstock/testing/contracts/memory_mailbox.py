@@ -54,7 +54,7 @@ class MemoryMailbox:
         self._changed = asyncio.Event()
 
     def _now(self) -> MemoryNow:
-        """Let time do its work, then name the instant."""
+        """Apply what time has changed, and return the instant."""
         now = MemoryNow(self._clock.monotonic() * 1000, int(self._clock.wall() * 1000))
         self.state.advance(now)
         return now

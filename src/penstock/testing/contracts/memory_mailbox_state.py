@@ -143,7 +143,7 @@ class MemoryMailboxState:
         return int(self._rng.random() * (1 << 53)) << spare | self._seq & (1 << spare) - 1
 
     def shard(self, send: Send) -> int:
-        """Place a message by its topic and key; the slot never changes, the shard is only who has it now."""
+        """Return the shard of a message, which follows from its slot: a hash of topic and key that never changes."""
         name = send.topic if send.key is None else f"{send.topic}\0{send.key}"
         slot = int(address_of(name.encode())[3:11], 16) % SLOTS
         return slot % self.options.ready_shards
@@ -183,7 +183,7 @@ class MemoryMailboxState:
     # --- settlements
 
     def ack(self, ack: Ack, now: MemoryNow) -> None:
-        """Remove the message for good; the same receipt again is fine for a while."""
+        """Remove the message. The same receipt may be used again for a while."""
         if self._acked.get(ack.msg_id, ("", 0.0))[0] == ack.receipt:
             return
         message = self.leased(ack)
@@ -225,7 +225,7 @@ class MemoryMailboxState:
             self._bury(message, "max_attempts" if cause == "nack" else cause, now)
 
     def _bury(self, message: MemoryMessage, reason: str, now: MemoryNow) -> None:
-        """Make it a dead letter, once: the first reason stays."""
+        """Make it a dead letter; if it is one already, the first reason stays."""
         if message.dead is None:
             message.dead = reason
             message.dead_at = now.wall_ms
@@ -237,7 +237,7 @@ class MemoryMailboxState:
     # --- time
 
     def advance(self, now: MemoryNow) -> None:
-        """Do what time has done: end leases, expire messages, forget old claims. Called before every command."""
+        """End leases, expire messages and forget old claims, up to `now`. Called before every command."""
         for message in self.messages.values():
             if message.receipt is not None and message.until_ms <= now.mono_ms:
                 self._end_attempt(message, "visibility", now)

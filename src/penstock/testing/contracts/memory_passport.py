@@ -92,7 +92,7 @@ class MemoryPassport:
     # --- revoke and rotate
 
     async def revoke(self, request: p.Revoke, call: Call = NOBODY) -> p.Revoked:
-        """Raise the counter and note who falls below it."""
+        """Raise the epoch and note what is revoked below it."""
         self._operator(call)
         kind, value = next((kind, value) for kind, value in request.targets().items() if value is not None)
         if kind == "epoch":

@@ -90,7 +90,7 @@ class MemoryFloors:
     seq: int = 0
 
     def hits(self, claims: Claims, rids: tuple[str, ...]) -> bool:
-        """Tell whether a token falls: its epoch is below any floor that applies, or an id of it is revoked."""
+        """Tell whether a token is revoked: its epoch is below a floor that applies, or one of its ids is revoked."""
         named = [("kid", claims.kid), ("tenant", claims.tenant), ("subject_ref", claims.sub)]
         floor = max([self.issuer, *(self.levels.get(level, 0) for level in named)])
         return claims.epoch < floor or not self.ids.isdisjoint((claims.tid, *rids))
