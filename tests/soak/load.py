@@ -43,8 +43,10 @@ async def produce(client: Client, promises: Promises, tag: str) -> None:
         number = promises.done.get(tag, 0)
         name = f"{tag}-{number}"
         began = time.perf_counter()
-        key = f"k{number % 7}" if number % 3 == 0 else None
-        await client.mailbox.send(TOPIC, name, idem_key=name, **({"key": key} if key else {}))
+        if number % 3 == 0:
+            await client.mailbox.send(TOPIC, name, idem_key=name, key=f"k{number % 7}")
+        else:
+            await client.mailbox.send(TOPIC, name, idem_key=name)
         promises.seconds.append(time.perf_counter() - began)
         promises.stored.add(name)
         await _pause(promises, tag)

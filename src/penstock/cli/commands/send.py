@@ -27,7 +27,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--file", type=Path, help="the message is this file")
     parser.add_argument("--key", help="messages with one key are delivered in order")
     parser.add_argument("--delay", type=asking.duration_ms, default=0, metavar="TIME", help="deliver after this")
-    parser.add_argument("--ttl", type=asking.duration_ms, metavar="TIME", help="a dead letter after this")
+    parser.add_argument(
+        "--ttl",
+        type=asking.duration_ms,
+        metavar="TIME",
+        help="how long it may wait; after that it becomes a dead letter",
+    )
     parser.add_argument("--idem-key", help="a repeat with the same one is the same message")
     parser.add_argument(
         "--attr", action="append", type=_attribute, default=[], metavar="NAME=VALUE", help="attach; repeatable"
