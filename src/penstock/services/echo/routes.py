@@ -1,4 +1,4 @@
-"""HTTP to job and back. The route sends the job into the bounded channel and hands its reply to the listener."""
+"""From HTTP to a job and back: the route sends the job into the bounded channel and returns its reply future."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fault = Literal["none", "raise"]
 
 
 class EchoIn(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What to say back, and how long the worker shall take over it."""
+    """The text to return, and how long the worker takes for it."""
 
     text: Annotated[str, msgspec.Meta(max_length=65536)]
     delay_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
@@ -28,7 +28,7 @@ class EchoIn(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class EchoOut(msgspec.Struct, frozen=True):
-    """What was said, and which worker said it."""
+    """The text, and which worker returned it."""
 
     text: str
     worker: int

@@ -53,7 +53,7 @@ class EchoService:
         ]
 
     def supervision(self) -> SupervisorOptions:
-        """Say how the children are restarted and how long the drain may take."""
+        """Return how the children are restarted and how long the drain may take."""
         return SupervisorOptions(
             drain_deadline_s=self._options.drain_deadline_s,
             policy=RestartPolicy(escalation=self._options.escalation),

@@ -234,7 +234,7 @@ class QuotaOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FairOptions:
-    """The fair queue's measures."""
+    """The sizes and weights of the fair queue."""
 
     quantum_bytes: int = 64 << 10
     weights: Mapping[str, int] = field(default_factory=lambda: dict(WEIGHTS))
@@ -246,7 +246,7 @@ class FairOptions:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> FairOptions:
-        """Read the fair queue's measures."""
+        """Read the sizes and weights of the fair queue."""
         own = "omnigate.fair_queue."
         return cls(
             quantum_bytes=settings.size(own + "quantum_bytes"),

@@ -1,4 +1,4 @@
-"""HTTP/1.1 answers: bytes in, events out; the framing is told here and nowhere else.
+"""HTTP/1.1 answers: bytes in, events out. Only this module decides where an answer ends.
 
 `httptools` checks each head, but it cannot be told which method was asked and has no end of input: it would wait for
 the body of an answer to HEAD and never finish one that ends with the connection. So it sees heads only, one at a

@@ -147,7 +147,7 @@ class ChunkedBody:
             raise OverLimit("The body has too many trailers.", limit="trailers", status=431)
 
     def _check_bytes(self, line_bytes: int) -> None:
-        """Bound what is not data, whole line or not. Honest chunking pays for itself: an eighth of the data is free."""
+        """Bound the bytes that are not data: a fixed number, and an eighth of the data beyond it."""
         overhead_bytes = self._overhead_bytes + line_bytes
         if self._state == _TRAILERS:
             if overhead_bytes > TRAILER_BYTES_MAX:

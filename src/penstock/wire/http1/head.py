@@ -94,7 +94,7 @@ class HttpHead:
 
 
 class HeadScan:
-    """How far a head that is still arriving was looked at: a byte that comes alone costs no second look at the rest."""
+    """How far a head that is still arriving was checked, so that bytes are not checked twice."""
 
     __slots__ = ("_number", "_start", "seen_bytes")
 

@@ -60,7 +60,7 @@ class OapAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class OapControl(msgspec.Struct, frozen=True, gc=False):
-    """A control frame (HELLO and its kin) or an EVENT: a whole thought in one frame, no stream."""
+    """A control frame (such as HELLO) or an EVENT: complete in one frame, without a stream."""
 
     frame: Frame
 

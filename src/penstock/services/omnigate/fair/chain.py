@@ -6,7 +6,7 @@ from typing import Generic, TypeVar, cast
 
 
 class ChainNode:
-    """Something that can stand in one chain at a time."""
+    """An element that can be in one chain at a time."""
 
     __slots__ = ("after", "before")
 
@@ -16,11 +16,11 @@ class ChainNode:
 
     @property
     def linked(self) -> bool:
-        """Tell whether it stands in a chain."""
+        """Tell whether it is in a chain."""
         return self.after is not None
 
     def unlink(self) -> None:
-        """Leave the chain; what is left of it closes up, and no cycle keeps this node alive."""
+        """Leave the chain. The node keeps no reference to it, so that no cycle keeps the node alive."""
         before, after = self.before, self.after
         assert before is not None
         assert after is not None, "it stands in no chain"
@@ -32,7 +32,7 @@ N = TypeVar("N", bound=ChainNode)
 
 
 class Chain(ChainNode, Generic[N]):
-    """A list of nodes, closed to a ring by itself: no end is special."""
+    """A list of nodes, as a ring through the chain itself, so that no end is a special case."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class Chain(ChainNode, Generic[N]):
         self.after = self.before = self
 
     def append(self, node: N) -> None:
-        """Put a node that stands nowhere at the end."""
+        """Append a node that is in no chain."""
         assert node.after is None, "it stands in a chain already"
         last = self.before
         assert last is not None
@@ -54,11 +54,11 @@ class Chain(ChainNode, Generic[N]):
         return None if first is self else cast("N", first)
 
     def __iter__(self) -> Chain[N]:
-        """Refuse to be walked by accident: `nodes` says what it costs."""
+        """Refuse iteration by accident: `nodes` walks the whole chain."""
         raise TypeError("a chain is walked by nodes()")
 
     def nodes(self) -> list[N]:
-        """Return all nodes in order; costs as much as there are."""
+        """Return all nodes in order, in linear time."""
         found, node = [], self.after
         while node is not self:
             found.append(cast("N", node))

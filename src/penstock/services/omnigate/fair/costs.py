@@ -1,4 +1,4 @@
-"""What a request is expected to cost, in bytes, and what it turned out to: averages route by route. Pure."""
+"""What a request is expected to cost, in bytes: averages of what requests of its route really cost. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HIGH: Final = 0.9
 
 
 def spent(bytes_seen: int, served_s: float, worked_s: float = 0.0) -> int:
-    """Return what a request cost: its bytes both ways, the time it was under way, and the work that was named."""
+    """Return what a request cost: its bytes in both directions, its duration, and the work it reported."""
     return bytes_seen + int(served_s * (1000 * WAIT_BYTES_A_MS) + worked_s * (1000 * WORK_BYTES_A_MS))
 
 
 class RouteCost:
-    """One route's experience."""
+    """The average cost of one route."""
 
     __slots__ = ("average", "high")
 
@@ -36,7 +36,7 @@ class RouteCost:
         return LEAST_COST if cost < LEAST_COST else min(cost, MOST_COST)
 
     def learn(self, length: int, cost: int) -> None:
-        """Take in what a request really cost; one that streamed for an hour says no more than the most expensive."""
+        """Learn what a request really cost. The value is capped, so that a long stream does not distort the average."""
         rest = min(cost - length if length > 0 else cost, MOST_COST)
         self.average += _WEIGHT * ((max(0, rest)) - self.average)
         # Steps up weigh nine times those down: they balance where a tenth of the costs lies above.

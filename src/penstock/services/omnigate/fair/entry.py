@@ -1,4 +1,4 @@
-"""What waits, runs or is parked, and for whom: entries, tenants and classes of the fair queue. Pure."""
+"""The entries, tenants and classes of the fair queue. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EntryState(enum.Enum):
 
 
 class Tenant(Flow):
-    """One tenant of one class. Kept while anything of it is here, and for a while after its last request."""
+    """One tenant of one class. It is kept while it has entries, and for a while after its last one."""
 
     __slots__ = ("entries", "generation", "key", "live", "parked", "seen_at", "waiting")
 
@@ -65,7 +65,7 @@ class TrafficClass(Flow):
 
     @property
     def scarce(self) -> bool:
-        """Tell whether so few places are left that only reads may have them."""
+        """Tell whether so few places are left that they are kept for reads."""
         return (self.capacity - self.waiting) * READS_SHARE < self.capacity
 
     def has_place(self, tenant: Tenant) -> bool:
@@ -82,7 +82,7 @@ class QueueEntry(ChainNode):
     owner: Tenant
 
     def __init__(self) -> None:
-        """Belong to nobody yet; `FairQueue.arrive` says to whom."""
+        """Make an entry without an owner; `FairQueue.arrive` sets class and tenant."""
         super().__init__()
         self.state = EntryState.NEW
         # What a turn of it is expected to cost, and what its turns were charged so far.

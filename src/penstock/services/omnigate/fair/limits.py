@@ -67,12 +67,12 @@ class RouteLatency:
         self.long_s -= doubt * self.long_s
 
     def accept(self) -> None:
-        """Take the latency of now for the normal one."""
+        """Make the present latency the average."""
         self.long_s = self.short_s
 
 
 class FixedLimit:
-    """As many as it was told."""
+    """A fixed number."""
 
     __slots__ = ("value",)
 
@@ -80,13 +80,13 @@ class FixedLimit:
         self.value = most
 
     def sample(self, latency: RouteLatency, latency_s: float, started_at: float) -> None:
-        """Take no notice."""
+        """Ignore the sample."""
 
     def adjust(self, now: float, *, running: int, waiting: int) -> None:
-        """Stay."""
+        """Keep the limit."""
 
     def next_window(self, now: float) -> None:
-        """Have nothing to forget."""
+        """Do nothing: no samples are kept."""
 
 
 class AdaptiveLimit:
@@ -95,7 +95,7 @@ class AdaptiveLimit:
     __slots__ = ("_began", "_doubt", "_fell_from", "_growth", "_limit", "_most", "_samples", "_touched", "value")
 
     def __init__(self, most: int, now: float) -> None:
-        """Begin below the most: a flood at the very start must not become the normal latency."""
+        """Start below `most`, so that a flood at the start does not set the average."""
         self._most = most
         self._limit = float(min(most, max(LEAST, most // START_SHARE)))
         self.value = int(self._limit)
@@ -109,7 +109,7 @@ class AdaptiveLimit:
         self._fell_from: tuple[float, float] | None = None
 
     def sample(self, latency: RouteLatency, latency_s: float, started_at: float) -> None:
-        """Take one answered request; one that started before the window says nothing about the present limit."""
+        """Take one answered request, unless it started before the window: then it ran under another limit."""
         if started_at >= self._began:
             latency.count += 1
             latency.total_s += latency_s
@@ -119,7 +119,7 @@ class AdaptiveLimit:
             self._touched.add(latency)
 
     def adjust(self, now: float, *, running: int, waiting: int) -> None:
-        """End the window if it is long enough and has something to say."""
+        """End the window if it is long enough and has enough samples, and adjust the limit."""
         if self._samples < SAMPLES_MIN or now - self._began < max(WINDOW_S, 2 * self._short_s()):
             return
         felt = waiting > 0 or running >= self.value
@@ -165,7 +165,7 @@ class AdaptiveLimit:
         self._move(max(self._limit * self._growth, self._limit + self._step()))
 
     def _step(self) -> float:
-        """Return what is tried beyond what is known to be good; less in proportion, the more runs already."""
+        """Return how far the limit is raised at once: relatively less, the higher it is."""
         return math.sqrt(self._limit)
 
     def _move(self, limit: float) -> None:
@@ -173,7 +173,7 @@ class AdaptiveLimit:
         self.value = int(self._limit)
 
     def next_window(self, now: float) -> None:
-        """Begin anew; what was sampled is forgotten."""
+        """Start a new window and forget the samples."""
         for route in self._touched:
             route.count, route.total_s = 0, 0.0
         self._touched.clear()

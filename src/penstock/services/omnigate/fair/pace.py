@@ -1,4 +1,4 @@
-"""How fast waiting requests get their turn: measured only while some wait, forgotten when none does. Pure."""
+"""How fast waiting requests get their turn. It is measured while some wait and forgotten when none does. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TurnRate:
         self._backlogged = False
 
     def tick(self, now: float, *, backlogged: bool) -> None:
-        """End a window: it says something only if the queue was not empty at either end of it."""
+        """End a window. It counts only if requests waited at its beginning and at its end."""
         elapsed_s = now - self._at
         if elapsed_s < _WINDOW_S:
             return
@@ -38,5 +38,5 @@ class TurnRate:
         self._at, self._counted, self._backlogged = now, self.turns, backlogged
 
     def wait_s(self, turns: float) -> float:
-        """Return how long so many turns take; nothing when that is not known, so that nobody is refused on a guess."""
+        """Return how long so many turns take; 0 if that is not known, so that nobody is refused by a guess."""
         return turns / self.per_s if self.per_s else 0.0

@@ -30,7 +30,7 @@ PARKED_SHARE: Final = 4
 
 
 class ArrivalOutcome(enum.Enum):
-    """What became of an arrival."""
+    """What happened to an arrival."""
 
     RUNS = "runs"
     WAITS = "waits"
@@ -40,7 +40,7 @@ class ArrivalOutcome(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FairMeasures:
-    """The queue's measures."""
+    """The sizes of the queue."""
 
     weights: Mapping[str, int]
     capacity: int = 512
@@ -52,7 +52,7 @@ class FairMeasures:
 
 
 class FairQueue:
-    """Who runs, who waits, who is parked."""
+    """The entries that run, wait or are parked."""
 
     __slots__ = (
         "_generation", "_idle", "_rounds", "classes", "limit", "measures", "pace", "parked", "running", "tenants",
@@ -139,7 +139,7 @@ class FairQueue:
         return self.pace.wait_s(min(turns, self.waiting + 1))
 
     def _tenant(self, class_: TrafficClass, key: Hashable) -> Tenant:
-        """Make room and a tenant; only idle ones make room, and those that are not are bounded by what is here."""
+        """Return the tenant, making it if needed. Idle tenants make room; the others are bounded by the entries."""
         if self.tenants >= self.measures.tenants_max:
             idle = self._idle.first
             if idle is not None:
@@ -160,7 +160,7 @@ class FairQueue:
             self.waiting += 1
 
     def _pass_by(self, entry: QueueEntry) -> None:
-        """Run an entry that found nobody waiting; what it costs beyond a turn is a debt all the same."""
+        """Run an entry that found nobody waiting. What it costs beyond a turn is still a debt."""
         entry.owner.pass_by(entry.cost)
         entry.class_.pass_by(entry.cost)
         self._run(entry)
@@ -175,7 +175,7 @@ class FairQueue:
     # --- dispatch --------------------------------------------------------------------------------------
 
     def next(self) -> QueueEntry | None:
-        """Give the next slot to whoever's turn it is; None when no slot is free or nobody waits."""
+        """Give a free slot to the entry whose turn it is; None if no slot is free or nobody waits."""
         if self.running >= self.limit:
             return None
         class_ = self._rounds.head()
@@ -218,7 +218,7 @@ class FairQueue:
     # --- parking ---------------------------------------------------------------------------------------
 
     def park(self, entry: QueueEntry) -> bool:
-        """Take the slot back from a running entry that will wait for something else; False when too many do already."""
+        """Take the slot back from a running entry that will wait for something; False if too many are parked."""
         tenant, most = entry.owner, self.measures.max_parked
         if self.parked >= most or tenant.parked >= max(1, most // PARKED_SHARE):
             return False
@@ -241,7 +241,7 @@ class FairQueue:
         return False
 
     def rejoin(self, entry: QueueEntry) -> None:
-        """Put a running entry back into the line, however many its tenant has parked: its turn is over."""
+        """Put a running entry back into the queue because its turn is over, however many its tenant has parked."""
         self._give_slot(entry)
         self.parked += 1
         entry.owner.parked += 1
@@ -256,7 +256,7 @@ class FairQueue:
     # --- the end ---------------------------------------------------------------------------------------
 
     def pay(self, entry: QueueEntry, cost: int, now: float) -> None:
-        """Charge what an entry that goes on has cost so far; a stream is a debt while it lasts, not only at its end."""
+        """Charge what a running entry has cost so far: a stream is charged while it lasts, not only at its end."""
         if entry.state is EntryState.RUNNING or entry.state is EntryState.PARKED:
             # It is heard of now: what it owes is not forgotten while it goes on.
             entry.owner.seen_at = now
@@ -264,7 +264,7 @@ class FairQueue:
             self._settle(entry, cost)
 
     def end(self, entry: QueueEntry, cost: int = 0) -> None:
-        """Give back whatever the entry holds, and charge what it cost beyond the estimate if it ever ran.
+        """Give back the entry's place or slot; if it ran, charge what it cost beyond the estimate.
 
         It may be called in any state, and does nothing the second time.
         """
@@ -304,7 +304,7 @@ class FairQueue:
             tenant.charge(extra)
 
     def _depart(self, entry: QueueEntry) -> None:
-        """Leave the queue from wherever one stands in it."""
+        """Take an entry out of the queue, wherever it is in it."""
         class_, tenant = entry.class_, entry.owner
         entry.unlink()
         self._give_place(entry)
@@ -318,13 +318,13 @@ class FairQueue:
     # --- housekeeping ----------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Measure the pace, and forget tenants that nothing is left of."""
+        """Measure the pace, and forget tenants without entries."""
         self.pace.tick(now, backlogged=self.waiting > 0)
         while (tenant := self._idle.first) is not None and now - tenant.seen_at >= DEBT_KEPT_S:
             self._forget(tenant)
 
     def hopeless(self, now: float) -> Iterator[QueueEntry]:
-        """Name the waiting entries whose turn will not come before their deadline, as it looks now."""
+        """List the waiting entries whose turn will probably not come before their deadline."""
         for class_ in self.classes.values() if self.pace.per_s else ():
             if class_.own_slots:
                 continue

@@ -17,7 +17,7 @@ _BUCKETS: Final = DEBT_ROUNDS + 1
 
 
 class Flow(ChainNode):
-    """One party to a round: what it gets a turn, and what it has left or owes."""
+    """One participant of the rounds: its share of a round, and what it has left or owes."""
 
     __slots__ = ("deficit", "due_quanta", "due_round", "quantum")
 
@@ -31,13 +31,13 @@ class Flow(ChainNode):
         self.due_round = 0
 
     def charge(self, cost: int) -> None:
-        """Take a cost off; a debt stops growing at its bound."""
+        """Subtract a cost. The debt is bounded."""
         least = -DEBT_ROUNDS * self.quantum
         deficit = self.deficit - cost
         self.deficit = max(least, deficit)
 
     def pass_by(self, cost: int) -> None:
-        """Account for a request that found nobody waiting: a turn of its own, of which nothing is kept but a debt."""
+        """Charge a request that found nobody waiting: it counts as a turn, and only a debt is kept of it."""
         self.charge(cost - self.quantum)
         if self.deficit > 0:
             self.deficit = 0
@@ -52,7 +52,7 @@ class Rounds(Generic[F]):
     __slots__ = ("_buckets", "_now", "_occupied", "steps", "waiting")
 
     def __init__(self) -> None:
-        """Start before the first round, with nobody."""
+        """Start before the first round, without flows."""
         self._buckets: tuple[Chain[F], ...] = tuple(Chain() for _ in range(_BUCKETS))
         self._now = 0
         # One bit a bucket: the next one in use is found without looking at the others.
@@ -68,7 +68,7 @@ class Rounds(Generic[F]):
         self._file(flow)
 
     def leave(self, flow: F) -> None:
-        """Take out a flow that has nothing left; what it did not use is lost, what it owes stays.
+        """Remove a flow that has nothing waiting. It loses what it did not use and keeps its debt.
 
         The rounds it waited count, or a debtor who asks again and again with little patience would never be done.
         """
@@ -99,7 +99,7 @@ class Rounds(Generic[F]):
             self._file(flow)
 
     def flows(self) -> list[F]:
-        """Return everybody who waits; costs as much as there are."""
+        """Return all flows that wait, in linear time."""
         return [flow for bucket in self._buckets for flow in bucket.nodes()] if self.waiting else []
 
     def _file(self, flow: F) -> None:

@@ -1,4 +1,4 @@
-"""Everything behind the gateway is asked once at its start: under `strict_boot` before it opens."""
+"""Asks every service behind the gateway once at the start; under `strict_boot` before the gateway opens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING: Final = "b3:" + "0" * 64
 def service_probes(
     mailbox: m.Mailbox | None, passport: p.Passport | None, storage: s.Storage | None
 ) -> dict[str, Probe]:
-    """Name a question for each service that runs here."""
+    """Return a probe for each service that is set up."""
     probes: dict[str, Probe] = {}
     if mailbox is not None:
         probes["svc-mailbox"] = lambda: mailbox.topic(m.GetTopic("strict-boot"), _NOBODY)
@@ -39,13 +39,13 @@ def service_probes(
 
 
 async def unanswered(probes: Mapping[str, Probe], scope: Scope) -> list[str]:
-    """Ask everybody at once, and name those who did not answer."""
+    """Ask all services at once, and name those that did not answer."""
     asked = {name: scope.start(_answers(probe)) for name, probe in probes.items()}
     return sorted([name for name, answer in asked.items() if not await answer])
 
 
 async def check_all(probes: Mapping[str, Probe], scope: Scope) -> None:
-    """Ask everybody at once, and raise with the names of those who did not answer."""
+    """Ask all services at once, and raise with the names of those that did not answer."""
     ill = await unanswered(probes, scope)
     if ill:
         raise DownstreamUnavailable(f"omnigate.strict_boot: {', '.join(ill)} does not answer.")

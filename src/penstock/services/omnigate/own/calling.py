@@ -1,4 +1,4 @@
-"""From a request at the gateway to a contract call: who asks, and with what right."""
+"""From a request at the gateway to a contract call, with the caller's capability and origin."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class DownstreamCalls(Protocol):
     """One service behind the gateway: its limiter, breaker, deadline and latency around each call."""
 
     async def call(self, op: str, work: Callable[[], Awaitable[T]], *, idempotent: bool) -> T:
-        """Do the work under the downstream's discipline."""
+        """Do the work under the downstream's limiter, breaker and deadline."""
 
 
 def call_of(request: Request) -> Call:
-    """Say who asks, as the gateway saw it: the service behind judges `route`, `method` and `ip` on this.
+    """Return the metadata of a call. The service behind checks `route`, `method` and `ip` caveats on it.
 
     `charged` tells that budgets and rates were counted here, once.
     """
@@ -35,14 +35,14 @@ def call_of(request: Request) -> Call:
 
 
 def present(service: T | None, name: str) -> T:
-    """Return a service that runs, or say that it does not, and which key would say where it is."""
+    """Return a service, or raise `NotReady` with the key that says where it is."""
     if service is None:
         raise NotReady(absent(name), phase="absent", service=name)
     return service
 
 
 def absent(name: str) -> str:
-    """Say that a service does not run here, and which key would say where it is."""
+    """Return the error for a service that is not set up, with the key that says where it is."""
     short = name.removeprefix("svc-")
     told = f"; set omnigate.downstream.{short} to say where it is." if short in BEHIND else "."
     return f"{name} does not run here{told}"

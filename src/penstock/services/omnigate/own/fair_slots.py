@@ -1,4 +1,4 @@
-"""The places of a downstream: who finds none waits, and one that comes back goes round among the tenants that wait.
+"""The slots of a downstream. A call that finds none waits, and a slot that comes back goes to the tenants by turns.
 
 First come, first served would be the flood's: whoever sends most would also wait most often, and the others behind it.
 """
@@ -23,7 +23,7 @@ _Line = deque["asyncio.Future[None]"]
 
 
 class FairSlots:
-    """Counted places with one line a tenant; nobody is passed over, and nobody's second goes before another's first."""
+    """Counted slots with one queue for each tenant. Tenants take turns, and calls of one tenant keep their order."""
 
     __slots__ = ("_lines", "_places", "_waiters_max", "waiting")
 
@@ -36,11 +36,11 @@ class FairSlots:
         self._lines: dict[Hashable, _Line] = {}  # bounded by waiters_max
 
     def try_take(self) -> bool:
-        """Take a place if one is free, and nobody waits for it."""
+        """Take a slot if one is free and nobody waits."""
         return not self._lines and self._places.free > 0 and self._places.try_acquire_many()
 
     async def wait(self, key: Hashable) -> None:
-        """Wait for a place; whoever calls brings the deadline. A cancelled wait loses nothing."""
+        """Wait for a slot, under the caller's deadline. A cancelled wait loses no slot."""
         if self.waiting >= self._waiters_max:
             self._places.refused += 1
             raise Busy("Too many calls to this service wait already.", limit=self._places.name)
@@ -54,7 +54,7 @@ class FairSlots:
             raise
 
     def _give_up(self, key: Hashable, turn: asyncio.Future[None]) -> None:
-        """Leave the line, or pass on the place that came together with the end of the wait."""
+        """Leave the queue, or pass on the slot that came just as the wait ended."""
         if turn.done() and not turn.cancelled():
             self.give()
             return
@@ -67,7 +67,7 @@ class FairSlots:
             del self._lines[key]
 
     def give(self) -> None:
-        """Hand the place to the next tenant that waits, or put it back."""
+        """Hand the slot to the next tenant that waits, or put it back."""
         while self._lines:
             key = next(iter(self._lines))
             line = self._lines.pop(key)

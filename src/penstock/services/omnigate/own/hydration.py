@@ -1,4 +1,4 @@
-"""Makes one answer out of several downstream calls: at once, each under its deadline, identical ones shared.
+"""Makes one answer of several downstream calls, which run at once, each under its deadline; identical ones are shared.
 
 A required part that fails ends the view, and the others are let go; an optional one is replaced by its fallback and
 named in the warnings. Nothing is kept but a small, bounded memory of last good values for `fallback = "stale"`.
@@ -63,7 +63,7 @@ class SharedCall:
 
 
 class LastGood:
-    """The last good value of each stale-able fetch, within a bound of bytes and of age."""
+    """The last good value of each part that may be served stale, bounded in bytes and age."""
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic
@@ -71,7 +71,7 @@ class LastGood:
         self.held_bytes = 0
 
     def keep(self, key: tuple[str, ...], value: bytes) -> None:
-        """Remember a value; the longest unused go when there is no room."""
+        """Remember a value; the least recently used ones make room."""
         old = self._kept.pop(key, None)
         self.held_bytes += len(value) - (0 if old is None else len(old[1]))
         self._kept[key] = self._monotonic(), value
@@ -92,7 +92,7 @@ class Hydrator:
     """Renders views. `scope` is where its calls run: bounded, and ended with the service."""
 
     def __init__(self, sources: Mapping[str, Source], scope: Callable[[], Scope], clock: Clock) -> None:
-        """Take what brings each kind of part."""
+        """Take the sources of the parts."""
         self._sources = sources
         self._scope = scope
         self._monotonic = clock.monotonic
@@ -136,7 +136,7 @@ class Hydrator:
     async def _part(
         self, part: PartSpec, params: Mapping[str, str], call: Call, limit_s: float
     ) -> PartOut | PenstockError:
-        """Bring one part, or what stands in for it; only a required part's failure is given back as such."""
+        """Fetch one part, or its fallback. The failure of a required part is returned as an error."""
         began = self._monotonic()
         target = part.fill(params)
         budget_s = min(part.timeout_s, limit_s)
@@ -165,7 +165,7 @@ class Hydrator:
     # --- identical fetches ---------------------------------------------------------------------------------
 
     async def _shared(self, key: tuple[str, ...], part: PartSpec, target: str, call: Call) -> bytes:
-        """Join an identical fetch that is under way, or begin one; who leaves last ends it."""
+        """Join an identical fetch that is under way, or begin one. The last one to leave ends it."""
         flight = self._flights.get(key)
         if flight is None:
             flight = self._take_off(key, part, target, call)
@@ -212,7 +212,7 @@ def _identity(part: PartSpec, target: str, call: Call) -> tuple[str, ...]:
 
 
 def _checked(value: bytes) -> bytes:
-    """Let nothing into the answer that is not one whole JSON value."""
+    """Refuse a value that is not one complete JSON value."""
     if len(value) > VIEW_BYTES_MAX:
         raise DownstreamUnavailable("The part is larger than a view may be.", status=502, limit="view_bytes")
     try:
@@ -223,7 +223,7 @@ def _checked(value: bytes) -> bytes:
 
 
 def _named(part: PartSpec, error: PenstockError) -> PenstockError:
-    """Tell which required part failed: 504 when it was late, 502 when it was wrong."""
+    """Return the error that names a failed required part: 504 if it was late, 502 if it was wrong."""
     if isinstance(error, Timeout):
         return Timeout(f"part:{part.name}", budget_s=error.budget_s, part=part.name)
     if isinstance(error, _TOLD_AS_IT_IS):

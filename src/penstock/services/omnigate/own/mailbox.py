@@ -70,7 +70,7 @@ class GatewayMailboxRoutes:
     """`/v1/mailbox/{topic}` and what is below it."""
 
     def __init__(self, mailbox: m.Mailbox | None, downstream: DownstreamCalls) -> None:
-        """Stand in front of the mailbox's contract; without a mailbox every route says so."""
+        """Take the mailbox's contract; without one, every route answers that it is not set up."""
         self._mailbox = mailbox
         self._downstream = downstream
 
@@ -133,7 +133,7 @@ class GatewayMailboxRoutes:
         return await self._downstream.call("send", lambda: mailbox.send(send, call), idempotent=idem_key is not None)
 
     async def _recv(self, request: Request, asked: RecvBody) -> LeasedOut | Response:
-        """Lease at once if something is there; otherwise wait without holding a place of the gateway's."""
+        """Lease at once if messages are there; otherwise wait without holding a slot of the gateway."""
         mailbox, call = present(self._mailbox, "svc-mailbox"), call_of(request)
         # Judged by the mailbox's own rules: a topic of the path is a topic like any other.
         recv = convert({"topic": request.params["topic"]}, m.GetTopic).topic

@@ -57,7 +57,7 @@ class ObjectRoutes:
     """`/v1/o`."""
 
     def __init__(self, storage: s.Storage | None, downstream: DownstreamCalls, *, chunk_s: float) -> None:
-        """Stand in front of the contract; `chunk_s` bounds the wait for each further piece of a streamed object."""
+        """Take the contract; `chunk_s` bounds the wait for each further piece of a streamed object."""
         self._storage = storage
         self._downstream = downstream
         self.chunk_s = chunk_s
@@ -114,7 +114,7 @@ class ObjectRoutes:
     async def _send(
         self, address: str, span: Span, call: Call, *, status: int, headers: list[tuple[bytes, bytes]]
     ) -> Response | StreamResponse:
-        """Fetch the first bytes before a word is said, so that what is wrong with the object is still an answer.
+        """Fetch the first bytes before the head is sent, so that a damaged object can still be answered with an error.
 
         So many of them that the store vouches for the whole object: a damaged one is refused, not cut.
         """
@@ -141,7 +141,7 @@ class ObjectRoutes:
 
 
 class _Nothing:
-    """The body of an answer that has none to send: what HEAD describes."""
+    """An empty body for the answer to HEAD."""
 
     def __aiter__(self) -> _Nothing:
         return self

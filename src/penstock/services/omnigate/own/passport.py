@@ -1,4 +1,4 @@
-"""svc-passport through the gateway: the same paths, bodies and answers as at its own door."""
+"""svc-passport through the gateway: the same paths, bodies and answers as at its own port."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GatewayPassportRoutes:
     """`/v1/passport/*` and the public keys."""
 
     def __init__(self, passport: p.Passport | None, downstream: DownstreamCalls) -> None:
-        """Stand in front of the contract; without a passport every route says so."""
+        """Take the contract; without one, every route answers that it is not set up."""
         self._passport = passport
         self._downstream = downstream
 
@@ -89,7 +89,7 @@ class GatewayPassportRoutes:
         return handle
 
     async def _check_known(self, passport: p.Passport, call: Call) -> None:
-        """Ask for a good token, whomever it is meant for, as svc-passport does at its own door."""
+        """Require a valid token for any audience, as svc-passport itself does."""
         asked = p.Verify(call.capability)
         verdict = await self._downstream.call("verify", lambda: passport.verify(asked), idempotent=True)
         if not verdict.ok:
@@ -108,7 +108,7 @@ class GatewayPassportRoutes:
 
 
 def _whole(answer: object) -> object:
-    """Give a verdict with all its members: what a contract leaves out by default, HTTP says."""
+    """Return a verdict with all its members, also those that the contract leaves out by default."""
     if isinstance(answer, p.Verified):
         return verified_out(answer)
     return batch_out(answer) if isinstance(answer, p.VerifiedBatch) else answer

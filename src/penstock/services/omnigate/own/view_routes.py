@@ -1,4 +1,4 @@
-"""Views and provider lookup: what the gateway answers from several places, or from none yet."""
+"""The routes of views and of provider lookup."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ViewRoutes:
 
 
 class ViewSources:
-    """Where a view's parts come from; each call is under its downstream's discipline."""
+    """The sources of a view's parts; each call goes through its downstream."""
 
     def __init__(self, http: HttpClient, storage: s.Storage | None, mailbox: m.Mailbox | None) -> None:
         """Take what may be asked."""

@@ -1,4 +1,4 @@
-"""Views as data: which parts make one answer, where each comes from, and what stands in when it does not come. Pure."""
+"""Views as data: the parts of an answer, their sources, and their fallbacks. Pure."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class PartSpec:
     default: bytes = b"null"
 
     def fill(self, params: Mapping[str, str]) -> str:
-        """Put the parameters into the target; in a URL they can be no more than one segment or value."""
+        """Fill the parameters into the target; in a URL each stays within one segment or value."""
         escape = self.source == "http"
         return _PLACE.sub(lambda m: quote(params[m[1]], safe="") if escape else params[m[1]], self.target)
 
     def strays(self, params: Mapping[str, str]) -> bool:
-        """Tell whether the parameters make a dot segment: an upstream would take that for another path."""
+        """Tell whether the parameters make a dot segment, which an upstream would take for another path."""
         return self.source == "http" and not _DOTS.isdisjoint(self.fill(params).partition("?")[0].split("/"))
 
 

@@ -1,4 +1,4 @@
-"""What an upstream behind a configured route is told about the caller, and never more than `forward` says.
+"""What an upstream is told about the caller: as much as the route's `forward` says.
 
 | `forward` | the upstream gets |
 |---|---|
@@ -108,7 +108,7 @@ class SignedCallerHeaders:
         return self._narrowed(route, request)
 
     def _identity(self, route: ProxyRoute, grant: Grant) -> bytes:
-        """Say who asks; the same words serve for half their life."""
+        """Return the signed identity of the caller; a statement is reused for half of its life."""
         now, key = self._wall(), (route.name, grant.tid + "".join(grant.rids))
         said = self._said.get(key)
         if said is not None and now < said[0]:

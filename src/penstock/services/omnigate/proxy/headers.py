@@ -29,7 +29,7 @@ HOP_BY_HOP: Final = frozenset(
 )  # fmt: skip
 # What we say ourselves: framing, address, origin of the request, correlation and time left. The body's coding was taken
 # off by the listener, under its inflate guard.
-_SAID_BY_US: Final = frozenset(
+_SET_BY_GATEWAY: Final = frozenset(
     (
         b"host", b"content-length", b"content-encoding", b"expect", b"forwarded", b"x-real-ip", b"x-corr-id",
         b"x-deadline-ms",
@@ -103,7 +103,7 @@ def _named(connection: bytes | None) -> frozenset[bytes]:
 
 
 def _foreign_cookies(value: bytes) -> bytes:
-    """Leave out the cookies that are ours: a session with the node is nothing an upstream should hold."""
+    """Leave out the node's own cookies: an upstream must not get a session of the node."""
     if _OUR_COOKIE not in value:
         return value
     pairs = [pair.strip() for pair in value.split(b";")]
@@ -111,7 +111,7 @@ def _foreign_cookies(value: bytes) -> bytes:
 
 
 def forwarded(peer: Peer, host: bytes | None) -> bytes:
-    """Say by RFC 7239 who asked, for which host and how; only what the socket showed us counts."""
+    """Return the `Forwarded` field (RFC 7239): client, host and scheme as the socket showed them."""
     return _forwarded("" if peer.uid is not None else peer.host, host, peer.secure)
 
 
@@ -157,7 +157,7 @@ def relay_start(head: AnswerHead, *, to_head: bool) -> bytes:
 
 
 def named_via(head: HttpHead, via: bytes) -> bool:
-    """Tell whether a request has been here before: a route that leads back to us would go round until its deadline."""
+    """Tell whether a request has passed this gateway before, which would loop until its deadline."""
     passed = head.headers.get(b"via")
     return passed is not None and via in passed
 

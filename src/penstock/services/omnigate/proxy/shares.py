@@ -16,7 +16,7 @@ _STALLED_EACH: Final = 2
 
 
 class StreamTaker(Protocol):
-    """Whoever takes a streamed answer."""
+    """The receiver of a streamed answer."""
 
     @property
     def is_parked(self) -> bool:
@@ -38,7 +38,7 @@ class TenantShares:
         self._streams: dict[Hashable, set[StreamTaker]] = {}
 
     def begin_upload(self, key: Hashable) -> bool:
-        """Tell whether an upload may have a connection while it arrives; whoever hears yes says when it is over."""
+        """Tell whether an upload may hold a connection while it arrives; after True, call `end_upload` at its end."""
         own = self._uploads.get(key, 0)
         if own >= self.uploads_max_each or self.uploading >= self.uploads_max:
             return False
@@ -47,7 +47,7 @@ class TenantShares:
         return True
 
     def end_upload(self, key: Hashable) -> None:
-        """Take an upload out that is whole, or will never be."""
+        """Count an upload as over: complete, or given up."""
         self.uploading -= 1
         self._uploads[key] -= 1
         if not self._uploads[key]:
@@ -65,7 +65,7 @@ class TenantShares:
             del self._streams[key]
 
     def may_ask(self, key: Hashable) -> bool:
-        """Tell whether a tenant leaves enough to the others: few of its streams wait for it to read on."""
+        """Tell whether a tenant may have another connection: only few of its streams wait for it to read."""
         takers = self._streams.get(key)
         if takers is None or len(takers) < self.stalled_max:
             return True
