@@ -56,7 +56,7 @@ _BELIEVED: Final = re.compile(
     re.VERBOSE,
 )
 _DOTS: Final = frozenset((".", ".."))
-_REQUEST_DROPPED: Final = HOP_BY_HOP | _SAID_BY_US
+_REQUEST_DROPPED: Final = HOP_BY_HOP | _SET_BY_GATEWAY
 _OURS: Final = b"x-penstock-"
 _ANSWER_DROPPED: Final = HOP_BY_HOP | {b"content-length", b"x-corr-id"}
 _OUR_COOKIE: Final = b"penstock_"
