@@ -1,10 +1,11 @@
 """The mailbox: messages a second, server CPU microseconds a message, latency, memory, and its peers in the same run.
 
-    python -m benchmarks.mailbox [--json] [--seconds N] [--rounds N] [--against beanstalkd,nats,redis,pgmq,postgres,moto] [--backlog [N]]
+    python -m benchmarks.mailbox [--json] [--seconds N] [--rounds N] [--backlog [N]]
+                                 [--against beanstalkd,nats,redis,pgmq,postgres,moto]
 
-Server and load are processes of their own on the same machine, and every peer gets the same client: one thread, one
-epoll, on one core, as many connections, the same round. CPU is user and system time of the server and its children over the run. A
-peer that is not installed is skipped with a line. All cases are run in rounds, one after the other, and the best round
+Server and load are separate processes on the same machine, and every peer gets the same client: one thread, one
+epoll, on one core, as many connections, the same round. CPU is user and system time of the server and its children over
+the run. A peer that is not installed is skipped with a line. All cases run in rounds, in turn, and the best round
 of each counts, for the peers as for us. `--backlog` measures nothing else: a curve over 1k, 10k, ... N waiting
 messages (1M without a number) of memory, throughput, CPU and restart, written as JSON and drawn as SVG; throughput is
 compared with an empty mailbox that takes turns with the full one, second by second.
@@ -319,7 +320,8 @@ def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:
 
 COLUMNS = {"name": "case", "per_s": "messages/s", "cpu_us": "CPU us/message", "p50_ms": "p50 ms", "p99_ms": "p99 ms"}
 GROWTH = {
-    "name": "case", "rss_mib": "RSS MiB", "cycle_per_s": "cycles/s", "against_empty": "of empty", "cpu_us": "CPU us/cycle",
+    "name": "case", "rss_mib": "RSS MiB", "cycle_per_s": "cycles/s", "against_empty": "of empty",
+    "cpu_us": "CPU us/cycle",
     "other_topic_p50_ms": "other topic ms", "restart_s": "restart s",
 }  # fmt: skip
 

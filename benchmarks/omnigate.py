@@ -52,7 +52,8 @@ def table(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         ratio = f"{row['cpu_us'] / rows[0]['cpu_us']:.2f}"
         out.add_row(
-            row["name"], f"{row['requests_per_s']:,}", f"{row['cpu_us']:.1f}", ratio, str(row["p50_ms"]), str(row["p99_ms"]), str(row["refused"])
+            row["name"], f"{row['requests_per_s']:,}", f"{row['cpu_us']:.1f}", ratio, str(row["p50_ms"]),
+            str(row["p99_ms"]), str(row["refused"]),
         )  # fmt: skip
     return out
 

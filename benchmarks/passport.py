@@ -34,7 +34,7 @@ console = Console(stderr=True)
 Row = dict[str, Any]
 
 
-# --- the service -------------------------------------------------------------------------------------------------------
+# --- the service ----------------------------------------------------------------------------------------------------
 
 
 async def serve(directory: Path) -> None:
@@ -156,7 +156,7 @@ def _loaded(name: str, pid: int, asked: Row) -> Row:
     }
 
 
-# --- the libraries -----------------------------------------------------------------------------------------------------
+# --- the libraries --------------------------------------------------------------------------------------------------
 
 
 def least_us(call: Callable[[], object], number: int) -> float:
@@ -178,8 +178,10 @@ def ours() -> Row:
     public, secret = ed25519.expand(os.urandom(32))
     now = int(SYSTEM.wall())
     root = TokenRoot(
-        alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="acme", class_="authed", via=(),
-        iat=now, nbf=now, exp=now + 900, tid=os.urandom(16), caveats=parse_all(["op=send,recv", "topic=orders/"]), epk=b"",
+        alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="acme",
+        class_="authed", via=(),
+        iat=now, nbf=now, exp=now + 900, tid=os.urandom(16), caveats=parse_all(["op=send,recv", "topic=orders/"]),
+        epk=b"",
     )  # fmt: skip
 
     def issue() -> str:
@@ -216,7 +218,8 @@ def pyjwt() -> Row:
     public = key.public_key()
     now = int(time.time())
     claims = {
-        "iss": "penstock", "aud": "svc-mailbox", "sub": "bench", "tenant": "acme", "iat": now, "nbf": now, "exp": now + 900,
+        "iss": "penstock", "aud": "svc-mailbox", "sub": "bench", "tenant": "acme", "iat": now, "nbf": now,
+        "exp": now + 900,
         "jti": os.urandom(16).hex(), "caveats": ["op=send,recv", "topic=orders/"],
     }  # fmt: skip
     token = jwt.encode(claims, key, algorithm="EdDSA")

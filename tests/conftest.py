@@ -29,5 +29,5 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
     A test that stops it, sets it up otherwise or counts everything on it starts one of its own by `NodeProcess`.
     """
-    with NodeProcess(data_dir=tmp_path_factory.mktemp("node")) as running:
+    with NodeProcess(data_dir=tmp_path_factory.mktemp("node") / ".penstock") as running:
         yield running

@@ -1,4 +1,4 @@
-"""A few lines of SVG: curves over a logarithmic axis, one panel each. Enough for the benchmarks, and nothing to install."""
+"""Curves over a logarithmic axis as SVG, one panel each; without a library."""
 
 from __future__ import annotations
 

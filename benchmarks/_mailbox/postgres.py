@@ -118,7 +118,8 @@ def postgres_command(port: int, path: str, durable: bool) -> list[str]:  # noqa:
     """Sync every commit, or leave that to later."""
     sync = "on" if durable else "off"
     return [
-        postgres_program("postgres") or "postgres", "-D", f"{path}/data", "-p", str(port), "-h", "127.0.0.1", "-k", path,
+        postgres_program("postgres") or "postgres", "-D", f"{path}/data", "-p", str(port), "-h", "127.0.0.1", "-k",
+        path,
         "-c", f"synchronous_commit={sync}", "-c", "max_connections=120",
     ]  # fmt: skip
 

@@ -1,6 +1,7 @@
 """One svc-mailbox in a process of its own: `server.py PORT DATA_DIR [fsync|os|memory] [key=value ...]`.
 
-Every request needs a capability, as on a node; one for everything is written to `DATA_DIR/token`. `open=1` checks nothing.
+Every request needs a capability, as on a node; one for everything is written to `DATA_DIR/token`. With `open=1` nothing
+is checked.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ def capability() -> tuple[CapabilityVerifier, str]:
     public, secret = ed25519.expand(os.urandom(32))
     now = int(SYSTEM.wall())
     root = TokenRoot(
-        alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="bench", class_="authed",
-        via=(), iat=now, nbf=now, exp=now + 3600, tid=os.urandom(16), caveats=parse_all(["op=send,recv,ack,nack"]), epk=b"",
+        alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="bench",
+        class_="authed",
+        via=(), iat=now, nbf=now, exp=now + 3600, tid=os.urandom(16), caveats=parse_all(["op=send,recv,ack,nack"]),
+        epk=b"",
     )  # fmt: skip
     trust = Trust(keys=MappingProxyType({"k1": KeyRecord("k1", "ed25519", public, b"", 0, now + 10**6)}))
     return CapabilityVerifier(trust, SYSTEM), mint(root, lambda message: ed25519.sign_with(secret, message))

@@ -1,4 +1,4 @@
-"""One omnigate in a process of its own, with everything on but the quotas: `gateway.py JSON`, tokens on the first line."""
+"""One omnigate in its own process, with everything on but the quotas: `gateway.py JSON` prints tokens first."""
 
 from __future__ import annotations
 

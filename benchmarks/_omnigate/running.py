@@ -42,7 +42,8 @@ def process(command: list[str], core: int, port: int) -> Iterator[subprocess.Pop
     """Run a server on one core; it is up when it accepts."""
     with on_core(core):
         running = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     try:
         wait_until_up(port)

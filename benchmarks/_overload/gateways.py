@@ -1,4 +1,4 @@
-"""The gateways under test, each a process in front of the same upstream, each configured as its manual would have it."""
+"""The gateways under test, each a process in front of the same upstream, configured as its manual recommends."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def upstream() -> Iterator[int]:
 
 @contextmanager
 def penstock(directory: Path, upstream_port: int) -> Iterator[Gateway]:
-    """Run a node with the gateway; the three classes, and three tenants of one class, differ by their capability alone."""
+    """Run a node with the gateway; its three classes, and three tenants of one class, differ only in their token."""
     config = directory / "penstock.toml"
     config.write_text(
         f"""
@@ -183,7 +183,9 @@ http {{
   upstream work {{ server 127.0.0.1:{upstream_port}; keepalive 1024; }}
   server {{
     listen 127.0.0.1:{port} backlog=4096;
-    location / {{ proxy_pass http://work; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_read_timeout 5s; }}
+    location / {{
+      proxy_pass http://work; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_read_timeout 5s;
+    }}
   }}
 }}
 """,

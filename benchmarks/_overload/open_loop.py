@@ -2,9 +2,9 @@
 
     python -m benchmarks._overload.open_loop < plan.json
 
-The plan names callers with a request and a rate; the outcome tells, for each, how many were offered, served and refused,
-and how long the served ones took from the instant they were due. A caller that finds no free connection opens one more,
-up to a bound; what could not even be sent is counted as unsent and never silently left out.
+The plan names callers with a request and a rate; the outcome tells, for each, how many were offered, served and
+refused, and how long the served ones took from the instant they were due. A caller that finds no free connection opens
+one more, up to a bound; what could not be sent is counted as unsent and never silently left out.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ class Caller:
     def outcome(self) -> dict[str, Any]:
         """Tell how it went."""
         took = sorted(self.took_s)
-        pick = lambda share: round(took[min(len(took) - 1, int(len(took) * share))] * 1000, 2) if took else None  # noqa: E731
+
+        def pick(share: float) -> float | None:
+            return round(took[min(len(took) - 1, int(len(took) * share))] * 1000, 2) if took else None
+
         return {
             "offered": self.offered,
             "served": self.served,
@@ -166,7 +169,8 @@ async def run(plan: dict[str, Any]) -> dict[str, Any]:
         await asyncio.sleep(TICK_S)
     until = loop.time() + GRACE_S
     # Answers are counted; nobody tells of the last one.
-    while loop.time() < until and any(c.offered > c.served + c.refused + c.failed + c.unsent for c in callers):  # noqa: ASYNC110
+    unanswered = lambda c: c.offered > c.served + c.refused + c.failed + c.unsent  # noqa: E731
+    while loop.time() < until and any(map(unanswered, callers)):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return {caller.name: caller.outcome() for caller in callers}
 

@@ -1,4 +1,4 @@
-"""Draws the sweep and the light callers' latency as one SVG; no library, so that the picture is in the repository as text."""
+"""Draws the sweep and the light callers' latency as one SVG, without a library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def draw(results: dict[str, Any]) -> str:
     body = "".join(f'<g transform="translate({n * (WIDTH + 40)},0)">{panel}</g>' for n, panel in enumerate(panels))
     width, height = len(panels) * (WIDTH + 40), HEIGHT + TOP + 70
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="12">'
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>{body}</svg>\n'
     )
 

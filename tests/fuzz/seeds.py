@@ -1,4 +1,4 @@
-"""Where the corpus begins: `python -m tests.fuzz.seeds` writes it anew. What a fuzzer found is added beside it by hand."""
+"""The seeds of the corpus: `python -m tests.fuzz.seeds` writes them. What a fuzzer found is added by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from tests.wire.http1.h11_differences import DIFFERENCES
 
 _CAVEATS: Final = (
     "op=send,recv", "topic=orders/,eu*", "route=/v1/o", "method=GET,HEAD", "ip=10.0.0.0/8,::1", "exp=1800000900",
-    "nbf=1800000000", "budget.bytes=1048576", "budget.reqs=100", "rate.rps=5", "tenant=acme", "scope=authed", "amnesia=true",
+    "nbf=1800000000", "budget.bytes=1048576", "budget.reqs=100", "rate.rps=5", "tenant=acme", "scope=authed",
+    "amnesia=true",
     "aud=svc-mailbox", "svc=*", "region=eu", "pq.fallback=true", "proof.bind=x",
 )  # fmt: skip
 _VALUES: Final[dict[str, dict[str, Any]]] = {

@@ -55,7 +55,7 @@ def target(function: Target) -> Target:
     return function
 
 
-# --- capabilities ------------------------------------------------------------------------------------------------------
+# --- capabilities ---------------------------------------------------------------------------------------------------
 
 
 @target
@@ -132,7 +132,7 @@ def audit_chain(data: bytes) -> None:
         assert (again, chain.head, chain.n) == (whole, walked.head, walked.records)
 
 
-# --- requests and answers of the contracts -----------------------------------------------------------------------------
+# --- requests and answers of the contracts --------------------------------------------------------------------------
 
 
 def _request(methods: Methods, data: bytes) -> None:
@@ -167,7 +167,7 @@ def mailbox_values(data: bytes) -> None:
     _request(mailbox_rules.METHODS, data)
 
 
-# --- frames ------------------------------------------------------------------------------------------------------------
+# --- frames ---------------------------------------------------------------------------------------------------------
 
 
 @target
@@ -208,7 +208,7 @@ def oap_payloads(data: bytes) -> None:
         assert len(oap.inflate(data, bytes_max=_INFLATE_BYTES)) <= _INFLATE_BYTES
 
 
-# --- HTTP --------------------------------------------------------------------------------------------------------------
+# --- HTTP -----------------------------------------------------------------------------------------------------------
 
 
 @target

@@ -1,4 +1,4 @@
-"""Every target over its corpus and over bent inputs, within a bounded number of examples; `scripts/fuzz` has no bound."""
+"""Every target over its corpus and mutated inputs, for a bounded number of examples; `scripts/fuzz` has no bound."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_target_has_seeds_and_a_corpus() -> None:
     assert {name for name, inputs in seeds().items() if inputs} == set(TARGETS)
 
 
-# --- planted: each of these is found by the mutator within its examples -------------------------------------------------
+# --- planted: each of these is found by the mutator within its examples ---------------------------------------------
 
 
 def _lax_text(text: str) -> bytes:
