@@ -13,12 +13,11 @@ import pytest
 from penstock import testing
 from penstock.contracts.mailbox import Recv, Send
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.config import MailboxBounds, MailboxOptions
 from penstock.services.mailbox.engines.engine import DiskFull, EngineFailed
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.engines.thread import EngineThread
-from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.service import MailboxService
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.session import Session, run_with

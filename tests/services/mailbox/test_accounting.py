@@ -8,14 +8,13 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, GetTopic, Nack, Purge, Recv, Send, SendBatch
 from penstock.kernel.errors import Busy, PenstockError
-from penstock.services.mailbox.eviction import make_room
+from penstock.services.mailbox.config import MailboxBounds, ShardRules
 from penstock.services.mailbox.ids import read_msg_id
-from penstock.services.mailbox.jobs import RequestMeta, kept
-from penstock.services.mailbox.ledger import MailboxBounds, MailboxLedger, Now
-from penstock.services.mailbox.shard import ShardRules
+from penstock.services.mailbox.ledger import MailboxLedger, Now
 from penstock.services.mailbox.topics import LEASED
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, lagging, reopened, taken, until
+from tests.services.mailbox.worlds import RequestMeta, kept, make_room
 
 # --- topics that are forgotten
 

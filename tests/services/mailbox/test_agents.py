@@ -15,9 +15,8 @@ from penstock.contracts.mailbox import Ack, Nack, Recv, Send
 from penstock.kernel.errors import Busy, Unauthenticated
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.ids import read_msg_id
-from penstock.services.mailbox.jobs import RequestMeta
 from tests.services.mailbox.lagging import lagging, reopened
-from tests.services.mailbox.worlds import mailbox_options, make_engine, running
+from tests.services.mailbox.worlds import RequestMeta, mailbox_options, make_engine, running
 
 # --- order
 

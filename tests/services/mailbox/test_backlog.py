@@ -12,12 +12,10 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, AckBatch, Nack, NackBatch, Recv, Send
 from penstock.kernel.clock import SYSTEM
-from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.config import MailboxBounds, MailboxOptions
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.eviction import make_room
-from penstock.services.mailbox.ledger import MailboxBounds
 from tests.services.mailbox.prefill import prefill
-from tests.services.mailbox.worlds import running
+from tests.services.mailbox.worlds import make_room, running
 
 BUDGET = 4096
 SMALL = MailboxOptions(bounds=MailboxBounds(window_messages=BUDGET, global_inflight=1000))

@@ -11,8 +11,7 @@ import pytest
 from penstock.config import Apply, ConfigFaults, Sources, load, node_schema
 from penstock.contracts.mailbox import Nack, Recv, Send
 from penstock.kernel.backoff import FullJitter
-from penstock.services.mailbox.config import TABLE, MailboxOptions
-from penstock.services.mailbox.shard import ShardRules
+from penstock.services.mailbox.config import TABLE, MailboxOptions, ShardRules
 from tests.services.mailbox.worlds import make_engine, running
 
 SCHEMA = node_schema(TABLE)

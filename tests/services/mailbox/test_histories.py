@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts.mailbox import Ack, Extend, GetDlq, Nack, Purge, Recv, Reprocess, Send, SendBatch
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.shard import ShardRules
+from penstock.services.mailbox.config import ShardRules
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.session import Session, run_with
 from tests.services.mailbox.invariants import Stored, check_all, check_ram, settled

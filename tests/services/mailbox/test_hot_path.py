@@ -14,8 +14,8 @@ from penstock.services.mailbox import bodies
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.codec import JSON, VALUES
 from penstock.services.mailbox.engines.memory import MemoryEngine
-from penstock.services.mailbox.jobs import BatchPromise, kept
-from tests.services.mailbox.worlds import mailbox_options, mailbox_world, running
+from penstock.services.mailbox.jobs import BatchPromise
+from tests.services.mailbox.worlds import kept, mailbox_options, mailbox_world, running
 
 
 class Noting(MemoryEngine):

@@ -17,9 +17,8 @@ from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import Forbidden, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
-from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.config import MailboxBounds, MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
-from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from tests.services.mailbox.process import Http
 

@@ -9,11 +9,10 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, Recv, Send
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ids import read_msg_id
-from penstock.services.mailbox.jobs import RequestMeta
 from tests.services.mailbox.invariants import check_all, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, failing_engine, lagging
+from tests.services.mailbox.worlds import RequestMeta, make_room
 
 ENGINES = pytest.mark.parametrize("kind", ["memory", "sqlite"])
 # Payloads are read again, and one worker does everything.

@@ -16,11 +16,10 @@ from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import Conflict, Forbidden, RateLimited, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
-from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.config import MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.service import SERVICE, MailboxService
-from penstock.services.mailbox.shard import ShardRules
 from penstock.services.mailbox.stream import RecvStream
 from penstock.testing.contracts.memory_tokens import TokenBook
 from tests.services.mailbox.test_http import HI, LISTENER, Http, _line

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.contracts.mailbox import Ack, GetDlq, GetTopic, Recv, Send
-from penstock.services.mailbox.config import MailboxOptions
-from penstock.services.mailbox.shard import ShardRules
+from penstock.services.mailbox.config import MailboxOptions, ShardRules
 from tests.services.mailbox.worlds import make_engine, running
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])

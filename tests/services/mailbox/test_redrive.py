@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from penstock.contracts.mailbox import Ack, GetDlq, Nack, Recv, Reprocess, Send
+from penstock.services.mailbox.config import ShardRules
 from penstock.services.mailbox.redrive_guard import RedriveGuard
-from penstock.services.mailbox.shard import ShardRules
 from tests.services.mailbox.invariants import check_all, settled
 from tests.services.mailbox.lagging import Steps, at_every_step, lagging, taken
 

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, Recv, Send
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.rows import KIND_LEASED
 from tests.services.mailbox.invariants import check_all, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, lagging, reopened, taken, until
+from tests.services.mailbox.worlds import RequestMeta, kept
 
 
 async def test_receiver_that_waits_through_a_reopening_is_served_after_it() -> None:

@@ -8,8 +8,7 @@ import msgspec
 
 from penstock.contracts.mailbox import Ack, Recv, Send
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.jobs import RequestMeta
-from penstock.services.mailbox.shard import ShardRules
+from penstock.services.mailbox.config import ShardRules
 from penstock.services.mailbox.stream import RecvStream
 from penstock.services.mailbox.topics import LEASED
 from penstock.testing import Run, sweep
@@ -17,6 +16,7 @@ from penstock.testing.loop import VirtualLoop
 from penstock.testing.session import Session, run_with
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import lagging, until
+from tests.services.mailbox.worlds import RequestMeta
 
 
 def stream_of(mailbox, max_inflight: int, max_messages: int = 3) -> RecvStream:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from penstock.contracts.mailbox import Recv, Send
+from penstock.services.mailbox.config import ShardRules
 from penstock.services.mailbox.engines.engine import EngineFailed
-from penstock.services.mailbox.jobs import RequestMeta
-from penstock.services.mailbox.shard import ShardRules
 from penstock.services.mailbox.stream import RecvStream
 from tests.services.mailbox.lagging import lagging
 from tests.services.mailbox.test_http import Http, served
+from tests.services.mailbox.worlds import RequestMeta
 
 
 def lines_of(mailbox, max_inflight: int):

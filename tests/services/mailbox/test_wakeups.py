@@ -14,17 +14,14 @@ from penstock.contracts.mailbox import Ack, AckBatch, Nack, Recv, Send, SendBatc
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import Busy, PenstockError
 from penstock.services.mailbox import disk_waits
-from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.config import MailboxBounds, MailboxOptions
 from penstock.services.mailbox.engines.engine import EngineFailed
-from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ids import slot_of
-from penstock.services.mailbox.jobs import RequestMeta, kept
-from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.stream import StreamCredit
 from penstock.services.mailbox.topics import READY
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Steps, at_every_step, lagging, until
-from tests.services.mailbox.worlds import make_engine, running
+from tests.services.mailbox.worlds import RequestMeta, kept, make_engine, make_room, running
 
 SHARDS = 4
 TOPIC = "orders"

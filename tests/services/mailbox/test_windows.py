@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.contracts.mailbox import Ack, GetTopic, Recv, Send, SendBatch
-from penstock.services.mailbox.config import MailboxOptions
-from penstock.services.mailbox.eviction import make_room
-from penstock.services.mailbox.ledger import MailboxBounds
-from tests.services.mailbox.worlds import make_engine, running
+from penstock.services.mailbox.config import MailboxBounds, MailboxOptions
+from tests.services.mailbox.worlds import make_engine, make_room, running
 
 MANY = 6000
 OPTIONS = MailboxOptions(bounds=MailboxBounds(window_messages=2000))

@@ -16,15 +16,18 @@ from penstock.net.oap.client import OapClient, OapClientOptions
 from penstock.net.oap.server import OapServer
 from penstock.net.oap.service import OapServerOptions
 from penstock.rpc.oap import Stub, serve
-from penstock.services.mailbox.config import MailboxOptions
+from penstock.services.mailbox.config import MailboxBounds, MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.ledger import MailboxBounds
+from penstock.services.mailbox.eviction import make_room
+from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.service import SERVICE, MailboxService
-from penstock.services.mailbox.shard import ShardRules
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.transport import memory_pair
 from tests.contracts.worlds import World
+
+# What a test needs to begin a call in the same step, to wait for it, and to make messages leave RAM.
+__all__ = ["RequestMeta", "kept", "make_room"]
 
 WALL = 1_700_000_000.0
 _BOUNDS = {

@@ -162,9 +162,13 @@ class CommitLoop:
                 self._dead_left(send.redrive[0].topic, len(send.row.payload))
             if send.claim is not None:
                 self._claimed(send)
-            shards[shard].window.stored(send.row, send.until)
-            if send.until:
-                self._alarm.wake(send.until)
+            window = shards[shard].window
+            if send.row.key is None and not send.until:
+                window.stored_run((send.row,))
+            else:
+                window.stored(send.row, send.until)
+                if send.until:
+                    self._alarm.wake(send.until)
             send.answer(send.row.name, shard)
 
     def _claimed(self, send: SendJob | SendItem) -> None:

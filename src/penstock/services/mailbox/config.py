@@ -24,6 +24,8 @@ from penstock.services.mailbox.shard import ShardRules
 if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
 
+__all__ = ["TABLE", "MailboxBounds", "MailboxOptions", "ShardRules"]
+
 PORT_OFFSET = 5
 SHARDS_MAX = 64
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -154,8 +154,8 @@ class MailboxService:
         """Say how long the drain may take, and how long opening the engine."""
         return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s, start_deadline_s=60.0)
 
-    async def _run_worker(self, child: Child) -> None:
-        await self.dispatcher.workers[child.index].run(child)
+    def _run_worker(self, child: Child) -> Coroutine[Any, Any, None]:
+        return self.dispatcher.workers[child.index].run(child)
 
     async def close(self) -> None:
         """End the engine's threads, after the supervisor ended everything else."""

@@ -168,7 +168,8 @@ class ShardWorker:
             while window.notified:
                 notified, window.notified = window.notified, {}
                 for topic in notified:
-                    self.serve(topic, shard)
+                    if topic.waiters:
+                        self.serve(topic, shard)
             if window.reads.wanted:
                 self._begin_reads(shard)
         self._writer.wake()

@@ -149,7 +149,8 @@ class Writer:
             if not (self._woken.is_set() or self._ending):
                 await self._idle()
             self._woken.clear()
-            await self._make_calls()
+            if self._calls:
+                await self._make_calls()
             # One turn for what has arrived already: fewer, larger commits, measured a tenth less CPU a message.
             await asyncio.sleep(0)
             batch = self.take()
