@@ -1,8 +1,9 @@
 """A bounded memory of what was worked out before. Pure.
 
-Hot paths remember: the route of a request line, the digest of a token, the parsed form of a head. What clients choose must
-never fill the process, so a memo has a capacity, and forgets its oldest entries when it is full. It is only ever a saving:
-whoever finds nothing works the value out again. `Inventory.memo` lists it with the other limits of its service.
+Hot paths remember: the route of a request line, the digest of a token, the parsed form of a head. What clients choose
+must never fill the process, so a memo has a capacity, and forgets its oldest entries when it is full. It is only ever
+a saving: whoever finds nothing works the value out again. `Inventory.memo` lists it with the other limits of its
+service.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-# Taking one entry at a time from the front of a dictionary looks at every place that was emptied before it, so a full memo
-# makes room for several at once.
+# Taking one entry at a time from the front of a dictionary looks at every place that was emptied before it, so a full
+# memo makes room for several at once.
 _FORGOTTEN_PART: Final = 8
 
 

@@ -1,4 +1,4 @@
-"""The one reader of `Authorization: Bearer`: what it does not take for a token, nobody does."""
+"""Reads `Authorization: Bearer`. Every service uses this reader, so all agree on what a token is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def token_in(field: bytes) -> str:
     """Return the token of an Authorization field, or nothing where the scheme is another."""
     if field[: len(_SCHEME)].lower() != _SCHEME:
         return ""
-    # Heads are ASCII; what a caller of our own made otherwise is no token anybody can read.
+    # Heads from the wire are ASCII. One that was made in this process may not be; then it holds no valid token.
     return field[len(_SCHEME) :].strip().decode("ascii", "replace")
 
 
@@ -26,6 +26,6 @@ def bearer(request: Request) -> str:
 
 
 def admit_bearers(request: Request) -> None:
-    """Refuse at the end of the headers who shows no token where one is needed: as an admission, before any body is read."""
+    """Refuse a request without a token where one is needed. An admission hook: it runs before any body is read."""
     if not request.route.open and not bearer(request):
         raise Unauthenticated("No capability was given.", reason="missing")

@@ -1,4 +1,4 @@
-"""Host and Origin rules: what stands between a loopback service and a web page that was talked into calling it."""
+"""Host and Origin rules: they keep a web page in the user's browser from calling a service on loopback."""
 
 from __future__ import annotations
 

@@ -42,11 +42,12 @@ class Request:
     """One request whose head passed every check. `headers` may be shared with equal requests: read-only."""
 
     __slots__ = (
-        "_stream", "body", "body_bytes_max", "corr", "head", "headers", "held_bytes", "method", "params", "peer", "received_at", "route", "ticket", "timeout_s",
+        "_stream", "body", "body_bytes_max", "corr", "head", "headers", "held_bytes", "method", "params", "peer",
+        "received_at", "route", "ticket", "timeout_s",
     )  # fmt: skip
 
     def __init__(self, head: HttpHead, found: RouteMatch, peer: Peer, corr: bytes, received_at: float) -> None:
-        """Tie a head to what was found for it; the body is set by the connection."""
+        """Join a head to the route that was found for it; the connection sets the body."""
         self.head = head
         self.method = head.method
         self.headers = head.headers
@@ -151,7 +152,7 @@ class Response:
         content_type: bytes = JSON,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Framing, date and correlation fields are the listener's; `headers` are the others."""
+        """Take the fields beyond those that the listener writes itself: framing, date and correlation id."""
         if headers:
             check_headers(headers)
         self.status = status
@@ -161,7 +162,7 @@ class Response:
 
 
 class WrittenJson(bytes):
-    """The JSON body of a 200, written by the handler itself; any other bytes would be encoded as a JSON string."""
+    """The JSON body of a 200 that the handler has encoded itself."""
 
     __slots__ = ()
 
@@ -172,14 +173,14 @@ class RelayedResponse:
     __slots__ = ("body", "start", "status")
 
     def __init__(self, status: int, start: bytes, body: bytes) -> None:
-        """Take `start` with its framing in it; the caller vouches for every field there."""
+        """Take `start` with its framing in it. Its fields are not checked again: the caller has done that."""
         self.status = status
         self.start = start
         self.body = body
 
 
 class StreamResponse:
-    """An answer whose body is made while it is sent; the client's pace holds the iterator back."""
+    """An answer whose body is made while it is sent, no faster than the client reads."""
 
     __slots__ = ("chunk_s", "chunks", "content_type", "headers", "length", "start", "status")
 
@@ -209,7 +210,7 @@ class StreamResponse:
 HandlerAnswer: TypeAlias = (
     msgspec.Struct | dict[str, Any] | WrittenJson | Response | StreamResponse | RelayedResponse | PenstockError | None
 )
-"""What a handler answers with. A struct or a dictionary is the JSON of a 200, None is a 204, an error is its problem."""
+"""What a handler answers with: a struct or a dictionary is the JSON of a 200, None a 204, an error its problem."""
 
 HandlerResult: TypeAlias = HandlerAnswer | Promise | asyncio.Future[Any] | Coroutine[Any, Any, HandlerAnswer]
-"""What a handler may return: an answer, or one of three things that will bring one. Anything else is a bug, and a 500."""
+"""What a handler may return: an answer, or one of three things that bring one later. Anything else is a bug: 500."""

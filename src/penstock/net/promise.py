@@ -1,4 +1,4 @@
-"""A late answer that tells its follower at once, in the callback that brought it: no task, no turn of the loop."""
+"""A late answer. Whoever waits for it is told in the callback that brings it, without a task or a turn of the loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Promise:
         self._follower: Callable[[Any], None] | None = None
 
     def follow(self, follower: Callable[[Any], None]) -> None:
-        """Name the one to be told. The answer comes later than this: what is known at once is returned as it is."""
+        """Say who is to be told. Only for an answer that is still to come: one that is known is returned as it is."""
         self._follower = follower
 
     def resolve(self, result: object) -> None:

@@ -1,8 +1,8 @@
 """One service of a node over HTTP: capability, deadline, retries, and errors that are ours.
 
-What may be repeated is repeated by the HTTP client of `net.calls`, within its retry budget. This layer adds what only the
-SDK knows: a refusal did nothing, so any call may be repeated after it; a node that restarted may listen elsewhere; and the
-operator's token may have been minted anew.
+What may be repeated is repeated by the HTTP client of `net.calls`, within its retry budget. This layer adds what only
+the SDK knows: a refusal did nothing, so any call may be repeated after it; a node that restarted may listen
+elsewhere; and the operator's token may have been minted anew.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Canceled, DownstreamUnavailable, PenstockError
 from penstock.net.calls.drive_callback import CallbackDriver
 from penstock.net.calls.hedge import SAMPLES_MIN, HedgePolicy
-from penstock.net.calls.plan import FINAL, PASSING, CallPlan, CallRules
+from penstock.net.calls.plan import FINAL, PASSING, CallPlan, CallRules, TryOutcome
 
 LATE_S = 0.01
 
@@ -50,8 +50,8 @@ class Call:
     def resolve(self, result: object) -> None:
         self.results.append(result)
 
-    def fail(self, attempt: Try, outcome: object = PASSING) -> bool:
-        step = self.driver.plan_of(self).after(outcome, now(), others=len(self.driver.alive) - 1)  # type: ignore[arg-type]
+    def fail(self, attempt: Try, outcome: TryOutcome = PASSING) -> bool:
+        step = self.driver.plan_of(self).after(outcome, now(), others=len(self.driver.alive) - 1)
         return self.driver.repeats(self, attempt, step)
 
 

@@ -1,4 +1,4 @@
-"""Trying again: idempotent calls only, a few times, within deadline and budget; and a breaker that learns from all of it."""
+"""Trying again: idempotent calls only, a few times, within deadline and budget; the breaker learns from each try."""
 
 from __future__ import annotations
 

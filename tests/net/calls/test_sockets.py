@@ -227,7 +227,7 @@ async def test_plain_peer_behind_https_is_unavailable(loop: str) -> None:
 
 
 class BlockingPeer:
-    """A server on blocking sockets: what it sends lies in the client's socket before the client's loop has another turn."""
+    """A server on blocking sockets: what it sends is in the client's socket before the client's loop turns again."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))

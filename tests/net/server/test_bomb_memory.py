@@ -1,4 +1,4 @@
-"""A body that inflates to 12 MiB is refused before it takes 2 MiB: seen from outside, in a process that does nothing else."""
+"""A body that inflates to 12 MiB is refused before it takes 2 MiB, measured from outside in a process of its own."""
 
 from __future__ import annotations
 

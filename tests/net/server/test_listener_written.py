@@ -1,4 +1,4 @@
-"""Bodies that a handler wrote itself: they are the answer as they are, at once or late, by the short way or the long one."""
+"""Bodies that a handler has encoded itself are the answer as they are, at once or late, by either way to write them."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class StreamAnswer:
         self.fields = head.fields
         # The declared length, when there is one.
         self.length = head.length
-        # Set when the body was read to an end that the peer meant.
+        # Set when the body was read to its declared end, not to where the connection was cut.
         self.complete = False
         self._connection: ClientConnection | None = connection
         self._here = body
@@ -104,5 +104,5 @@ class StreamAnswer:
         return b"".join(pieces)
 
     def detach(self) -> None:
-        """Part with the connection: it goes back to its pool."""
+        """Let the connection go back to its pool; nothing can be read any more."""
         self._connection = None

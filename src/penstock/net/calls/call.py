@@ -52,7 +52,7 @@ class ClientOptions:
     origins_max: int = 64
     connections_max: int = 64
     waiters_max: int = 256
-    # Below the listener's own idle timeout, so that it is mostly we who let go first.
+    # Shorter than the idle timeout of a listener, so that mostly the client is the one to close.
     idle_s: float = 30.0
     connect_timeout_s: float = 2.0
     write_timeout_s: float = 5.0
@@ -77,7 +77,7 @@ class CallOptions(TypedDict, total=False):
     # The exact length of a streamed body; without it the body goes out chunked.
     body_bytes: int | None
     timeout_s: float
-    # None: told by the method.
+    # None: the method decides.
     idempotent: bool | None
     corr_id: str | None
 
@@ -93,7 +93,7 @@ class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     # A streamed body can be sent once only, so such a call is never repeated.
     repeatable: bool
-    # The request is written in one go and the answer wanted in one piece: there is one wait, and no more.
+    # The request fits into one write and the answer is wanted whole: the call has a single wait.
     at_once: bool
 
 

@@ -147,7 +147,7 @@ class HttpClient(Resource):
         return found
 
     def _make_room(self) -> None:
-        """Forget an origin that nobody uses, when there are as many as may be."""
+        """Forget an origin without calls when `origins_max` is reached; raise `Busy` if each has some."""
         if len(self._downstreams) < self._options.origins_max:
             return
         for origin, downstream in self._downstreams.items():
@@ -206,7 +206,7 @@ class Streaming:
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Part the answer from its connection."""
+        """Give the connection back; the answer cannot be read any more."""
         if self._answer is not None:
             self._answer.detach()
         if self._opened is not None:

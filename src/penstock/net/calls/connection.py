@@ -1,11 +1,11 @@
 """One connection of the client: it writes a request and reads its answer, each wait under a deadline.
 
-A connection is three objects. `RequestOutbox` writes the request at the peer's pace, `AnswerInbox` holds what was parsed
-of the answer, and `ClientConnection` joins them to the transport. It carries at most one call at a time, and has no task
-of its own. There are two ways to make a call:
+A connection is three objects. `RequestOutbox` writes the request at the peer's pace, `AnswerInbox` holds what was
+parsed of the answer, and `ClientConnection` joins them to the transport. It carries at most one call at a time, and
+has no task of its own. There are two ways to make a call:
 
-- *By a task*: `send`, then `head`, then `chunk` until it returns nothing. The transport's callbacks store what came and
-  wake the task.
+- *By a task*: `send`, then `head`, then `chunk` until it returns nothing. The transport's callbacks store what came
+  and wake the task.
 - *Without a task*: `ask` with a taker, which is told in the very callback that received the answer. A whole answer is
   told as one; of a long or slow one the head is told, and its body is then read by `chunk`.
 
@@ -40,7 +40,7 @@ _NONE_UNREAD: Final = bytes(4)
 
 
 class AnswerTaker(Protocol):
-    """Who gets the answer to a request made by `ask`: one of these is called, once, unless the call is dropped before."""
+    """Gets the answer to a request made by `ask`: one of these is called, once, unless the call is dropped first."""
 
     def whole(self, head: AnswerHead, body: bytes) -> None:
         """Take an answer that is here as a whole."""
@@ -83,8 +83,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     """A socket with at most one call on it. Owned by its pool from dialling until `on_lost` was called."""
 
     __slots__ = (
-        "_buffer", "_fd", "_inbox", "_on_lost", "_outbox", "_patience", "_reading_paused", "_signal", "_taker", "_timeouts", "_transport",
-        "_view", "calls", "idle_until", "placed",
+        "_buffer", "_fd", "_inbox", "_on_lost", "_outbox", "_patience", "_reading_paused", "_signal", "_taker",
+        "_timeouts", "_transport", "_view", "calls", "idle_until", "placed",
     )  # fmt: skip
 
     def __init__(
@@ -123,8 +123,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def died_unseen(self) -> bool:
         """Tell whether a kept connection failed before a byte of this call's answer.
 
-        The peer closed it while it was idle, most likely, and never saw the request: whoever may repeat the call sends it
-        again on a new connection, and that is no retry.
+        Most likely the peer closed it while it was idle and never saw the request. A call that may be repeated is then
+        sent again on a new connection, and that is no retry.
         """
         return self.calls > 1 and not self._inbox.parser.fed_bytes
 
@@ -231,7 +231,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._signal.wake()
 
     def _hand_over(self, taker: AnswerTaker) -> None:
-        """Hand over what there is to tell: the whole answer, its failure, or, when it is long or slow, its beginning."""
+        """Tell the taker of a whole answer, of its failure, or of the beginning of one that is long or slow."""
         inbox = self._inbox
         head, failure = inbox.head, inbox.failure
         if failure is not None:

@@ -55,7 +55,7 @@ class OriginState:
 
     @property
     def quiet(self) -> bool:
-        """Tell whether nobody would miss it."""
+        """Tell whether it may be forgotten: no call and no connection is in use."""
         return not self.calls and self.pool.quiet
 
     def admit(self, now: float) -> BreakerReport:
@@ -92,18 +92,17 @@ class OriginState:
 
 
 class BreakerReport:
-    """The one outcome that an admitted try owes the breaker, whichever way it ends."""
+    """Tells the breaker, once, what an admitted try came to."""
 
     __slots__ = ("_began_at", "_breaker", "_latency")
 
     def __init__(self, breaker: Breaker, latency: Histogram, now: float) -> None:
-        """Begin now."""
         self._breaker = breaker
         self._latency = latency
         self._began_at = now
 
     def end(self, error: BaseException, now: float) -> None:
-        """Report a try without an answer; what is not the peer's fault is no outcome."""
+        """Report a try without an answer. One that failed for a reason of ours tells the breaker nothing."""
         elapsed_s = now - self._began_at
         if isinstance(error, Timeout) and error.op in PEER_WAITS and elapsed_s >= BLAME_AFTER_S:
             self._breaker.failure(now, timed_out=True, elapsed_s=elapsed_s)

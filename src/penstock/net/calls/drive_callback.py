@@ -1,8 +1,8 @@
 """Performs the plan of a call without a task: tries begin and end in callbacks of the loop.
 
-The driver knows which tries are under way, one or two while a hedge runs, and holds the one timer of the call: first for
-the hedge, later for a pause before a retry. Whoever makes the calls derives nothing from it: it offers the few methods of
-`DrivenCall` and tells the driver what each try came to.
+The driver knows which tries are under way, one or two while a hedge runs, and holds the one timer of the call: first
+for the hedge, later for a pause before a retry. Whoever makes the calls derives nothing from it: it offers the few
+methods of `DrivenCall` and tells the driver what each try came to.
 """
 
 from __future__ import annotations

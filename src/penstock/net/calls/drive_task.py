@@ -21,7 +21,7 @@ class TryAgain(msgspec.Struct, frozen=True):
 
 
 async def drive(attempt: Callable[[], Awaitable[T | TryAgain]], pause: Callable[[float], Awaitable[None]]) -> T:
-    """Make tries until one brings an answer, or raises. `attempt` asks the plan; what it raises is the call's outcome."""
+    """Make tries until one brings an answer or raises. `attempt` asks the plan; what it raises is the outcome."""
     while True:
         outcome = await attempt()
         if not isinstance(outcome, TryAgain):

@@ -10,7 +10,7 @@ SAMPLES_MAX: Final = 256
 SAMPLES_MIN: Final = 32
 # The percentile is worked out anew after so many calls; in between it hardly moves.
 RENEW_EVERY: Final = 32
-# Sooner than this nothing is late, however fast the others were.
+# No call is late before this time has passed, however fast the others were.
 SOONEST_S: Final = 0.001
 SHARE: Final = 0.05
 SAVED_MAX: Final = 8.0

@@ -20,7 +20,6 @@ class AnswerInbox:
     __slots__ = ("_chunks", "end", "fault", "head", "held_bytes", "parser")
 
     def __init__(self) -> None:
-        """Start between two answers."""
         self.parser = AnswerParser()
         self._chunks: deque[bytes] = deque()  # bounded: the connection stops reading at HELD_BYTES_HIGH
         self.forget()

@@ -9,12 +9,13 @@ Whoever calls makes one plan for each call, tells it what each try came to, and 
 | `WAIT` | nothing: another try is under way, and what it comes to decides |
 | `STOP` | take what the last try came to: it is the outcome of the call |
 
-A call is tried again only if it may be repeated, another try may mend what happened, there are tries left, the pause fits
-into the call's deadline, and the retry budget of the downstream allows it, in this order: so a call that would not be
-repeated anyway takes nothing from the budget. The pause is drawn from the backoff, and is at least what the peer asked for.
+A call is tried again only if it may be repeated, another try may mend what happened, there are tries left, the pause
+fits into the call's deadline, and the retry budget of the downstream allows it, in this order: so a call that would
+not be repeated anyway takes nothing from the budget. The pause is drawn from the backoff, and is at least what the
+peer asked for.
 
-The plan performs nothing and reads no clock. `drive_task` performs it for callers that have a task, `drive_callback` for
-callers that are told by callbacks.
+The plan performs nothing and reads no clock. `drive_task` performs it for callers that have a task, `drive_callback`
+for callers that are told by callbacks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The connections to one origin: a bounded number, a bounded queue for them, and none kept longer than it is useful."""
+"""The connections to one origin: a bounded number, kept for reuse, with a bounded queue of callers that wait for one.
+
+A caller takes an idle connection, dials a new one while there is a free place, or waits in line. A connection that
+comes back goes to the caller that has waited longest, else it stays idle for `idle_s`. One that broke, was given back
+unfinished, or has unread bytes on it is closed, and its place goes to the next caller, who dials. So a place is never
+lost, and none is idle while somebody waits.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ from penstock.net.calls.connection import BUFFER_BYTES, ClientConnection
 from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.waiting import ClientTimeouts
 
-# Joins a protocol to an origin; raises OSError when there is nobody.
+# Connects a protocol to an origin; raises OSError when nobody listens there.
 Dial = Callable[[HttpOrigin, ClientConnection], Awaitable[None]]
 
 
@@ -51,7 +57,6 @@ class ClientShared:
     __slots__ = ("acquire_timeouts", "buffer", "connect_timeouts", "dial", "options", "refused", "timeouts")
 
     def __init__(self, options: ClientOptions, metrics: Metrics, dial: Dial | None = None) -> None:
-        """Declare the counters of every wait."""
 
         def breaches(op: str) -> Counter:
             return metrics.counter("io_timeouts_total", "Waits that outlasted their deadline.", op=op)
@@ -79,12 +84,11 @@ class OriginPool:
     __slots__ = ("_closed", "_emptied", "_idle", "_live", "_places", "_shared", "_sweep", "_waiters", "origin")
 
     def __init__(self, origin: HttpOrigin, shared: ClientShared) -> None:
-        """Start without connections."""
         self.origin = origin
         self._shared = shared
         self._places = 0
         self._closed = False
-        # Longest idle first; taken from the other end, so that the surplus of a burst grows old and goes.
+        # The longest idle first. Callers take from the other end, so what a burst left over grows old and expires.
         self._idle: deque[ClientConnection] = deque()  # bounded by the places
         self._live: set[ClientConnection] = set()
         self._waiters: deque[asyncio.Future[ClientConnection | None]] = deque()  # bounded by waiters_max
@@ -132,7 +136,7 @@ class OriginPool:
         return None
 
     async def fresh(self) -> ClientConnection:
-        """Return a new connection although kept ones may be idle: they died, perhaps, with the one that just did."""
+        """Return a new connection although some are idle: one of them just proved dead, and the others may be too."""
         self._check_open()
         if self._idle and self._places >= self._shared.options.connections_max:
             self._drop(self._idle.popleft())
@@ -181,7 +185,7 @@ class OriginPool:
         return await self.acquire()
 
     async def _dial(self) -> ClientConnection:
-        """Connect on a place that is already counted; the place is given back if that fails or is cancelled."""
+        """Connect on a place that is counted already; give the place back if that fails or is cancelled."""
         connection = ClientConnection(self._shared.buffer, self._shared.timeouts, self._lost)
         self._live.add(connection)
         try:

@@ -1,4 +1,4 @@
-"""What an HTTP call's outcome means for its plan: which errors and statuses another try may mend, and their counters."""
+"""What an HTTP call's outcome means for its plan: which errors and statuses another try may mend, and the counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tasks of a call wait for its connection: until a callback has changed something, each time under a deadline."""
+"""How the tasks of a call wait for its connection: until a callback changed something, each time under a deadline."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class OapClientConnection(FrameConnection):
         return reply
 
     def withdraw(self, reply: asyncio.Future[OapAnswer]) -> None:
-        """Stop waiting: a late answer is dropped, and the peer is told not to bother."""
+        """Stop waiting: a late answer is dropped, and the peer is told to cancel the work."""
         corr_id = self._streams.pop(reply, None)
         if corr_id is None:
             return
@@ -97,7 +97,7 @@ class OapClientConnection(FrameConnection):
         return self.send_event(Frame(EVENT, 0, code=code, app_proto_id=app_proto_id, payload=payload))
 
     async def shut(self, seconds: float) -> None:
-        """Close politely within a bound, then at once."""
+        """Send what is queued and close; abort what is left after `seconds`."""
         self._fail_all(DownstreamUnavailable("The client was closed.", outcome="unknown"))
         self.linger()
         try:
@@ -122,7 +122,7 @@ class OapClientConnection(FrameConnection):
 
     @property
     def must_read(self) -> bool:
-        """Always: answers are what lets the peer read our requests again."""
+        """Always read: the peer reads our requests again only when we take its answers."""
         return True
 
     @property

@@ -51,7 +51,7 @@ class OapClientOptions:
     # Tries of an idempotent call; a caller with a discipline of its own says 1.
     tries_max: int = MAX_TRIES
     backoff: Backoff = CALLS
-    # Where nobody may have meant to be: what is said, as `NotReady`, while there is no such socket.
+    # For a peer that may not be configured at all: the text of `NotReady` while its socket does not exist.
     absent: str = ""
     # Shorter than a server's idle time, so that it is us who close and no call meets a closing connection.
     waits: FrameTimeouts = field(default_factory=lambda: FrameTimeouts(idle_s=30.0))
@@ -88,7 +88,7 @@ class OapClient(Resource):
         self._dialling: asyncio.Future[None] | None = None
         self._calls = 0
         self._failures = 0
-        # Whoever was there once and is not any more has fallen.
+        # True after the first connection: a peer that is gone later has failed, and is not merely absent.
         self._met = False
         self._retry_at = 0.0
         self._shut = False
@@ -100,7 +100,13 @@ class OapClient(Resource):
         """Tell whether as many calls are under way as one connection takes."""
         return self._calls >= self._options.max_inflight
 
-    async def call(self, methods: Methods, name: str, value: object, call: Call = NOBODY) -> Any:  # noqa: ANN401 - typed by the table
+    async def call(
+        self,
+        methods: Methods,
+        name: str,
+        value: object,
+        call: Call = NOBODY,
+    ) -> Any:  # noqa: ANN401 - the method table says what comes back
         """Ask and wait for the answer: min(own timeout, the caller's deadline). Raises what the peer raised.
 
         Cancelling withdraws the request at the peer. A method marked idempotent is tried again when the connection
@@ -189,7 +195,7 @@ class OapClient(Resource):
     # --- the connection
 
     async def connect(self) -> None:
-        """Be connected, for whoever wants to know early, or to hear events without calling."""
+        """Connect without calling: to learn early whether the peer is there, or to receive its events."""
         async with timeout("oap_connect", self._options.connect_timeout_s):
             await self._connected()
 
@@ -233,7 +239,7 @@ class OapClient(Resource):
         return connection
 
     def _unreached(self, exc: OSError | PenstockError) -> PenstockError:
-        """Say that nobody was reached, and when to try again; a socket that never was there is nobody's failure."""
+        """Return the error of a failed dial, with the time to try again; a socket that never existed is `NotReady`."""
         if self._options.absent and not self._met and isinstance(exc, FileNotFoundError):
             return NotReady(self._options.absent, phase="absent")
         self._retry_at = self._now() + self._options.backoff.delay(self._failures, self._rng)

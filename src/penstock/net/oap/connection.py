@@ -56,7 +56,6 @@ class FrameConnection(asyncio.Protocol):
     """What client and server have in common. Owned by its transport from `connection_made` to `connection_lost`."""
 
     def __init__(self, table: StreamTable, waits: FrameTimeouts, timeouts: dict[str, Counter], log: Log) -> None:
-        """Wait for a transport."""
         self.table = table
         self._log = log
         self.frame_bytes_max = FRAME_BYTES_MAX
@@ -192,7 +191,7 @@ class FrameConnection(asyncio.Protocol):
         self._judge_reading()
 
     def _after_frames(self) -> None:
-        """Learn of a fault behind the last good frame, and note whether the peer owes us the rest of something."""
+        """Act on a fault behind the last good frame, and note whether the peer still has to send the rest of one."""
         if self._lingering:
             return
         try:
@@ -258,7 +257,7 @@ class FrameConnection(asyncio.Protocol):
             transport.write_eof()
 
     def pause_writing(self) -> None:
-        """Stop: the peer does not read. It gets no new work done until it does."""
+        """Stop writing: the peer does not read. Until it does, no new work of it is taken."""
         self._writing_paused = True
         self._stuck_since = self._loop.time()
         self._watch()
@@ -311,7 +310,7 @@ class FrameConnection(asyncio.Protocol):
         return min(dues)
 
     def _watch(self) -> None:
-        """Keep one timer armed, no later than the nearest deadline; a deadline that moved away is found when it fires."""
+        """Keep one timer armed, no later than the nearest deadline; one that moved is found when the timer fires."""
         due, _ = self._due()
         if self._timer is not None:
             if self._timer.when() <= due:

@@ -150,7 +150,7 @@ class OapServer(Resource):
     # --- for the connections
 
     def admit(self, connection: OapServerConnection) -> bool:
-        """Count a connection in; False when it is one too many and only hears that."""
+        """Count a connection in; False when it is one too many and is only told so."""
         full = len(self.connections) >= self.options.max_conns
         self.connections.add(connection)
         return not full

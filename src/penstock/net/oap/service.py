@@ -59,7 +59,6 @@ class OapCounters:
     """What the endpoint counts; each series is looked up once and then is one integer addition."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Declare the families."""
         self._metrics = metrics
         self._answers: dict[tuple[int, int, int], Counter] = {}
         self.timeouts = {

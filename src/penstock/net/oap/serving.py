@@ -75,7 +75,7 @@ class OapEndpoint(Protocol):
 
 @dataclass(slots=True)
 class _Job:
-    """A request in somebody's hands: the future of its answer and the timer of its deadline."""
+    """A request that is being worked on: the future of its answer and the timer of its deadline."""
 
     service: OapService
     method: Method
@@ -88,7 +88,6 @@ class OapServerConnection(FrameConnection):
     """Owned by its server from `admit` to `gone`."""
 
     def __init__(self, endpoint: OapEndpoint) -> None:
-        """Take the server's bounds."""
         options = endpoint.options
         table = StreamTable(
             max_inflight=options.max_inflight, request_bytes_max=options.request_bytes_max, budget=endpoint.budget
@@ -102,7 +101,7 @@ class OapServerConnection(FrameConnection):
     # --- life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Check who it is before a byte is read."""
+        """Check the peer's user before a byte is read."""
         super().connection_made(transport)
         uid = self.peer_uid
         self._local = uid is not None
@@ -116,7 +115,7 @@ class OapServerConnection(FrameConnection):
         self.refuse(error)
 
     def lost(self, error: PenstockError | None) -> None:
-        """Withdraw what the peer asked for: nobody waits for the answers."""
+        """Cancel the work that the peer asked for: nobody waits for the answers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
             job.timer.cancel()
@@ -165,7 +164,7 @@ class OapServerConnection(FrameConnection):
             self._endpoint.counters.refused(error)
 
     def _cancel(self, corr_id: int) -> None:
-        """Withdraw the work: the caller went away, and the answer only gives the place in the window back."""
+        """Cancel the work: the caller left. It is answered all the same, to free the stream's place in the window."""
         self._forget(corr_id)
         if self.table.settle(corr_id):
             self._problem(corr_id, Canceled("The caller no longer waits."), CONTROL)

@@ -1,6 +1,6 @@
-"""Accepting clients ourselves: a process out of descriptors leaves newcomers in the queue for a moment, and counts it.
+"""Accepts TCP clients. When the process is out of descriptors it pauses, counts that, and tries again.
 
-The loops do neither: one hangs up on whoever comes, without a word to anybody, the other fills the log.
+The loops' own servers do neither then: uvloop closes each new connection without a trace, and asyncio fills the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from penstock.net.server.listener_options import ListenerOptions
 
 ACCEPTS_A_TURN_MAX: Final = 32
-# To find the queue empty costs more than another turn of the loop: only where it is long are several taken at a time.
+# An accept that finds the queue empty costs more than another turn of the loop. So several are taken at a time only
+# after this many turns in a row have each found somebody.
 _TURNS_ALONE: Final = 8
 # How long a listener without descriptors leaves the queue of newcomers alone.
 ACCEPT_PAUSE_S: Final = 0.1
@@ -30,7 +31,7 @@ RESOLVE_S: Final = 5.0
 
 
 class Acceptor:
-    """What `asyncio.Server` is elsewhere: it listens from the start until `close`."""
+    """Listens on sockets from the start until `close`, in place of `asyncio.Server`."""
 
     def __init__(self, core: Core, sockets: list[socket.socket]) -> None:
         """Start accepting on sockets that listen already."""
@@ -40,15 +41,15 @@ class Acceptor:
         self._closed = False
         # Turns in a row that took all they were allowed to.
         self._full_turns = 0
-        # True from the first accept that failed to the first that does not: said once, however often it is tried.
+        # True from the first accept that failed to the next that did not, so that a failure is logged once.
         self._starved = False
-        # The wheel's: when to look for newcomers again after a pause.
+        # For the wheel: when to accept again after a pause.
         self.due = NEVER
         self.slot = 0
         self._listen()
 
     def close(self) -> None:
-        """Accept nobody any more; who was accepted stays."""
+        """Stop accepting; connections that were accepted stay."""
         if self._closed:
             return
         self._closed = True
@@ -59,13 +60,13 @@ class Acceptor:
             listening.close()
 
     def _listen(self) -> None:
-        # Connections live in the context they were accepted in: whoever binds, or whose timer ends a pause, must not
-        # hand them its deadline.
+        # Connections run in the context they were accepted in. In a fresh one they do not inherit the deadline of the
+        # code that binds, or whose timer ends a pause.
         for listening in self.sockets:
             Context().run(self._core.loop.add_reader, listening, self._accept, listening)
 
     def _pause(self, error: OSError) -> None:
-        """Leave newcomers in the queue: without descriptors the loop would only spin on them."""
+        """Stop accepting for a moment: without descriptors each turn of the loop would fail again."""
         self._core.accept_pauses.value += 1
         if not self._starved:
             self._starved = True
@@ -76,13 +77,13 @@ class Acceptor:
         self._core.wheel.watch(self)
 
     def expire(self, now: float) -> None:
-        """Look for newcomers again; the wheel calls this."""
+        """Accept again; the wheel calls this when the pause is over."""
         if now >= self.due:
             self.due = NEVER
             self._listen()
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take a newcomer, or a few of many; the others get the next turn."""
+        """Accept one client, or several if many are waiting; the rest get the next turn."""
         for _ in range(self._allowance()):
             try:
                 sock, address = listening.accept()
@@ -100,11 +101,11 @@ class Acceptor:
         self._full_turns += 1
 
     def _allowance(self) -> int:
-        """Return how many may be taken in this turn: twice as many each time, once the queue has proved long."""
+        """Return how many may be accepted in this turn: it doubles while every turn uses all it may."""
         return 1 << min(max(0, self._full_turns - _TURNS_ALONE), ACCEPTS_A_TURN_MAX.bit_length() - 1)
 
     def _admit(self, sock: socket.socket, address: tuple[str, int] | str) -> None:
-        """Give a newcomer to the loop; the connection takes its place under the caps itself."""
+        """Hand an accepted socket to the loop; its connection takes a place under the caps itself."""
         try:
             self._core.accepting.start(self._hand_over(sock))
         except Busy:
@@ -114,7 +115,7 @@ class Acceptor:
         try:
             await self._core.loop.connect_accepted_socket(self._make, sock)
         except OSError:
-            # It left before it was looked at.
+            # The client closed before its connection was made.
             sock.close()
 
 

@@ -1,4 +1,4 @@
-"""Saying no at the end of the headers: refusals are bytes made beforehand, so that a no costs less than a yes."""
+"""The hook at the end of the headers, and refusals. A refusal is prebuilt bytes, so that it costs less than serving."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Template = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 class Refusal:
-    """An error and the bytes that tell it; made once, sent often. Only date and corr_id are patched in."""
+    """An error and the bytes of its answer: made once, sent often, with the date and the corr_id patched in."""
 
     __slots__ = ("_date_line", "_ready", "_turn", "_variants", "error", "labels", "status")
 
@@ -42,7 +42,7 @@ class Refusal:
         self._ready: list[tuple[bytes, bytes, bytes] | None] = [None] * len(self._variants)
 
     def common(self, corr: bytes, date_line: bytes) -> bytes:
-        """Return the answer for a connection that stays open and an id of our own making: what overload asks for."""
+        """Return the answer for a connection that stays open and a corr_id of our own: the common case of overload."""
         if date_line is not self._date_line:
             self._new_second(date_line)
         self._turn = turn = (self._turn + 1) % len(self._ready)
@@ -50,7 +50,7 @@ class Refusal:
         return start + corr + middle + corr + end
 
     def render(self, corr: bytes, date_line: bytes, *, close: bool, head_only: bool) -> bytes:
-        """Return the whole answer, whatever the id and the fate of the connection."""
+        """Return the answer for any corr_id, on a connection that stays open or is closed."""
         if date_line is not self._date_line:
             self._new_second(date_line)
         self._turn = turn = (self._turn + 1) % len(self._ready)
@@ -61,7 +61,7 @@ class Refusal:
         self._ready = [None] * len(self._variants)
 
     def _prepare(self, turn: int) -> tuple[bytes, bytes, bytes]:
-        """Make the common case, a kept connection and an id of our own making, ready for the rest of this second."""
+        """Prepare the answer that `common` returns for the rest of this second, cut where the corr_id goes."""
         mark = b"\0" * _CORR_BYTES
         start, middle, end = self._render(turn, mark, close=False, head_only=False).split(mark)
         self._ready[turn] = start, middle, end
@@ -98,13 +98,13 @@ def labels_of(error: PenstockError) -> tuple[int, str, str | None]:
 
 
 class AdmissionWait(enum.Enum):
-    """The third outcome of admission."""
+    """What admission returns, beside None and a refusal."""
 
     HELD = "held"
 
 
 HELD: Final = AdmissionWait.HELD
-"""The request waits, with its body unread, until its ticket tells."""
+"""The request waits at a gate with its body unread. The gate decides later, by its ticket's `waiter`."""
 
 Outcome = Refusal | Literal[AdmissionWait.HELD] | None
 Admission = Callable[["Request"], Outcome]

@@ -1,4 +1,4 @@
-"""Binding: the sockets of a listener, or one clear sentence why not."""
+"""Opens the listening sockets of a listener, or says in one sentence why that cannot be done."""
 
 from __future__ import annotations
 

@@ -48,18 +48,18 @@ class CollectedBody:
     __slots__ = ("_data", "awaits_continue", "began", "blocked", "core", "due", "endpoint", "request")
 
     def __init__(self, request: Request, endpoint: Endpoint, core: Core) -> None:
-        """Take nothing of the budget yet: a body that was only announced keeps no room from others."""
+        """Take nothing from the byte budget yet: it is taken as the bytes arrive, not when they are announced."""
         self.request = request
         self.endpoint = endpoint
         self.core = core
         self.blocked = False
         self.awaits_continue = request.head.expects_continue
-        # One buffer: pieces of a byte or two each would weigh many times what the budget knows of.
+        # One buffer, because a list of tiny pieces would need many times the memory that the budget counts.
         self._data = bytearray()
         self.begin(request.received_at)
 
     def begin(self, now: float) -> None:
-        """Start the time for the whole body; a chunked one, whose length nobody knows, earns it as it arrives."""
+        """Start the deadline of the whole body. It grows with the length: announced, or as the chunks arrive."""
         self.began = now
         self._earn(max(0, self.request.head.length))
 
@@ -72,7 +72,7 @@ class CollectedBody:
         return len(self._data)
 
     def feed(self, piece: bytes) -> None:
-        """Keep a piece, and take what it weighs from the budget."""
+        """Keep a piece, and take its size from the byte budget."""
         total = len(self._data) + len(piece)
         if total > self.endpoint.body_bytes_max:
             raise OverLimit("The body is too large.", limit="body")
@@ -90,11 +90,12 @@ class InflatingBody:
     """A collected body being inflated, a few steps a turn, so that a large one does not hold the loop."""
 
     __slots__ = (
-        "_core", "_held_bytes", "_inflater", "_pieces", "_steps", "awaits_continue", "blocked", "due", "endpoint", "request",
+        "_core", "_held_bytes", "_inflater", "_pieces", "_steps", "awaits_continue", "blocked", "due", "endpoint",
+        "request",
     )  # fmt: skip
 
     def __init__(self, collected: CollectedBody, encoding: bytes, ratio_cap: int) -> None:
-        """Refuse unknown encodings at once."""
+        """Start inflating; raises `Unsupported` for an unknown encoding."""
         self._core = collected.core
         self._held_bytes = collected.wire_bytes
         self.due = NEVER
@@ -130,12 +131,12 @@ class InflatingBody:
 
 
 class UnreadBody:
-    """The body of a request that waits at the gate: nothing of it, nor of what follows, is looked at."""
+    """The body of a request that is held at a gate: neither it nor what follows is read."""
 
     __slots__ = ("awaits_continue", "blocked", "due", "exchange")
 
     def __init__(self, exchange: Exchange) -> None:
-        """Stand in the way until the gate has decided."""
+        """Block reading until the gate has decided."""
         self.exchange = exchange
         self.due = NEVER
         self.blocked = True
@@ -143,7 +144,7 @@ class UnreadBody:
         self.awaits_continue = False
 
     def feed(self, piece: bytes) -> None:
-        """Never called: it stays blocked as long as it stands."""
+        """Never called: a blocked body is not fed."""
         raise RuntimeError(f"{len(piece)} bytes were read of a body that waits")
 
 
@@ -153,7 +154,7 @@ class DiscardedBody:
     __slots__ = ("awaits_continue", "blocked", "due")
 
     def __init__(self) -> None:
-        """Nothing is kept; one read deadline covers all of it."""
+        """Take no deadline of its own: one read deadline covers all of the body."""
         self.due = NEVER
         self.blocked = False
         self.awaits_continue = False
@@ -183,7 +184,7 @@ class BodyStream:
         self._waiter: asyncio.Future[None] | None = None
         self._inflater: Inflater | None = None
         self.blocked = False
-        # Its pace is the handler's too: the request's deadline bounds both.
+        # The handler sets the pace too, so the request's own deadline bounds the body.
         self.due = NEVER
         self.awaits_continue = request.head.expects_continue
 
@@ -220,11 +221,11 @@ class BodyStream:
                 continue
             for number, step in enumerate(self._inflater.feed(piece), 1):
                 if step:
-                    # What comes out is passed on: a gate has to know of it, not only of what came in.
+                    # The gate charges for what was inflated too, not only for what was received.
                     self.request.ticket.bytes_seen += len(step)
                     yield step
                 if not number % INFLATE_STEPS_A_TURN:
-                    # Steps that give nothing, or a handler that waits for nothing, must not hold the loop.
+                    # Let the loop turn: many steps may give no output, and the handler may never wait.
                     await asyncio.sleep(0)
         if self._inflater is not None:
             self._inflater.finish()
@@ -260,5 +261,5 @@ class BodyStream:
 
 
 def gone() -> PenstockError:
-    """Return what a handler sees of a client that went away in the middle of its body."""
+    """Return the error that a handler sees when the client left in the middle of its body."""
     return Canceled("The client went away.")

@@ -35,10 +35,10 @@ class CappedConnection(Protocol):
 
 
 class ConnectionCaps:
-    """Who holds a place. A full house closes the connection idle longest, and only then says no."""
+    """Counts the connections. At the cap the one idle longest is closed; if none is idle, the new one is refused."""
 
     def __init__(self, *, places: int, per_address: int, reserved: int, uids: frozenset[int] | None) -> None:
-        """Bound the connections, in all and for each address (0: not); `reserved` places are for Unix-socket peers alone."""
+        """Bound the connections, in all and for each address (0: not); `reserved` places are for Unix sockets only."""
         self._places = places
         self._per_address = per_address
         self._reserved = min(reserved, places - 1)
@@ -79,11 +79,11 @@ class ConnectionCaps:
 
     @property
     def crowded(self) -> bool:
-        """Tell whether even saying no has become too much."""
+        """Tell whether so many refused connections linger that further ones are cut without an answer."""
         return len(self.refused) > LINGERING_MAX
 
     def _judge(self, peer: Peer, now: float) -> Refusal | None:
-        # A cap for each address that is off, or no lower than the cap for all, refuses nobody: the house is full first.
+        # A cap for each address that is off, or no lower than the cap for all, can refuse nobody.
         capped = peer.uid is None and 0 < self._per_address < self._places
         if capped and self._by_address.get(address_block(peer.host), 0) >= self._per_address:
             return self.address_full
@@ -93,7 +93,7 @@ class ConnectionCaps:
         return self.full
 
     def _evict(self, now: float) -> bool:
-        """Close the connection idle longest, if it has been for a second; a search that failed is not repeated at once."""
+        """Close the connection idle longest, if that is at least 1 s; after a search in vain wait before the next."""
         if now < self._none_idle_before:
             return False
         oldest = min(self.held, key=lambda connection: connection.idle_since, default=None)

@@ -1,19 +1,20 @@
 """One client connection of the listener: its transport, its turn and its deadlines.
 
-A connection is three objects. `Inbox` turns received bytes into requests and decides what happens to each body. `Outbox`
-calls handlers, keeps the answers in the order of their requests and writes them. `Connection` joins the two to the
-transport. There is no task of its own: everything happens in callbacks of the loop, and every callback ends in a *turn*:
+A connection is three objects. `Inbox` turns received bytes into requests and decides what happens to each body.
+`Outbox` calls handlers, keeps the answers in the order of their requests and writes them. `Connection` joins the two
+to the transport. There is no task of its own: everything happens in callbacks of the loop, and every callback ends in
+a *turn*:
 
-1. The inbox handles requests that are complete: at most 32, or as many as fit into 1 ms. The rest get the next turn, so
-   that one client cannot hold the loop.
+1. The inbox handles requests that are complete: at most 32, or as many as fit into 1 ms. The rest get the next turn,
+   so that one client cannot hold the loop.
 2. The outbox hands the answers that are ready to the transport, in one write.
-3. The connection decides what it waits for now: the next request (`idle_timeout`), the rest of one (`read_timeout`), a
-   handler (the request's deadline) or a client that does not read (`write_timeout`). The earliest of these lies on the
-   listener's timer wheel.
+3. The connection decides what it waits for now: the next request (`idle_timeout`), the rest of one (`read_timeout`),
+   a handler (the request's deadline) or a client that does not read (`write_timeout`). The earliest of these lies on
+   the listener's timer wheel.
 
 A connection ends in one of three ways. When it is idle it is closed. When it is broken it is aborted. Otherwise it
-lingers: the last answer is written, our side is shut, and what the client still sends is read and thrown away for at most
-1 s, because close() with unread input would destroy that answer on its way.
+lingers: the last answer is written, our side is shut, and what the client still sends is read and thrown away for at
+most 1 s, because close() with unread input would destroy that answer on its way.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Connection(asyncio.BufferedProtocol):
     """One client. A bug in one of its callbacks ends this connection only."""
 
     __slots__ = (
-        "_core", "_eof", "_lingering", "_reading", "_transport", "_usher", "_write_due", "again", "due", "idle_since", "inbox",
-        "outbox", "peer", "slot",
+        "_core", "_eof", "_lingering", "_reading", "_transport", "_usher", "_write_due", "again", "due", "idle_since",
+        "inbox", "outbox", "peer", "slot",
     )  # fmt: skip
 
     _transport: asyncio.Transport

@@ -46,7 +46,7 @@ encode_json: Final = msgspec.json.Encoder().encode
 
 
 class RouteMatch(HeadMemo):
-    """What a request line led to; kept, because the same few lines come over and over."""
+    """The route that a request line leads to; remembered, because clients repeat the same few lines."""
 
     __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route")
 
@@ -56,7 +56,7 @@ class RouteMatch(HeadMemo):
         self.route = route
         self.params = params
         self.endpoint = endpoint
-        # The last refusal of this line and what it counts: under overload the same one comes over and over.
+        # The last refusal of this line and its counters: under overload the same refusal repeats.
         self.refused_as: Refusal | None = None
         self.refused_counters: list[Counter] = []
 
@@ -70,7 +70,7 @@ class RouteMatch(HeadMemo):
 
 
 class ListenerMemos:
-    """What a listener remembers of requests; it outlives a restart of the listener, so that the inventory lists it once."""
+    """What a listener remembers of requests. It is kept when the listener restarts, as its inventory rows are."""
 
     __slots__ = ("heads", "matches")
 
@@ -86,9 +86,11 @@ class Core:
     """One per listener. Connections read it on every request, so everything here is looked up once."""
 
     __slots__ = (
-        "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer", "buffer_view", "caps", "clock", "closings", "context",
-        "corr_ids", "draining", "draining_refusal", "ended", "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches", "metrics",
-        "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope", "timeouts", "unmatched", "unsaid", "wheel",
+        "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer",
+        "buffer_view", "caps", "clock", "closings", "context", "corr_ids", "draining", "draining_refusal", "ended",
+        "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches",
+        "metrics", "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope", "timeouts",
+        "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +100,7 @@ class Core:
         self.options = options
         self.idle_timeout_s = options.idle_timeout_s
         self.loop = loop
-        # Turns run in it that somebody's step asks for: what comes next is not under that one's deadline.
+        # Turns that are asked for run in this context, so that they do not inherit the deadline of the code that asked.
         self.context = Context()
         self.clock = inventory.clock
         self.monotonic: Callable[[], float] = inventory.clock.monotonic
@@ -114,11 +116,11 @@ class Core:
         self.wheel = TimerWheel(loop)
         self.hosts = HostRules(loopback=False)
         self.scope = Scope("request", options.tasks_max, inventory.metrics)
-        # From the accept until the loop has the connection, or the handshake is done. The caps are the bound; one that
-        # was cut to make room is still here for a moment.
+        # Tasks from the accept until the loop has the connection, or the handshake is done. The caps bound them; twice
+        # as many, because one that was cut to make room is still here for a moment.
         self.accepting = Scope("accept", 2 * options.max_conns, inventory.metrics)
         self.accept_pauses = _accept_pauses(inventory.metrics)
-        # Answers that are never sent are closed here, also when no request finds a place; each connection owes but a few.
+        # Tasks that close streams which are never sent; not in `scope`, so that there is a place when that is full.
         self.closings = Scope("stream_close", UNANSWERED_MAX * options.max_conns, inventory.metrics)
         self.admission: Admission | None = None
         self.budget: ByteShare | None = None
@@ -126,7 +128,7 @@ class Core:
         self.refusal_lines = TokenBucket("refusal_lines", rate=REFUSAL_LINES_RPS, depth=100, now=self.monotonic())
         self.unsaid = 0
         self.draining = False
-        # Closed: whoever is still on the way in is turned away.
+        # The listener was closed: a connection that is still being made is aborted.
         self.ended = False
         self.draining_refusal = Refusal(NotReady("The service is draining.", phase="draining"))
         self.always_open: frozenset[Endpoint] = frozenset()
@@ -186,7 +188,7 @@ class Core:
         )
 
     def note_refusal(self, path: str, labels: tuple[int, str, str | None], corr: bytes) -> None:
-        """Say what was refused and why, one line each.
+        """Log what was refused and why, one line each.
 
         Not under overload, where the counters tell enough, and not more than a reader can take: a client that asks
         nonsense in a loop must not fill a disk, or the pipe to whoever reads the log.
@@ -226,7 +228,7 @@ class Core:
             raise _no_bytes()
 
     def let_go(self, request: Request) -> None:
-        """Give back what a request holds; harmless when that is nothing."""
+        """Give back the bytes that a request holds, if any."""
         if request.held_bytes and self.budget is not None:
             self.budget.give(request.held_bytes)
         request.held_bytes = 0
@@ -239,7 +241,7 @@ class Core:
         self.arrived()
 
     def arrived(self) -> None:
-        """Note that an admitted request needs no more waiting for: its body is here and was handed on, or it is over."""
+        """Count a request out: its body is here and was handed on, or the request is over. A drain waits for others."""
         self.inflight -= 1
         if not self.inflight and self.on_quiet is not None:
             self.on_quiet()
@@ -259,7 +261,7 @@ def _accept_pauses(metrics: Metrics) -> Counter:
 
 
 def declare_metrics(metrics: Metrics, routes: Iterable[Route]) -> None:
-    """Declare what a listener counts before it runs: a series that appears with its first event misses it."""
+    """Declare what a listener counts before it runs: a series that begins with its first event misses that event."""
     _timeouts(metrics)
     _accept_pauses(metrics)
     metrics.declare("counter", "rejected_total", "Requests refused, by reason.", "reason")

@@ -23,8 +23,9 @@ class Endpoint:
     """One route with everything its requests need."""
 
     __slots__ = (
-        "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals", "body_bytes_max", "decode", "handler", "latency", "ok", "path", "stream_body",
-        "timeout_max_s", "timeout_s", "whole_bytes_max",
+        "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals",
+        "body_bytes_max", "decode", "handler", "latency", "ok", "path", "stream_body", "timeout_max_s", "timeout_s",
+        "whole_bytes_max",
     )  # fmt: skip
 
     def __init__(self, route: Route | None, metrics: Metrics, *, body_bytes_max: int, timeout_s: float) -> None:
@@ -50,10 +51,10 @@ class Endpoint:
     def limit(self, *, body_bytes_max: int, timeout_s: float) -> None:
         """Take the listener's limits, except where the route has its own."""
         self.body_bytes_max = body_bytes_max if self._own_bytes_max is None else self._own_bytes_max
-        # Up to here a body that has arrived is handed over as it lies in the buffer, also where a stream is asked for.
+        # A body up to this size that has arrived whole is handed over as it is, also to a handler that takes streams.
         self.whole_bytes_max = self.body_bytes_max
         self.timeout_s = timeout_s if self._own_deadline_s is None else self._own_deadline_s
-        # What a client's own deadline is bounded by.
+        # The longest deadline that a client may ask for.
         self.timeout_max_s = self._own_deadline_max_s or self.timeout_s
 
     def count(self, method: str, status: int) -> None:
@@ -67,7 +68,7 @@ class Endpoint:
             counter.value += 1
 
     def refusal_counters(self, method: str, labels: tuple[int, str, str | None]) -> list[Counter]:
-        """Return what a refusal with these labels moves."""
+        """Return the counters of a refusal with these labels."""
         found = self._refusals.get((method, labels))
         if found is not None:
             return found
@@ -93,7 +94,7 @@ class Endpoint:
 
 
 def _no_route(request: Request) -> None:
-    """Stand where a handler would be; a request without a route is answered before it gets here."""
+    """Take the place of a handler; never called, because a request without a route is answered before."""
     raise RuntimeError(f"{request.method} {request.path} has no route")
 
 

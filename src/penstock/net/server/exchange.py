@@ -1,4 +1,4 @@
-"""An admitted request whose answer is not there yet, or has to wait for those before it."""
+"""An admitted request whose answer is not written yet: it is still to come, or waits for the answers before it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Exchange:
-    """One place in a connection's answer order."""
+    """One place in the order of a connection's answers."""
 
     __slots__ = ("close", "connection", "data", "due", "endpoint", "request", "sending", "source", "stream")
 
@@ -75,14 +75,14 @@ class Exchange:
         connection.resolve(self, result)
 
     def abandon(self) -> None:
-        """Stop following: the deadline passed or the client went away. Taken work goes on, its answer is dropped."""
+        """Stop following: the deadline passed or the client left. The work may go on; its answer is dropped."""
         source, self.source = self.source, None
         self.due = NEVER
         if source is not None:
             source.cancel()
 
     def give_up(self) -> Timeout:
-        """Stop following because the deadline passed; returns what to answer: what changes something may yet be done."""
+        """Stop following because the deadline passed; return the answer. It says if a change may have been made."""
         op, budget_s = self.op, self.request.timeout_s
         self.abandon()
         if self.request.method in _LOOKING:

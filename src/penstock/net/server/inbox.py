@@ -1,14 +1,14 @@
 """The receiving half of a connection: bytes become requests, each is admitted or refused, and its body goes somewhere.
 
-The inbox reads one request at a time, in order. When the head of one is complete it is checked, its route is found, and
-the listener's admission decides. There are three outcomes:
+The inbox reads one request at a time, in order. When the head of one is complete it is checked, its route is found,
+and the listener's admission decides. There are three outcomes:
 
-- *Admitted.* A body that is already here is handed over with the request. Otherwise an `intake` is opened for it: the body
-  is collected, or streamed to the handler, and nothing behind it is looked at before it is whole.
+- *Admitted.* A body that is already here is handed over with the request. Otherwise an `intake` is opened for it: the
+  body is collected, or streamed to the handler, and nothing behind it is looked at before it is whole.
 - *Refused.* The answer is written at once. A small body is discarded and the connection kept; a large one ends it.
 - *Held.* The request waits at a gate. Its place in the order of answers is taken, its body stays with the client, and
-  nothing behind it is looked at, so the order of a connection needs no further care. Reading goes on just far enough to
-  notice that the client has left; then the client's own window fills. There is at most one such request, the last.
+  nothing behind it is looked at, so the order of a connection needs no further care. Reading goes on just far enough
+  to notice that the client has left; then the client's own window fills. There is at most one such request, the last.
 
 `intake` is the state of this machine: None between requests, else what happens to the body being read (see `body`).
 """

@@ -1,4 +1,15 @@
-"""A listener: binds, serves, drains, closes. One per service; supervised as a child that stops intake first."""
+"""The HTTP listener of a service, from binding to the last answer.
+
+A listener is made of data: options, routes and hooks. `start` binds the sockets and makes a `Core`, which all
+connections share. An `Acceptor` takes clients and makes a `Connection` for each; `ConnectionCaps` says whether there
+is a place. The connection reads requests and finds their route; the admission hook admits, refuses or holds each; the
+route's handler answers.
+
+It ends in three steps. `stop_intake` refuses new work while the socket stays open, because /readyz still has to
+answer
+503. `quiet` waits until every admitted request is answered. `close` ends the sockets and whatever is left. As a
+     supervised child it does this in order (`run`); options may change meanwhile (`reconfigure`).
+"""
 
 from __future__ import annotations
 
@@ -124,7 +135,7 @@ class Listener:
         self._bound_port = next((place[1] for place in self.addresses if isinstance(place, tuple)), 0)
 
     def _as_before(self, options: ListenerOptions) -> ListenerOptions:
-        """Come back, after a crash, on the port the system chose the first time: clients know no other."""
+        """After a crash, use the port again that the system chose the first time: clients know no other."""
         return replace(options, port=self._bound_port) if options.port == 0 and self._bound_port else options
 
     async def reconfigure(self, options: ListenerOptions) -> None:
@@ -233,7 +244,7 @@ class Listener:
             connection.abort()
         core.wheel.close()
         await core.scope.close()
-        # Each of these ends by itself: a newcomer is turned away in its first step, a closing has its own deadline.
+        # Each of these ends by itself: a new connection is aborted in its first step, a closing has its own deadline.
         await core.accepting.join()
         await core.closings.join()
         if self.options.uds_path is not None and servers:

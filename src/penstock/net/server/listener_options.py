@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerOptions:
-    """Where to listen and what to put up with."""
+    """Where to listen, and within which bounds."""
 
     # Tells this listener's rows in the inventory from those of another one of the same service.
     name: str = "listener"
@@ -35,7 +35,7 @@ class ListenerOptions:
     body_bytes_max: int = 1 << 20
     decompress_ratio_cap: int = 10
     tasks_max: int = 1024
-    # A client that ends its side may still want its answers; a gateway takes it for gone, and ends its work instead.
+    # True: a client that shuts its side still gets its answers. False: it is taken for gone and its work is ended.
     half_close: bool = True
     tls_cert_path: Path | None = None
     tls_key_path: Path | None = None

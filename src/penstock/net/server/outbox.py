@@ -1,10 +1,10 @@
 """The answering half of a connection: handlers are called here, and answers leave in the order of their requests.
 
 A handler's value is either the answer or something that will bring it: a promise, a future or a coroutine. An answer
-that is there at once, with none owed before it, goes to `out`, the bytes of this turn; that is the common case and makes
-no object. Everything else becomes an `Exchange`, a place in `waiting`. An exchange is settled when its bytes are there
-(`data`) or its stream may start (`stream`). Settled exchanges leave from the front of `waiting`, never past one that is
-not: so the order holds whatever the order in which handlers finish.
+that is there at once, with none owed before it, goes to `out`, the bytes of this turn; that is the common case and
+makes no object. Everything else becomes an `Exchange`, a place in `waiting`. An exchange is settled when its bytes
+are there (`data`) or its stream may start (`stream`). Settled exchanges leave from the front of `waiting`, never past
+one that is not: so the order holds whatever the order in which handlers finish.
 
 A stream has a task, which sends the next piece when the client has taken the last. While it runs nothing behind it is
 written. If its source fails the connection is cut, because a client must be able to see that the answer is not whole.
@@ -64,7 +64,8 @@ class Outbox:
     """What a connection owes its client."""
 
     __slots__ = (
-        "_core", "_room", "_unsent_bytes", "closing", "connection", "inbox", "out", "transport", "waiting", "write_paused",
+        "_core", "_room", "_unsent_bytes", "closing", "connection", "inbox", "out", "transport", "waiting",
+        "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport

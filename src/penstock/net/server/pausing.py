@@ -1,4 +1,4 @@
-"""Waiting in the middle of a request: whoever waits long gives its slot at the gate back meanwhile."""
+"""Waiting in the middle of a request: a request that waits long gives its slot at the gate back meanwhile."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 QUIET_S: Final = 0.05
-"""Shorter waits are the pace of a busy connection: giving up a slot for them would only make a queue of its pieces."""
+"""A busy connection often waits less than this. Giving the slot back each time would make every piece queue for it."""
 
 
 async def paused(ticket: Ticket, wait: Awaitable[T]) -> T:
-    """Wait for a peer that may take its time. After a while the slot is free for others; it is taken again by the queue."""
+    """Wait for a peer that may be slow. After `QUIET_S` the slot is given back; to go on the request queues for one."""
     if ticket is NO_TICKET:
         return await wait
     # lint: allow PK006 one timer, taken off the loop when the wait is over, whichever way it ends

@@ -1,4 +1,4 @@
-"""Where a streamed answer's pieces come from: taking the next one, saying that nobody wants more, closing it."""
+"""The source of a streamed answer: taking its next piece, telling it to stop, closing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOSE_S: Final = 1.0
 
 
 async def next_piece(stream: StreamResponse, limit_s: float) -> bytes | None:
-    """Wait for the next piece, as long as one may take to make; a stream without a limit bounds its own waits."""
+    """Wait for the next piece, at most `limit_s`; a stream without a limit has to bound its waits itself."""
     if limit_s == NEVER:
         return await anext(stream.chunks, None)
     async with timeout("stream", limit_s):
@@ -22,14 +22,14 @@ async def next_piece(stream: StreamResponse, limit_s: float) -> bytes | None:
 
 
 def stop(stream: StreamResponse) -> None:
-    """Tell a source that can be told that nobody takes its pieces any more; others notice at their next one."""
+    """Tell a source that nobody takes its pieces any more; one without `stop` notices at its next piece."""
     told = getattr(stream.chunks, "stop", None)
     if told is not None:
         told()
 
 
 async def close(stream: StreamResponse) -> None:
-    """Have a source let go of what it holds open; one that does not in time is given up."""
+    """Close a source, within `CLOSE_S`; one that takes longer is given up."""
     let_go = getattr(stream.chunks, "aclose", None)
     if let_go is not None:
         async with timeout("stream_close", CLOSE_S):

@@ -1,8 +1,8 @@
 """What a request holds at its listener's gate. Where there is no gate it holds a ticket that does nothing.
 
-A gate admits some requests, lets others wait and refuses the rest. The listener does not know its rules: it only tells
-the ticket what happens to the request, and the gate gives and takes its slot accordingly. A service without a gate leaves
-`NO_TICKET` on its requests, so that nothing in the listener has to ask whether there is one.
+A gate admits some requests, lets others wait and refuses the rest. The listener does not know its rules: it only
+tells the ticket what happens to the request, and the gate gives and takes its slot accordingly. A service without a
+gate leaves `NO_TICKET` on its requests, so that nothing in the listener has to ask whether there is one.
 """
 
 from __future__ import annotations

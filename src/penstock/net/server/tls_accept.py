@@ -1,4 +1,4 @@
-"""Accepting TLS clients: a place under the caps is taken at the accept, not after a handshake that may never come."""
+"""Accepts TLS clients. A place under the caps is taken at the accept, because a handshake may never come."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Handshake:
-    """A client that holds a place and has not shown a handshake yet. It speaks no HTTP: it is cut without a word."""
+    """A client that holds a place while its handshake runs. It cannot be answered yet, so it is cut in silence."""
 
     __slots__ = ("idle_since", "peer", "sock", "task")
 
     def __init__(self, sock: socket.socket, peer: Peer, now: float) -> None:
-        """Count as idle from the accept on, as a silent client of a plain port does."""
-        # Ours to close until the loop has it.
+        """Count as idle from the accept on, so that it can be closed to make room."""
+        # Closed here until the loop owns it.
         self.sock: socket.socket | None = sock
         self.peer = peer
         self.idle_since = now
@@ -48,7 +48,7 @@ class Handshake:
 
 
 class SecureServer(Acceptor):
-    """Accepts clients that shake hands first."""
+    """An acceptor whose clients do a TLS handshake first."""
 
     def __init__(self, core: Core, sockets: list[socket.socket], context: ssl.SSLContext) -> None:
         """Start accepting on sockets that listen already."""
@@ -80,7 +80,7 @@ class SecureServer(Acceptor):
                 ssl_handshake_timeout=core.options.read_timeout_s,
             )
         except OSError:
-            # A client that speaks no TLS, an older one, or none in time: nothing of ours, and nobody to tell.
+            # The client speaks no TLS 1.3, or not in time; there is no way to answer it.
             return
 
     def _end(self, held: Handshake) -> None:

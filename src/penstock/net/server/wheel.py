@@ -1,4 +1,8 @@
-"""Deadlines of many connections on one timer: a connection only moves a number, the wheel looks when its slot comes."""
+"""The deadlines of many connections on one timer: a timer for each request would cost more than the request.
+
+Time is cut into slots of 50 ms. A connection lies in the slot of its deadline. Moving the deadline later only changes a
+number: when the slot comes up, the wheel finds that it is not due yet and puts the connection into its new slot.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class TimerWheel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use the loop's time, so that virtual time moves it too; no timer runs while nothing is watched."""
         self._loop = loop
-        # Not that of whoever happens to arm the timer: it would act for everybody under that one's deadline.
+        # A context of its own: the timer acts for all, and must not run under the deadline of the code that armed it.
         self._context = Context()
         self._slots: dict[int, set[Timed]] = {}
         self._order: list[int] = []
@@ -68,7 +72,7 @@ class TimerWheel:
         timed.slot = 0
 
     def close(self) -> None:
-        """Stop the timer and forget everybody; a late comer does not start it again."""
+        """Stop the timer and forget everything; watching something afterwards does not start it again."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -61,7 +61,7 @@ class HeadMemo:
 
 
 class HttpHead:
-    """A complete request head. It may be shared by equal requests of a listener: treat it as read-only, but for `memo`."""
+    """A complete request head. Equal requests of a listener may share it: treat it as read-only, but for `memo`."""
 
     __slots__ = (
         "corr_id", "encoded", "expects_continue", "headers", "keep_alive", "length", "memo", "method", "minor", "plain",

@@ -1,7 +1,8 @@
 """One proxied request: asked in the callback that brought it, answered in the callback that brings the answer.
 
-There is a task only where somebody has to wait for more than one thing: a connection that must be dialled or waited for,
-a request body that is still coming in, an answer that is streamed. The listener's deadline of the request ends it all.
+There is a task only where somebody has to wait for more than one thing: a connection that must be dialled or waited
+for, a request body that is still coming in, an answer that is streamed. The listener's deadline of the request ends
+it all.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class ProxyCall(Promise):
     """The promise of an answer from one of a route's upstreams, with its retries and its hedge."""
 
     __slots__ = (
-        "_body", "_driver", "_due", "_fields", "_path", "_receiving", "_upload_owed", "key", "method", "proxy", "request",
-        "spooled_bytes", "uploads",
+        "_body", "_driver", "_due", "_fields", "_path", "_receiving", "_upload_owed", "key", "method", "proxy",
+        "request", "spooled_bytes", "uploads",
     )  # fmt: skip
 
     op = "rpc"
 
     def __init__(self, proxy: Proxy, request: Request, key: Hashable, path: bytes, fields: bytes) -> None:
-        """Take the path and the fields as the upstream gets them; `key` is whose share of the connections it takes from."""
+        """Take path and fields as the upstream gets them; `key` says whose share of the connections it uses."""
         super().__init__()
         self.proxy = proxy
         self.request = request
@@ -213,7 +214,7 @@ class ProxyCall(Promise):
             self.proxy.counts.hedged(won=winner.hedge)
 
     def cancel(self) -> None:
-        """Give up, because the deadline passed or the client went away: no connection that is under way is used again."""
+        """Give up, because the deadline passed or the client left: the connections under way are not used again."""
         super().cancel()
         if self._receiving is not None:
             self._receiving.cancel()

@@ -27,7 +27,6 @@ class DateHeader:
     __slots__ = ("_line", "_until", "_wall")
 
     def __init__(self, wall: Callable[[], float]) -> None:
-        """Take the wall clock."""
         self._wall = wall
         self._until = 0.0
         self._line = b""

@@ -22,7 +22,6 @@ class Upstream:
     __slots__ = ("base", "host_line", "lane", "pool")
 
     def __init__(self, url: str, shared: ClientShared, latency: Histogram) -> None:
-        """Dial nothing yet."""
         origin, path = parse_url(url)
         # What goes before the path that was asked for; the base of `http://host` is empty.
         self.base = path.rstrip("/").encode("ascii")
@@ -46,7 +45,6 @@ class Upstreams:
     __slots__ = ("_service", "_turn", "all")
 
     def __init__(self, service: str, upstreams: Sequence[Upstream]) -> None:
-        """Start with the first."""
         self.all = tuple(upstreams)
         self._service = service
         self._turn = 0
