@@ -103,6 +103,9 @@ def check_after_power_loss(sim: SimDisk, stored: list[bytes]) -> None:
     assert {address_of(data) for data in stored} <= {each.address for each in found}
     assert (at_start.objects, at_start.size) == (len(found), sum(each.size for each in found))
     assert sim.listdir("tmp") == []
+    further = b"stored after the power came back"
+    assert fresh.commit([(blake3(further).digest(), further)]) == ["new"]
+    assert opened(SimFiles(sim)).find(address_of(further)).data == further
 
 
 def test_power_loss_at_every_call_keeps_what_was_vouched_for_and_shows_nothing_half() -> None:
@@ -185,6 +188,19 @@ def test_object_seen_after_a_crash_is_durable_from_then_on(data: bytes) -> None:
     del engine  # the process was killed, the machine was not
     engine = opened(SimFiles(sim))
     assert engine.commit([second]) == ["existed"]  # a put now answers that it is stored
+    sim.power_loss()
+
+    assert opened(SimFiles(sim)).find(address_of(data)).data == data
+
+
+def test_group_whose_sync_failed_is_not_taken_for_durable_after_a_kill() -> None:
+    sim, data = SimDisk(), b"its sync failed"
+    engine = opened(SimFiles(sim))
+    engine.commit([(blake3(b"first").digest(), b"first")])
+    sim.fail_fsync("packs/00000001")
+    assert isinstance(engine.commit([(blake3(data).digest(), data)])[0], OSError)
+    del engine  # killed: the next start sees what the system still holds
+    assert opened(SimFiles(sim)).commit([(blake3(data).digest(), data)]) == ["new"]
     sim.power_loss()
 
     assert opened(SimFiles(sim)).find(address_of(data)).data == data

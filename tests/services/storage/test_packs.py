@@ -18,10 +18,10 @@ from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.engines.disk import RealStorageDisk
 from penstock.services.storage.engines.engine import ObjectEngine
 from penstock.services.storage.engines.objects import ObjectFiles
-from penstock.services.storage.engines.packs import StoreDamaged, read_packs
+from penstock.services.storage.engines.packs import MARK, StoreDamaged, read_packs
 from penstock.services.storage.engines.ram import RamStorageDisk
 from penstock.services.storage.index import LOOSE, ObjectIndex, PackPlace
-from penstock.services.storage.pack_format import HEADER_BYTES, PackFormat
+from penstock.services.storage.pack_format import HEADER_BYTES, PackFormat, PackMark
 from penstock.services.storage.sync_pace import FAST_IN_A_ROW, SLOW_S, SyncPace
 from penstock.testing.simdisk import SimDisk
 from penstock.wire.ids import address_of
@@ -222,21 +222,60 @@ def test_every_flipped_bit_is_harmless_or_422_or_keeps_the_store_shut(seal: bool
     assert shut > 50
 
 
-@pytest.mark.parametrize("seal", [False, True])
-def test_pack_cut_anywhere_keeps_the_store_shut(seal: bool) -> None:
-    disk = in_memory(seal=seal, clean=True)
-    end = read_packs(disk)[1][0].end
-    whole = disk.read(PACK, 0, end)
-    form = PackFormat(1, pack_format.read_header(1, whole))
-    starts, at = [], HEADER_BYTES
+def starts_in(disk: RamStorageDisk) -> list[int]:
+    """Say where the three groups begin, and where the last one ends."""
+    whole, at = disk.read(PACK, 0, 1 << 30), HEADER_BYTES
+    form, starts = PackFormat(1, pack_format.read_header(1, whole)), [at]
     while (group := form.read(at, whole[at:])) is not None and group.kind == pack_format.GROUP:
-        starts.append(at)
         at = group.end
-    assert len(starts) == 3
-    for cut in (0, 5, *starts, *(each + 1 for each in starts), at - 1, end - 1):
+        starts.append(at)
+    assert len(starts) == 4
+    return starts
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("seal", [False, True])
+def test_pack_cut_anywhere_keeps_the_store_shut(seal: bool, clean: bool) -> None:
+    disk = in_memory(seal=seal, clean=clean)
+    end = read_packs(disk)[1][0].end
+    whole, starts = disk.read(PACK, 0, end), starts_in(disk)
+    for cut in (0, 5, *starts[:3], *(each + 1 for each in starts[:3]), starts[3] - 1, end - 1):
         with pytest.raises(StoreDamaged):
             reopened(damaged_copy(disk, PACK, whole[:cut]))
     assert [reopened(disk).find(address_of(data)).data for data in DATA] == DATA
+
+
+def with_old_mark() -> RamStorageDisk:
+    """Fill a disk whose mark says too little, as after a power loss."""
+    disk = in_memory(seal=False, clean=False)
+    disk.open(MARK).write(0, pack_format.write_mark(PackMark(1, HEADER_BYTES)))
+    return disk
+
+
+def test_damaged_head_keeps_the_store_shut_also_when_the_mark_is_old() -> None:
+    disk = with_old_mark()
+    whole, starts = disk.read(PACK, 0, 1 << 30), starts_in(disk)
+    names = starts[2] + pack_format.HEAD_BYTES
+    tables = [*range(starts[0], starts[0] + 128), *range(starts[1], starts[1] + 88), *range(names, names + 3 * 40 + 16)]
+    for at in tables:
+        with pytest.raises(StoreDamaged):
+            reopened(damaged_copy(disk, PACK, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]))
+
+
+@pytest.mark.parametrize("sector", [0, 1, 2, -1])
+def test_last_group_that_was_not_written_whole_is_cut_off(sector: int) -> None:
+    disk = with_old_mark()
+    whole, (*_, start, end) = bytearray(disk.read(PACK, 0, 1 << 30)), starts_in(disk)
+    cuts = [start, *range((start // 512 + 1) * 512, end, 512), end]
+    lost = slice(cuts[sector], cuts[sector + 1]) if sector >= 0 else slice(cuts[-2], cuts[-1])
+    whole[lost] = bytes(lost.stop - lost.start)
+    engine = ObjectEngine(damaged_copy(disk, PACK, whole), packed_max=1000)
+    at_start = engine.open()
+
+    assert at_start.objects == 3
+    assert engine.torn_bytes >= end - start
+    assert engine.commit([named(data) for data in GROUPS[2]]) == ["new"] * 3
+    assert [engine.find(address_of(data)).data for data in DATA] == DATA
 
 
 @pytest.mark.parametrize("gone", ["packs/00000001", "packs/00000002", "packs", "packs.mark"])

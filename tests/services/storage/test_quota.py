@@ -17,6 +17,8 @@ from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.engines.ram import RamStorageDisk, RamStorageFile
 from penstock.services.storage.ledger import QuotaLedger
 from penstock.services.storage.manifest import LEAF_BYTES
+from penstock.services.storage.pack_writer import LOOP_OBJECTS_MAX
+from penstock.services.storage.sync_pace import FAST_IN_A_ROW
 from tests.contracts.suite_storage import cut
 from tests.services.storage.worlds import running, temporary_files
 
@@ -105,6 +107,17 @@ async def test_places_for_puts_are_bounded_and_come_back(tmp_path: Path) -> None
         assert not (await service.api.put(Put(b"later"))).existed
 
 
+async def test_small_put_that_is_withdrawn_before_it_is_taken_gives_everything_back() -> None:
+    async with running(StorageOptions()) as service:
+        store = service.store
+        withdrawn, kept = store.put_small(b"withdrawn", None), store.put_small(b"kept", None)
+        withdrawn.cancel()
+        assert (store.puts.in_use, store.ledger.reserved_bytes) == (1, 4)
+
+        assert not (await kept.wait()).existed
+        assert (store.ledger.objects, store.ledger.used_bytes, store.puts.in_use) == (1, 4, 0)
+
+
 class HeldFile(RamStorageFile):
     """A file whose sync waits until it is let go."""
 
@@ -144,3 +157,30 @@ async def test_object_whose_writer_dies_at_work_counts_because_it_may_become_dur
 
         assert (service.store.ledger.used_bytes, service.store.ledger.reserved_bytes) == (8, 0)
         assert (await service.api.put(Put(b"in doubt"))).existed
+
+
+@pytest.mark.real_loop
+async def test_nothing_is_appended_on_the_loop_while_a_call_that_was_given_up_is_at_work() -> None:
+    disk = Held()
+    disk.go.set()
+    async with running(StorageOptions(), disk=disk) as service:
+        await service.api.put(Put(b"before"))
+        for _ in range(FAST_IN_A_ROW):
+            service.pack_writer.pace.note(0.0)
+        disk.go.clear()
+        disk.reached.clear()
+        many = [service.store.put_small(b"many %d" % number, None) for number in range(LOOP_OBJECTS_MAX + 1)]
+        while not disk.reached.is_set():  # noqa: ASYNC110 - a thread tells it
+            await asyncio.sleep(0.005)
+        writer = next(child for child in service.supervisor.children if child.spec.name == "pack_writer")
+        assert writer.kill()
+        after = service.store.put_small(b"after", None)
+        while not after.taken:  # noqa: ASYNC110 - by the writer that was started in its place
+            await asyncio.sleep(0.005)
+        assert not after.done
+        disk.go.set()
+
+        assert not (await after.wait()).existed
+        assert all(isinstance(put.result, PenstockError) for put in many)
+        for number in range(len(many)):
+            assert (await service.api.put(Put(b"many %d" % number))).existed

@@ -133,20 +133,24 @@ async def test_reader_that_leaves_gives_its_place_back(tmp_path: Path) -> None:
         assert (await http.get(address_of(DATA))).body == DATA
 
 
-@pytest.mark.parametrize("steps", range(0, 44, 4))
-async def test_put_cancelled_at_any_step_holds_nothing_and_can_be_repeated(tmp_path: Path, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("data", "steps"), [*((DATA, each) for each in range(0, 44, 4)), *((DATA[:99], each) for each in range(6))]
+)
+async def test_put_cancelled_at_any_step_holds_nothing_and_can_be_repeated(
+    tmp_path: Path, data: bytes, steps: int
+) -> None:
     async with running(StorageOptions(directory=tmp_path)) as service:
         store = service.store
-        put = asyncio.create_task(store.put(DATA, None))
+        put = asyncio.create_task(store.put(data, None))
         for _ in range(steps):
             await asyncio.sleep(0)
         put.cancel()
         await asyncio.wait([put])
         await until(lambda: store.puts.in_use == 0 and not store.discards.depth)
 
-        stored = await service.api.put(Put(DATA))
-        assert stored.address == address_of(DATA)
-        assert (store.ledger.objects, store.ledger.used_bytes, store.ledger.reserved_bytes) == (1, len(DATA), 0)
+        stored = await service.api.put(Put(data))
+        assert stored.address == address_of(data)
+        assert (store.ledger.objects, store.ledger.used_bytes, store.ledger.reserved_bytes) == (1, len(data), 0)
     assert temporary_files(tmp_path) == []
 
 
