@@ -46,7 +46,8 @@ async def test_a_death_is_told_on_events_and_readiness_looks_at_once(monkeypatch
         listening = made.events.subscribe()
         assert made.events.receivers == 2
         assert supervisor.kill("housekeeping")
-        told = await listening.recv()
+        async with asyncio.timeout(1):
+            told = await listening.recv()
         await asyncio.sleep(0.01)
 
         assert isinstance(told, HealthChanged)

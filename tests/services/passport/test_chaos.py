@@ -32,7 +32,8 @@ async def test_a_registry_that_never_answers_is_given_up_on_in_time_and_counted(
         source = PolicySource(hang, world.service._remember_policy)
         sync = RegistrySync(inventory, book, source, poll_s=30.0, timeout_s=3.0)
         began = asyncio.get_running_loop().time()
-        assert not await sync.step()
+        async with asyncio.timeout(10):
+            assert not await sync.step()
 
         assert asyncio.get_running_loop().time() - began == pytest.approx(3.0, abs=0.05)
         assert inventory.metrics.value("io_timeouts_total", op="registry") == 1
@@ -55,7 +56,8 @@ async def test_a_store_that_hangs_while_a_policy_is_remembered_is_given_up_on_to
         inventory = Inventory("svc-test", LoopClock(START_S))
         sync = RegistrySync(inventory, world.service.book, PolicySource(fetched, hang), poll_s=30.0, timeout_s=3.0)
         began = asyncio.get_running_loop().time()
-        assert not await sync.step()
+        async with asyncio.timeout(10):
+            assert not await sync.step()
 
         assert asyncio.get_running_loop().time() - began == pytest.approx(3.0, abs=0.05)
         assert inventory.metrics.value("io_timeouts_total", op="registry") == 1
