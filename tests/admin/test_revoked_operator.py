@@ -1,4 +1,4 @@
-"""The admin listener judges the operator's token like any other: what is revoked opens nothing, and its sessions end."""
+"""The admin listener judges the operator's token like any other: a revoked one opens nothing, and its sessions end."""
 
 from __future__ import annotations
 

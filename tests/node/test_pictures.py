@@ -1,4 +1,4 @@
-"""The pictures of every service show every channel from each of its producers to each of its consumers, and every end."""
+"""The pictures of every service show every channel from its producers to its consumers, and every end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from penstock.node.services import SERVICE_NAMES, schema
 
 # The arrows of the founding documents, by the names the children have here: producer, channel, consumer.
 FOUNDING = {
-    "omnigate": {("listener", "work", "worker_pool"), ("supervisor", "events", "readiness"), ("config_watcher", "cfg", "listener")},
+    "omnigate": {
+        ("listener", "work", "worker_pool"),
+        ("supervisor", "events", "readiness"),
+        ("config_watcher", "cfg", "listener"),
+    },
     "svc-mailbox": {("listener", "work[n]", "shard_worker"), ("visibility_scanner", "requeue[n]", "shard_worker")},
     "svc-passport": {
         ("listener", "issue", "issuance"),

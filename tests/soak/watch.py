@@ -28,7 +28,7 @@ class Life:
         self.samples.append((at_s, fds, pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)))
 
     def growth(self) -> tuple[float, float] | None:
-        """Return how descriptors and MiB of memory grew from the first warm third to the last third, by their medians."""
+        """Return how descriptors and MiB of memory grew from the first warm third to the last, by their medians."""
         warm = [sample for sample in self.samples if sample[0] - self.samples[0][0] >= WARM_S]
         third = len(warm) // 3
         if third < 3:

@@ -12,6 +12,7 @@ mailbox            check and repair the mailbox's files
 send, recv         store messages; lease and show them
 serve              run one service alone
 status             one table of a running node
+storage            check and repair the store's files
 token              issue, narrow, look into, verify and revoke capabilities
 topics             what waits, what is leased, what is dead
 tour               shows the promises on a running node

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from penstock.capability.trust import KeyRecord
 from penstock.capability.verifier import CapabilityVerifier, VerifierOptions
 from penstock.kernel.channel import Full
 from penstock.kernel.child import Child, ChildSpec, Drain
-from penstock.kernel.deadline import current_deadline
+from penstock.kernel.deadline import current_deadline, timeout
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
 from penstock.net.bearer import admit_bearers
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from penstock.kernel.limiter import ByteBudget
     from penstock.services.passport.config import KmsOptions, PassportOptions
     from penstock.services.passport.policy import Limits
+
+# How long the audit may take to be signed once more at the end of a drain.
+_LAST_SIGN_S: Final = 5.0
 
 
 SERVICE = core.SERVICE
@@ -196,7 +199,8 @@ class PassportService:
         finally:
             # The last child to end: what the others used is let go here.
             if child.shutdown.draining:
-                await self._signer.sign()
+                async with timeout("audit_sign", _LAST_SIGN_S):
+                    await self._signer.sign()
                 await self.close()
 
     async def close(self) -> None:

@@ -43,13 +43,16 @@ _BELIEVED: Final = re.compile(
     rb"""
       (?:^|-)(?:remote|authenticated|webauth|impersonate|oidc|saml|sso)(?:-|$)
     | (?:^|-)(?:ssl|tls|mtls)-
-    | (?:^|-)(?:client|peer)-(?:cert|certificate|dn|cn|verify|verified|subject|issuer|serial|addr|address|host|identity|principal)
+    | (?:^|-)(?:client|peer)-(?:cert|certificate|dn|cn|verify|verified|subject|issuer|serial)
+    | (?:^|-)(?:client|peer)-(?:addr|address|host|identity|principal)
     | (?:^|-)cert(?:ificate)?(?:-|$)
     | (?:^|-)ip(?:v4|v6|country)?$
-    | ^cf-(?:access|connecting|visitor|worker) | ^x-envoy- | ^x-(?:original|override|rewrite|forwarded|forward)-? | ^forwarded
+    | ^cf-(?:access|connecting|visitor|worker) | ^x-envoy- | ^forwarded
+    | ^x-(?:original|override|rewrite|forwarded|forward)-?
     | ^x-http-method | method-override$ | ^x-host$ | ^x-(?:scheme|proto|protocol)$ | ^front-end-https$
     | (?:^|-)(?:principal|identity|entitlements|userinfo|auth-request)(?:-|$)
-    | ^x-(?:auth|authorized|verified|login|logged-in|current|effective|acting)-(?:user|group|role|email|name|id|sub|tenant)
+    | ^x-(?:auth|authorized|verified|login|logged-in|current|effective|acting)
+      -(?:user|group|role|email|name|id|sub|tenant)
     | ^(?!sec-)(?:[a-z0-9]+-)*(?:user|username|userid|uid|login|account|subject|email|groups?|roles?|tenant|org)
       (?:-(?:id|name|email|groups?|roles?|dn|claims?|info))?$
     """,
@@ -67,7 +70,8 @@ _NO_LENGTH: Final = frozenset((204, 304))
 def request_fields(head: HttpHead, via: bytes, allowed: frozenset[bytes] = frozenset()) -> bytes:
     """Return the field lines an upstream gets, as far as the head alone decides: equal heads of others give the same.
 
-    `allowed` names fields that speak of who asks and pass all the same, because the route says so. Host, framing, corr_id, deadline and who asked are added for each request.
+    `allowed` names fields that speak of who asks and pass all the same, because the route says so. Host, framing, corr_id,
+    deadline and who asked are added for each request.
     """
     named = _named(head.headers.get(b"connection"))
     lines = []
