@@ -204,7 +204,14 @@ def _says_pure(module: ast.Module) -> bool:
 
 
 def _imported_roots(module: ast.Module) -> Iterator[str]:
-    for node in ast.walk(module):
+    """Name the top-level packages that a module imports at run time: a type alone does no I/O."""
+    for_types = {
+        inner
+        for node in ast.walk(module)
+        if isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in (each for each in ast.walk(module) if each not in for_types):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

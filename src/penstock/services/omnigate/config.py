@@ -104,7 +104,11 @@ _KEYS = (
     _places("fair_queue.max_parked", 4096, "Long polls and streams that wait; a quarter a tenant.", unit="requests"),
     _places("fair_queue.verify_inflight", 16, "Unknown tokens judged at once.", unit="requests"),
     channel_key("work", 512, "requests waiting in the fair queue, all classes together. Full: 429 `busy`."),
-    channel_key("events", 1024, "Gates that flipped, for readiness. Full: the oldest are lost, and readiness looks itself."),
+    channel_key(
+        "events",
+        1024,
+        "Gates that flipped, for readiness. Full: the oldest are lost, and readiness looks itself.",
+    ),
     Key(
         "pool_size",
         Kind.INT,

@@ -70,8 +70,8 @@ _NO_LENGTH: Final = frozenset((204, 304))
 def request_fields(head: HttpHead, via: bytes, allowed: frozenset[bytes] = frozenset()) -> bytes:
     """Return the field lines an upstream gets, as far as the head alone decides: equal heads of others give the same.
 
-    `allowed` names fields that speak of who asks and pass all the same, because the route says so. Host, framing, corr_id,
-    deadline and who asked are added for each request.
+    `allowed` names fields that speak of who asks and pass all the same, because the route says so. Host, framing,
+    corr_id, deadline and who asked are added for each request.
     """
     named = _named(head.headers.get(b"connection"))
     lines = []
