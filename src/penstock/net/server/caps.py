@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from penstock.net.message import Peer
 
 IDLE_EVICTABLE_S: Final = 1.0
+HEALTH_PLACES: Final = 16
+"""Places beyond the cap for connections that ask only how the service is: a full listener can still be watched."""
+HEALTH_PLACES_EACH: Final = 4
+"""How many of them one address may hold."""
+HEALTH_HEAD_S: Final = 1.0
+"""How long such a connection has for its request, from the accept on."""
 # Refused connections linger so that the client reads its 429; beyond so many of them they are cut at once.
 LINGERING_MAX: Final = 128
 
@@ -47,6 +53,8 @@ class ConnectionCaps:
         self._none_idle_before = 0.0
         self.held: set[CappedConnection] = set()
         self.refused: set[CappedConnection] = set()
+        # Beyond the cap, for health pages only.
+        self.for_health: set[CappedConnection] = set()
         self.full = Refusal(Busy("The listener has no place for another connection.", limit="max_conns"))
         self.address_full = Refusal(Busy("This address holds too many connections.", limit="max_conns_per_ip"))
 
@@ -66,12 +74,35 @@ class ConnectionCaps:
             self.refused.add(connection)
         return refusal
 
+    def enter_for_health(self, connection: CappedConnection, refusal: Refusal) -> bool:
+        """Give a connection that the full listener refused a place to ask how the service is, if one is free."""
+        if refusal is not self.full or len(self.for_health) >= HEALTH_PLACES:
+            return False
+        block = _block(connection.peer)
+        if sum(_block(other.peer) == block for other in self.for_health) >= HEALTH_PLACES_EACH:
+            return False
+        self.refused.discard(connection)
+        self.for_health.add(connection)
+        return True
+
+    def answered_health(self, connection: CappedConnection) -> None:
+        """Free the place of a connection that has its answer and only lingers."""
+        if connection in self.for_health:
+            self.for_health.discard(connection)
+            self.refused.add(connection)
+
+    @property
+    def all(self) -> tuple[CappedConnection, ...]:
+        """Return every connection, with a place or without."""
+        return (*self.held, *self.for_health, *self.refused)
+
     def leave(self, connection: CappedConnection) -> None:
         """Give the place back."""
         if connection in self.held:
             self.held.discard(connection)
             self._count(connection.peer, -1)
         self.refused.discard(connection)
+        self.for_health.discard(connection)
 
     def admits_uid(self, peer: Peer) -> bool:
         """Tell whether a Unix-socket peer's user may be here at all."""
@@ -122,6 +153,10 @@ def fit_caps(wanted: Mapping[str, int], room: int) -> dict[str, int]:
     if total <= room:
         return dict(wanted)
     return {name: max(1, places * room // total) for name, places in wanted.items()}
+
+
+def _block(peer: Peer) -> str:
+    return f"uid:{peer.uid}" if peer.uid is not None else address_block(peer.host)
 
 
 def address_block(host: str) -> str:

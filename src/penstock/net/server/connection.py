@@ -26,6 +26,7 @@ from penstock.kernel.errors import Canceled, PenstockError
 from penstock.net.message import WrittenJson
 from penstock.net.peer import peer_of
 from penstock.net.server.body import UnreadBody
+from penstock.net.server.caps import HEALTH_HEAD_S
 from penstock.net.server.inbox import Inbox
 from penstock.net.server.outbox import COPY_BYTES_MAX, Outbox
 from penstock.net.server.wheel import NEVER, TICK_S
@@ -84,6 +85,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif refusal is None:
             self._rest(now)
+        elif caps.enter_for_health(self, refusal):
+            self.idle_since = NEVER
+            self.inbox.serve_health_only(refusal, now + HEALTH_HEAD_S)
+            self._watch()
         elif self.peer.secure or caps.crowded:
             self._transport.abort()
         else:
@@ -313,6 +318,7 @@ class Connection(asyncio.BufferedProtocol):
     def _linger(self, now: float) -> None:
         """Say that nothing follows, then read on for a while: close() with unread input destroys the answer."""
         self._lingering = True
+        self._core.caps.answered_health(self)
         # An answer before it ended the connection: nobody reads that body any more.
         self.inbox.drop()
         if self._transport.is_closing():

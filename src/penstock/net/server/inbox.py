@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.net.server.endpoint import Endpoint
     from penstock.net.server.outbox import Outbox
 
+HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
 REQUESTS_A_TURN: Final = 32
 # A turn ends after this time even if it handled fewer requests: some handlers and answers are expensive.
 TURN_S: Final = 0.001
@@ -64,7 +65,18 @@ _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 class Inbox:
     """What one client has sent and nobody has handled yet."""
 
-    __slots__ = ("_core", "_outbox", "connection", "discarded_bytes", "due", "intake", "last", "reader", "waits_for")
+    __slots__ = (
+        "_core",
+        "_health_only",
+        "_outbox",
+        "connection",
+        "discarded_bytes",
+        "due",
+        "intake",
+        "last",
+        "reader",
+        "waits_for",
+    )
 
     # Taken away when the connection is lost; nothing here runs after that.
     connection: Connection
@@ -82,6 +94,8 @@ class Inbox:
         # When the next bytes have to be here, and which deadline that is: `idle` between requests, `read` within one.
         self.due = NEVER
         self.waits_for = "idle"
+        # The answer to everything but health pages, on a connection beyond the cap.
+        self._health_only: Refusal | None = None
         # What came behind the last request of the connection and was thrown away.
         self.discarded_bytes = 0
 
@@ -108,7 +122,10 @@ class Inbox:
                 if head is None:
                     return
                 left -= 1
-                self._begin(head, now)
+                if self._health_only is None:
+                    self._begin(head, now)
+                else:
+                    self._begin_beyond_cap(head, now, self._health_only)
                 if reader.pos == len(reader.data) and self.intake is None:
                     return
 
@@ -216,7 +233,9 @@ class Inbox:
     def _refuse(self, head: HttpHead, corr: bytes, endpoint: Endpoint, refusal: Refusal) -> None:
         """Answer at the end of the headers; a small body is discarded and the connection kept."""
         here = not head.length or self.reader.body_done
-        keep = head.keep_alive and not self._core.draining and (here or self._discards(head))
+        keep = (
+            head.keep_alive and not self._core.draining and not self._outbox.closing and (here or self._discards(head))
+        )
         self._outbox.refuse(head, corr, endpoint, refusal, close=not keep)
         if keep and not self.reader.body_done:
             self.intake = DiscardedBody()
@@ -230,6 +249,28 @@ class Inbox:
         except PenstockError:
             return False
         return head.length != CHUNKED or self.reader.body_done
+
+    # --- beyond the cap --------------------------------------------------------------------------------
+
+    def serve_health_only(self, refusal: Refusal, due: float) -> None:
+        """Take one request, until `due`: a health page is served, anything else gets `refusal`; then the connection ends."""
+        self._health_only = refusal
+        self.waits_for, self.due = "read", due
+
+    def _begin_beyond_cap(self, head: HttpHead, now: float, refusal: Refusal) -> None:
+        """Answer the one request of a connection beyond the cap; the answer ends it."""
+        core, self.last = self._core, True
+        self._outbox.closing = True
+        core.heads.tick(now)
+        corr = core.corr_ids.pick(head.corr_id)
+        try:
+            found = self._find(head)
+            if found.route.path in HEALTH_PATHS and not head.length:
+                self._outbox.serve(Request(head, found, self.connection.peer, corr, now), found.endpoint)
+                return
+        except PenstockError as error:
+            refusal = Refusal(forget_where(error))
+        self._refuse(head, corr, core.unmatched, refusal)
 
     # --- held at the gate ------------------------------------------------------------------------------
 
@@ -437,6 +478,10 @@ class Inbox:
         self.due = NEVER
         if isinstance(self.intake, UnreadBody):
             self._look_for_client()
+            return
+        if self._health_only is not None:
+            self._core.heads.tick(now)
+            self._outbox.refuse(None, self._core.corr_ids.make(), self._core.unmatched, self._health_only, close=True)
             return
         self._core.timeouts[self.waits_for].value += 1
         if self.waits_for == "idle":

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from penstock.kernel.errors import PenstockError
 from penstock.net.server.admission import Admission, Refusal
 from penstock.net.server.bind import CannotBind, bind, place_of
-from penstock.net.server.caps import ConnectionCaps
+from penstock.net.server.caps import HEALTH_HEAD_S, HEALTH_PLACES, ConnectionCaps
 from penstock.net.server.connection import Connection
 from penstock.net.server.core import (
     UNANSWERED_MAX,
@@ -96,6 +96,13 @@ class Listener:
             "full: 429 busy; 0 = off",
             lambda: {"capacity": self.options.per_ip},
         )
+        inventory.limit(
+            f"{name}.health_conns",
+            HEALTH_PLACES,
+            "beyond max_conns, for /healthz and /readyz only; full: 429 busy",
+            lambda: {"in_use": 0 if self._core is None else len(self._core.caps.for_health)},
+        )
+        inventory.timeout(f"{name}.health_head", HEALTH_HEAD_S, "beyond max_conns: 429, then close")
         inventory.limit(
             f"{name}.body_bytes",
             options.body_bytes_max,
@@ -240,7 +247,7 @@ class Listener:
             return
         core.ended = True
         core.log.info("listener.closed", unanswered=core.inflight, connections=len(core.caps.held))
-        for connection in (*core.caps.held, *core.caps.refused):
+        for connection in core.caps.all:
             connection.abort()
         core.wheel.close()
         await core.scope.close()

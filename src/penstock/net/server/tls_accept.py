@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.kernel.errors import Busy
 from penstock.net.message import Peer
 from penstock.net.server.accept import Acceptor
+from penstock.net.server.caps import HEALTH_HEAD_S
 from penstock.net.server.connection import Connection
 
 if TYPE_CHECKING:
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
 class Handshake:
     """A client that holds a place while its handshake runs. It cannot be answered yet, so it is cut in silence."""
 
-    __slots__ = ("idle_since", "peer", "sock", "task")
+    __slots__ = ("idle_since", "peer", "seconds", "sock", "task")
 
-    def __init__(self, sock: socket.socket, peer: Peer, now: float) -> None:
+    def __init__(self, sock: socket.socket, peer: Peer, now: float, seconds: float) -> None:
         """Count as idle from the accept on, so that it can be closed to make room."""
         # Closed here until the loop owns it.
         self.sock: socket.socket | None = sock
         self.peer = peer
         self.idle_since = now
+        # How long the handshake may take.
+        self.seconds = seconds
         self.task: asyncio.Task[None] | None = None
 
     def close_if_idle(self) -> None:
@@ -58,10 +61,14 @@ class SecureServer(Acceptor):
     def _admit(self, sock: socket.socket, address: tuple[str, int] | str) -> None:
         """Give a place and start the handshake, or hang up: there is no answer before the keys are agreed on."""
         core = self._core
-        held = Handshake(sock, Peer(str(address[0]), int(address[1]), None, secure=True), core.monotonic())
-        if core.caps.enter(held, held.idle_since) is not None:
+        peer = Peer(str(address[0]), int(address[1]), None, secure=True)
+        held = Handshake(sock, peer, core.monotonic(), core.options.read_timeout_s)
+        refusal = core.caps.enter(held, held.idle_since)
+        if refusal is not None and not core.caps.enter_for_health(held, refusal):
             self._end(held)
             return
+        if refusal is not None:
+            held.seconds = HEALTH_HEAD_S
         try:
             held.task = core.accepting.start(self._shake_hands(held, sock))
         except Busy:
@@ -77,7 +84,7 @@ class SecureServer(Acceptor):
                 partial(Connection, core, held),
                 sock,
                 ssl=self._context,
-                ssl_handshake_timeout=core.options.read_timeout_s,
+                ssl_handshake_timeout=held.seconds,
             )
         except OSError:
             # The client speaks no TLS 1.3, or not in time; there is no way to answer it.
