@@ -1,4 +1,4 @@
-"""A listener that is full can still be asked how it is: a few places beyond the cap serve the health pages, and only those."""
+"""A full listener can still be asked how it is: a few places beyond the cap serve the health pages, and only those."""
 
 from __future__ import annotations
 

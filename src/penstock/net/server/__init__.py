@@ -18,6 +18,7 @@ core              what all connections of one listener share
 route             routes as data, and the table that finds one
 endpoint          routes compiled for the hot path
 admission         the hook at the end of the headers, and refusals as prebuilt bytes
+stranger_quota    a quota for each address on requests that are answered 401
 ticket            what a request holds at its listener's gate; nothing where there is none
 pausing           a request that waits long gives its slot back meanwhile
 answer            the bytes of an answer head

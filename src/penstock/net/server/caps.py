@@ -78,8 +78,8 @@ class ConnectionCaps:
         """Give a connection that the full listener refused a place to ask how the service is, if one is free."""
         if refusal is not self.full or len(self.for_health) >= HEALTH_PLACES:
             return False
-        block = _block(connection.peer)
-        if sum(_block(other.peer) == block for other in self.for_health) >= HEALTH_PLACES_EACH:
+        block = peer_block(connection.peer)
+        if sum(peer_block(other.peer) == block for other in self.for_health) >= HEALTH_PLACES_EACH:
             return False
         self.refused.discard(connection)
         self.for_health.add(connection)
@@ -155,7 +155,8 @@ def fit_caps(wanted: Mapping[str, int], room: int) -> dict[str, int]:
     return {name: max(1, places * room // total) for name, places in wanted.items()}
 
 
-def _block(peer: Peer) -> str:
+def peer_block(peer: Peer) -> str:
+    """Return whose connections are counted together: an address, or a user on a Unix socket."""
     return f"uid:{peer.uid}" if peer.uid is not None else address_block(peer.host)
 
 

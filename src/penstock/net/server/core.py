@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteShare
     from penstock.kernel.metrics import Counter, Metrics
-    from penstock.net.message import Request
+    from penstock.net.message import Peer, Request
     from penstock.net.server.caps import ConnectionCaps
     from penstock.net.server.listener_options import ListenerOptions
+    from penstock.net.server.stranger_quota import StrangerQuota
     from penstock.wire.http1.head import HttpHead, StartLine
 
 BUFFER_BYTES: Final = 16 * 1024
@@ -89,8 +90,8 @@ class Core:
         "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer",
         "buffer_view", "caps", "clock", "closings", "context", "corr_ids", "draining", "draining_refusal", "ended",
         "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches",
-        "metrics", "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope", "timeouts",
-        "unmatched", "unsaid", "wheel",
+        "metrics", "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope",
+        "strangers", "timeouts", "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +125,8 @@ class Core:
         self.closings = Scope("stream_close", UNANSWERED_MAX * options.max_conns, inventory.metrics)
         self.admission: Admission | None = None
         self.budget: ByteShare | None = None
+        # Counts 401 answers by address, where the service has told how a good token is known.
+        self.strangers: StrangerQuota | None = None
         self.caps: ConnectionCaps
         self.refusal_lines = TokenBucket("refusal_lines", rate=REFUSAL_LINES_RPS, depth=100, now=self.monotonic())
         self.unsaid = 0
@@ -186,6 +189,11 @@ class Core:
         return Endpoint(
             route, self.metrics, body_bytes_max=options.body_bytes_max, timeout_s=options.request_deadline_s
         )
+
+    def count_stranger(self, status: int, peer: Peer) -> None:
+        """Count a 401 against the quota of its address."""
+        if status == 401 and self.strangers is not None:
+            self.strangers.count(peer)
 
     def note_refusal(self, path: str, labels: tuple[int, str, str | None], corr: bytes) -> None:
         """Log what was refused and why, one line each.

@@ -215,6 +215,7 @@ class Inbox:
                     if length:
                         reader.take_body()
                     found.count_refusal(refusal)
+                    core.count_stranger(refusal.status, request.peer)
                     self._outbox.out.append(refusal.common(corr, core.heads.date_line))
                     return
         except PenstockError as error:
@@ -253,7 +254,7 @@ class Inbox:
     # --- beyond the cap --------------------------------------------------------------------------------
 
     def serve_health_only(self, refusal: Refusal, due: float) -> None:
-        """Take one request, until `due`: a health page is served, anything else gets `refusal`; then the connection ends."""
+        """Take one request, until `due`: a health page is served, anything else gets `refusal`; then it ends."""
         self._health_only = refusal
         self.waits_for, self.due = "read", due
 

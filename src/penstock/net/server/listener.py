@@ -33,6 +33,7 @@ from penstock.net.server.core import (
 )
 from penstock.net.server.listener_options import ListenerOptions
 from penstock.net.server.pages import ServicePages
+from penstock.net.server.stranger_quota import Known, StrangerQuota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +59,7 @@ __all__ = ["CannotBind", "Listener", "ListenerOptions"]
 class Listener:
     """HTTP/1.1 on a TCP address, a Unix socket, or both."""
 
-    def __init__(  # noqa: PLR0913 - three things every listener has, and four hooks by name
+    def __init__(  # noqa: PLR0913 - three things every listener has, and five hooks by name
         self,
         inventory: Inventory,
         options: ListenerOptions,
@@ -68,12 +69,17 @@ class Listener:
         budget: ByteBudget | None = None,
         health: Judged | None = None,
         draining_error: PenstockError | None = None,
+        known: Known | None = None,
     ) -> None:
-        """Take everything as data; nothing is bound before `start`."""
+        """Take everything as data; nothing is bound before `start`.
+
+        With `known`, which tells whether a request's token is good already, each address has a quota of 401 answers.
+        """
         self.options = options
         self._inventory = inventory
         self._routes = tuple(routes)
-        self._admission = admission
+        self._strangers = None if known is None else StrangerQuota(inventory, options.name, known)
+        self._admission = _both(self._strangers, admission)
         self._budget = budget
         self._health = inventory.health if health is None else health
         self._draining_error = draining_error
@@ -178,6 +184,7 @@ class Listener:
             uids=uids,
         )
         core.admission = self._admission
+        core.strangers = self._strangers
         core.budget = None if self._budget is None else self._budget.share()
         if self._draining_error is not None:
             core.draining_refusal = Refusal(self._draining_error)
@@ -269,6 +276,13 @@ class Listener:
             await child.shutdown.stopped()
         finally:
             await self.close()
+
+
+def _both(strangers: StrangerQuota | None, admission: Admission | None) -> Admission | None:
+    """Ask the quota of the address first: what it refuses costs no judgement."""
+    if strangers is None or admission is None:
+        return admission if strangers is None else strangers.admit
+    return lambda request: strangers.admit(request) or admission(request)
 
 
 def _finish(done: asyncio.Future[None]) -> None:

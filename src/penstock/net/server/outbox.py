@@ -236,6 +236,7 @@ class Outbox:
             labels = labels_of(ready)
             endpoint.count_refusal(request.method, labels)
             self._core.note_refusal(endpoint.path, labels, request.corr)
+            self._core.count_stranger(ready.status, request.peer)
             ready = problem(ready, request.corr_id)
         else:
             if isinstance(ready, bytes):
@@ -250,6 +251,7 @@ class Outbox:
         method = "none" if head is None else head.method
         endpoint.count_refusal(method, refusal.labels)
         core.note_refusal(endpoint.path, refusal.labels, corr)
+        core.count_stranger(refusal.status, self.connection.peer)
         data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
         self.closing = self.closing or close
         if self.waiting:
