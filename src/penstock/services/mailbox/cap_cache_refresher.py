@@ -22,7 +22,6 @@ class CapCacheRefresher:
     def __init__(
         self, inventory: Inventory, authority: MailboxAuthority, trim: Callable[[], object], ttl_s: float
     ) -> None:
-        """Trim every `ttl_s` seconds."""
         self._authority = authority
         self._trim = trim
         self._ttl_s = ttl_s

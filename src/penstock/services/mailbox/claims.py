@@ -35,7 +35,6 @@ class IdemClaimTable:
     __slots__ = ("_hashes", "_mask", "_numbers", "_ring")
 
     def __init__(self, entries_max: int) -> None:
-        """Hold at most so many entries at once."""
         self._ring = array("Q", [0])
         self._resize(max(_SLOTS_MIN, 1 << (min(entries_max, 1024) * 2 - 1).bit_length()))
 
@@ -111,7 +110,6 @@ class IdemClaims:
     """
 
     def __init__(self, entries_max: int, window_ms: float) -> None:
-        """Bound the claims in number and time."""
         self.entries_max = entries_max
         self.window_ms = window_ms
         self.clear(0)

@@ -83,7 +83,7 @@ class Dispatcher:
     def _serve_starved(self) -> None:
         """Offer free leases to the topics that went without, in turn, before others take them."""
         ledger, shards = self._ledger, self._state.shards
-        while ledger.starved and not ledger.sated:
+        while ledger.starved and not ledger.inflight_full:
             topic = next(iter(ledger.starved))
             del ledger.starved[topic]
             for index in list(topic.lanes):

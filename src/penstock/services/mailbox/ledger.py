@@ -52,7 +52,6 @@ class RowCache:
     __slots__ = ("_limit_bytes", "_rows", "bytes")
 
     def __init__(self, limit_bytes: int) -> None:
-        """Hold at most so many payload bytes."""
         self._limit_bytes = limit_bytes
         self._rows: dict[int, MessageRow] = {}
         self.bytes = 0
@@ -132,7 +131,7 @@ class MailboxLedger:
                 waiter.job.topic = topic
 
     @property
-    def sated(self) -> bool:
+    def inflight_full(self) -> bool:
         """Tell whether `global_inflight` is reached."""
         return self.inflight >= self.bounds.global_inflight
 

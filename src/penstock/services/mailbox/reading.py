@@ -47,6 +47,8 @@ class ReadRequest:
     key: str = ""
     # It brought nothing, and its queue knows that.
     has_failed: bool = False
+    # It was counted as ended.
+    has_ended: bool = False
 
     def failed(self) -> None:
         """Let a later receiver ask again. Once: somebody may have asked already when this is called another time."""
@@ -179,7 +181,10 @@ class ReadQueue:
         self.wanted.append(request)
 
     def ended(self, request: ReadRequest) -> None:
-        """Note that a read came back, well or not."""
+        """Note that a read came back, well or not; once, however its task ended."""
+        if request.has_ended:
+            return
+        request.has_ended = True
         self.tracker.end(request.generation)
         if request.topic is not None:
             request.topic.pending -= 1

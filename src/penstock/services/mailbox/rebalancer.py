@@ -21,7 +21,6 @@ class Rebalancer:
     """Watches `ready_shards`; a change stops intake, lets everything drain, rebinds and goes on."""
 
     def __init__(self, parts: MailboxParts, wanted: Watch[int]) -> None:
-        """Follow the wanted number of shards."""
         self._state = parts.state
         self._writer = parts.writer
         self._dispatcher = parts.dispatcher

@@ -205,7 +205,7 @@ class ShardWorker:
         if got:
             self._add(job, got)
         if len(job.got) < job.value.max_messages:
-            if job.path and not _sated(job):
+            if job.path and not _has_its_bytes(job):
                 self._pass_on(job)
                 return
             if topic.key_backlog.more:
@@ -233,7 +233,7 @@ class ShardWorker:
     def _finish_recv(self, job: RecvJob, now: Now) -> None:
         if job.got:
             self._deliveries.deliver(job, now)
-        elif self._ledger.sated and job.value.owner is None:
+        elif self._ledger.inflight_full and job.value.owner is None:
             job.deliver(m.Received((), inflight_full=True))
             self._state.forget_idle(job.topic)
         else:
@@ -269,7 +269,7 @@ class ShardWorker:
             self._deliveries.deliver(waiter.job, now)
         if topic.waiters:
             # While nothing more may be leased, nothing more is read: RAM may have no room for it either.
-            if topic.key_backlog.more and not self._ledger.sated:
+            if topic.key_backlog.more and not self._ledger.inflight_full:
                 shard.window.reads.want_keys(topic)
             if waiters.impatient and not self._state.notified(topic):
                 waiters.settle(topic)
@@ -347,6 +347,6 @@ def _rest(want: RecvQuery, got: list[tuple[Message, int]]) -> RecvQuery:
     return want._replace(max_messages=want.max_messages - len(got), max_bytes=bytes_max)
 
 
-def _sated(job: RecvJob) -> bool:
+def _has_its_bytes(job: RecvJob) -> bool:
     """Tell whether a receiver has as many bytes as it may get."""
     return bool(job.got) and _rest(job.value, job.got).max_bytes == 0

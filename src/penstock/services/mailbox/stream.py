@@ -30,7 +30,6 @@ class StreamCredit:
     __slots__ = ("_changed", "limit", "rejudge", "used")
 
     def __init__(self, limit: int) -> None:
-        """Allow so many at once."""
         self.limit = limit
         self.used = 0
         self._changed = asyncio.Event()

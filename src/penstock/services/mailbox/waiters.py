@@ -22,7 +22,6 @@ class Waiter:
     __slots__ = ("job", "patient", "timer")
 
     def __init__(self, job: RecvJob, *, patient: bool) -> None:
-        """Park this job."""
         self.job = job
         self.patient = patient
         self.timer: asyncio.TimerHandle | None = None

@@ -61,7 +61,6 @@ class MemoryEngine:
     full = False
 
     def __init__(self, key: bytes) -> None:
-        """Take the key of the receipts."""
         # Nothing blocks and nothing is on another thread: it reads itself.
         self.reads: EngineReads = self
         self._key = key
