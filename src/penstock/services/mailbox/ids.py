@@ -94,17 +94,9 @@ class Receipts:
 
     def make(self, slot: int, seq: int, gen: int) -> str:
         """Write the receipt of one lease."""
-        return self.make_all(((slot, seq),), gen)[0]
-
-    def make_all(self, messages: Sequence[tuple[int, int]], gen: int) -> list[str]:
-        """Write the receipts of several leases: slot and seq of each, with generations from `gen` on."""
-        key, pack, made = self._key, _RECEIPT.pack, []
-        for slot, seq in messages:
-            body = pack(_RECEIPT_VERSION, slot, seq, gen)
-            raw = b2a_base64(body + blake3(body, key=key).digest(_TAG_BYTES), newline=False)
-            made.append(raw.translate(_TO_URL).decode())
-            gen += 1
-        return made
+        body = _RECEIPT.pack(_RECEIPT_VERSION, slot, seq, gen)
+        raw = b2a_base64(body + blake3(body, key=self._key).digest(_TAG_BYTES), newline=False)
+        return raw.translate(_TO_URL).decode()
 
     def read(self, text: str) -> tuple[int, int] | None:
         """Return seq and generation of a receipt that is ours, else None."""

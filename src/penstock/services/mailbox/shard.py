@@ -54,7 +54,7 @@ from penstock.services.mailbox.topics import (
     Lane,
     Message,
 )
-from penstock.services.mailbox.window import Window
+from penstock.services.mailbox.window import Leased, Window
 
 _FIRST_SEEN: Final = 64
 
@@ -122,8 +122,8 @@ class Shard:
 
     # --- recv
 
-    def lease(self, lane: Lane, want: RecvQuery, now: Now, batch: Batch) -> list[Message]:
-        """Lease what is deliverable, in order of seq."""
+    def lease(self, lane: Lane, want: RecvQuery, now: Now, batch: Batch) -> list[Leased]:
+        """Lease what is deliverable, in order of seq; returns each message with the generation of its lease."""
         ledger, window, messages, ready, size = self.ledger, self.window, self.messages, lane.ready, 0
         lane.used = now.mono
         if lane.stalled:
@@ -147,37 +147,40 @@ class Shard:
             heappop(ready)
             message.state = LEASED  # at once: the heap may name it twice, if it left RAM and came back
             got.append(message)
-        if got:
-            self._lease(got, want, now)
+        leased = self._lease(got, want, now) if got else []
         if lane.backlog.more and room > 0 and len(ready) < window.refill_below:
             window.reads.want_window(lane)
-        return got
+        return leased
 
-    def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> None:
-        ledger, riders = self.ledger, self.ledger.riders
-        until, span, owner, first = now.mono + want.visibility_ms, want.visibility_ms, want.owner, ledger.gen + 1
-        receipts = ledger.receipts.make_all([(each.slot, each.seq) for each in got], first)
+    def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> list[Leased]:
+        ledger, riders, make = self.ledger, self.ledger.riders, self.ledger.receipts.make
+        until, span, owner, gen = now.mono + want.visibility_ms, want.visibility_ms, want.owner, ledger.gen
+        leased: list[Leased] = []
         fresh: list[int] = []
-        for gen, (message, receipt) in enumerate(zip(got, receipts, strict=True), first):
+        for message in got:
+            gen += 1
             seq = message.seq
             if not message.attempts and message.key is None and not message.until:
                 fresh.append(seq)
             message.attempts += 1
             message.gen = gen
-            message.receipt = receipt
+            message.receipt = make(message.slot, seq, gen)
             message.until, message.span = until, span
             message.owner = owner
             # Last, also when an older state of it still has to be written.
             if seq in riders:
                 del riders[seq]
             riders[seq] = message
-        self._watch_order(fresh)
-        self.window.add_leases(got)
-        ledger.gen += len(got)
+            leased.append((message, gen))
+        if fresh:
+            self._watch_order(fresh)
+        self.window.add_leases(until, leased)
+        ledger.gen = gen
         ledger.inflight += len(got)
         got[0].lane.topic.inflight += len(got)
         if owner is not None:
             owner.leased(len(got))
+        return leased
 
     def _watch_order(self, seqs: list[int]) -> None:
         """Note how many un-keyed messages overtook one of these on their first delivery; they are in order."""
@@ -296,7 +299,7 @@ class Shard:
             return None
         message.until = now.mono + visibility_ms
         message.span = visibility_ms
-        self.window.add_leases([message])
+        self.window.add_leases(message.until, [(message, message.gen)])
         message.bare = False
         batch.states[message.seq] = lease_state(message, now)
         return message

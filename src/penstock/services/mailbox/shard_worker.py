@@ -34,6 +34,7 @@ from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.reading import Loader
 from penstock.services.mailbox.shard import NackCause, RecvQuery, Shard
 from penstock.services.mailbox.topics import Message, Topic
+from penstock.services.mailbox.window import Leased
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.reading import ReadRequest
@@ -212,14 +213,10 @@ class ShardWorker:
                 window.reads.want_keys(topic)
         self._finish_recv(job, now)
 
-    def _add(self, job: RecvJob, got: list[Message]) -> None:
+    def _add(self, job: RecvJob, leased: list[Leased]) -> None:
         """Give a receiver what was leased for it; what several shards gave is put in order."""
-        leased = [(message, message.gen) for message in got]
-        if job.got:
-            job.got = sorted([*job.got, *leased], key=_seq)
-        else:
-            job.got = leased
-        self._alarm.wake(got[0].until)
+        job.got = sorted([*job.got, *leased], key=_seq) if job.got else leased
+        self._alarm.wake(leased[0][0].until)
 
     def _pass_on(self, job: RecvJob) -> None:
         """Ask the next shard of the topic; when its worker is full, what was got is the answer."""
@@ -336,11 +333,11 @@ class ShardWorker:
         batch.settled.append(job)
 
 
-def _seq(leased: tuple[Message, int]) -> int:
+def _seq(leased: Leased) -> int:
     return leased[0].seq
 
 
-def _rest(want: RecvQuery, got: list[tuple[Message, int]]) -> RecvQuery:
+def _rest(want: RecvQuery, got: list[Leased]) -> RecvQuery:
     """Say what is still wanted of a receiver's next shard."""
     taken = sum(message.size for message, _ in got)
     bytes_max = None if want.max_bytes is None else max(0, want.max_bytes - taken)

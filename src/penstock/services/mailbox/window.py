@@ -39,6 +39,9 @@ from penstock.services.mailbox.topics import (
 LANE_MAX: Final = 4096
 DELAYS_MAX: Final = 16_384
 
+# A message, and the generation of one lease of it: when it has another by now, that lease is over.
+Leased = tuple[Message, int]
+
 
 class Window:
     """The messages of one shard that are in RAM."""
@@ -50,7 +53,7 @@ class Window:
         self.messages: dict[int, Message] = {}
         # A heap of leases that were made together: until, first generation, and each message with its generation. An
         # entry whose lease is over is skipped when it comes up.
-        self.leases: list[tuple[float, int, list[tuple[Message, int]]]] = []
+        self.leases: list[tuple[float, int, list[Leased]]] = []
         # (until, seq) of each delay.
         self.delays: list[tuple[float, int]] = []
         # When the first of the delays ends that are on the disk only.
@@ -207,10 +210,9 @@ class Window:
             due = self.delays[0][0]
         return min(due, self.disk_due)
 
-    def add_leases(self, messages: list[Message]) -> None:
+    def add_leases(self, until: float, leased: list[Leased]) -> None:
         """Watch the one deadline of leases that were made together."""
-        first = messages[0]
-        heappush(self.leases, (first.until, first.gen, [(message, message.gen) for message in messages]))
+        heappush(self.leases, (until, leased[0][1], leased.copy()))
 
     def take_lease(self) -> Message:
         """Take out the lease that is over first; `next_due` has just found it."""
@@ -361,7 +363,7 @@ class Window:
             heappush(self.delays, (message.until, message.seq))
         elif message.state == LEASED:
             # A lease of an earlier life: its receipt stays good until it ends.
-            self.add_leases([message])
+            self.add_leases(message.until, [(message, message.gen)])
             self.ledger.inflight += 1
             message.lane.topic.inflight += 1
         else:
