@@ -2,9 +2,9 @@
 
     python -m benchmarks.revocation [--times N] [--json]
 
-One node, one upstream behind its gateway, and two mailboxes in processes of their own, one that follows the issuer over
-HTTP and one that reads its published file. On each way a token is used, revoked, and used again at once, and again every
-few milliseconds until it is refused. Two times are told: from the answer to the revocation to the first refusal, and from
+One node, one upstream behind its gateway, and two mailboxes in processes of their own: one follows the issuer over HTTP,
+one reads its published file. On each way a token is used, revoked, and used again at once, and again every few
+milliseconds until it is refused. Two times are told: from the answer to the revocation to the first refusal, and from
 the asking for it, which counts the disk that a revocation waits for.
 """
 
@@ -140,7 +140,7 @@ forward = "token"
         yield Site(node, upstream, by_url, by_file, data_dir)
 
 
-# --- the ways: each returns what is tried, and what ends it ------------------------------------------------------------
+# --- the ways: each returns what is tried, and what ends it ---
 
 Try = Callable[[], int]
 End = Callable[[], object]

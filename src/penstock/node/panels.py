@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from penstock.services.mailbox.service import MailboxService
-    from penstock.services.mailbox.topics import Topic
+    from penstock.services.mailbox.shards.topics import Topic
     from penstock.services.omnigate.service import OmnigateService
     from penstock.services.passport.audit_writer import AuditEntry
     from penstock.services.passport.service import PassportService

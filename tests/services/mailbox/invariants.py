@@ -10,7 +10,13 @@ import apsw
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.rows import KIND_DELAYED, KIND_LEASED, KIND_READY
 from penstock.services.mailbox.service import MailboxService
-from penstock.services.mailbox.topics import DELAYED, LEASED, READY, Message, Topic
+from penstock.services.mailbox.shards.topics import (
+    DELAYED,
+    LEASED,
+    READY,
+    Message,
+    Topic,
+)
 
 
 class Stored:

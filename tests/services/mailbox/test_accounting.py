@@ -11,7 +11,7 @@ from penstock.kernel.errors import Busy, PenstockError
 from penstock.services.mailbox.config import MailboxBounds, ShardRules
 from penstock.services.mailbox.ids import read_msg_id
 from penstock.services.mailbox.ledger import MailboxLedger, Now
-from penstock.services.mailbox.topics import LEASED
+from penstock.services.mailbox.shards.topics import LEASED
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, lagging, reopened, taken, until
 from tests.services.mailbox.worlds import RequestMeta, kept, make_room

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.services.mailbox.backlog import Backlog
+from penstock.services.mailbox.shards.backlog import Backlog
 
 
 def test_only_one_read_is_under_way() -> None:

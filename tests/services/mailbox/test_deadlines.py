@@ -9,7 +9,7 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, AckBatch, Recv, Send, SendBatch
 from penstock.services.mailbox.config import MailboxOptions
-from penstock.services.mailbox.topics import READY
+from penstock.services.mailbox.shards.topics import READY
 from tests.services.mailbox.worlds import make_engine, running
 
 MANY = 6000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.contracts.mailbox import Ack, Extend, GetDlq, Nack, Recv, Send
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import Conflict, NotFound
-from penstock.services.mailbox.window import Window
+from penstock.services.mailbox.shards.window import Window
 from penstock.testing.loop import VirtualLoop
 from tests.services.mailbox.worlds import WALL, mailbox_options, make_engine, running
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.services.mailbox.reading import ReadTracker
-from penstock.services.mailbox.topics import LEASED, READY, WRITTEN
+from penstock.services.mailbox.shards.reading import ReadTracker
+from penstock.services.mailbox.shards.topics import LEASED, READY, WRITTEN
 
 
 def ready(until: float):

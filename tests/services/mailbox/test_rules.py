@@ -11,9 +11,9 @@ import pytest
 from penstock.contracts.mailbox import Ack, Extend, GetDlq, GetTopic, Nack, Recv, Reprocess, Send
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Busy, Malformed, NotFound, Timeout
+from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.config import MailboxBounds, MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.engine import DeadPage
-from penstock.services.mailbox.reprocessor import Redrive
 from tests.services.mailbox.worlds import RequestMeta, kept, make_engine, running
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -9,8 +9,8 @@ import msgspec
 from penstock.contracts.mailbox import Ack, Recv, Send
 from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.config import ShardRules
+from penstock.services.mailbox.shards.topics import LEASED
 from penstock.services.mailbox.stream import RecvStream
-from penstock.services.mailbox.topics import LEASED
 from penstock.testing import Run, sweep
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.session import Session, run_with

@@ -17,8 +17,8 @@ from penstock.services.mailbox import disk_waits
 from penstock.services.mailbox.config import MailboxBounds, MailboxOptions
 from penstock.services.mailbox.engines.engine import EngineFailed
 from penstock.services.mailbox.ids import slot_of
+from penstock.services.mailbox.shards.topics import READY
 from penstock.services.mailbox.stream import StreamCredit
-from penstock.services.mailbox.topics import READY
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Steps, at_every_step, lagging, until
 from tests.services.mailbox.worlds import RequestMeta, kept, make_engine, make_room, running

@@ -19,9 +19,9 @@ from penstock.rpc.oap import Stub, serve
 from penstock.services.mailbox.config import MailboxBounds, MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.service import SERVICE, MailboxService
+from penstock.services.mailbox.shards.eviction import make_room
 from penstock.testing.loop import VirtualLoop
 from penstock.testing.transport import memory_pair
 from tests.contracts.worlds import World

@@ -22,16 +22,12 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `codec` | how answers are written: as values or as JSON |
 | `state` | all state in RAM, who owns it, and how it is rebuilt; the parts that workers and agents are given |
 | `ledger` | counts and bounds over all shards, topics, cached payloads, leases still to be written; pure |
-| `topics` | a topic, its lanes and key queues, a message in RAM, rates; pure |
+| `shards/` | the messages in RAM: what may happen to them, and what is read from and left on the disk |
 | `claims` | which idem_keys are taken; pure |
 | `redrive_guard` | dead letters that are being moved; pure |
-| `shard` | what may happen to a shard's messages: lease, settle, lapse, expire, purge; pure |
-| `window` | which messages of a shard are in RAM, and where each stands; pure |
-| `backlog` | whether a queue has more on the disk; pure |
-| `reading` | what shards ask to be read, and how it gets back into them |
-| `eviction` | which messages leave RAM when it is full; pure |
 | `rows` | what is stored of a message; pure |
 | `ids` | slots, msg_ids and receipts; pure |
+| `steady_clock` | wall time for what is stored, without the steps of the system's clock; pure |
 | `batch` | what one commit writes and what follows it; `Committed`; pure |
 | `shard_worker` | the agent that does the jobs of its shards |
 | `intake` | its sending side: claims and rows |
@@ -41,11 +37,6 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `writer` | the open batch and the group commit |
 | `commit_loop` | the agent that has batches committed and applies them |
 | `engine_reader` | asks the engine for what is not in RAM; reports damage |
-| `visibility_scanner` | the agent that wakes at the nearest deadline |
-| `reprocessor` | the agent that sends dead letters back |
-| `retention` | the agent that removes what is too old or too much |
-| `audit` | the file in which it notes what it removed |
-| `rebalancer` | the agent that cuts the slots into another number of shards |
-| `cap_cache_refresher` | the agent that trims the capability cache |
+| `agents/` | the children beside the workers: scanner, reprocessor, retention, rebalancer, refresher |
 | `engines/` | where messages are kept |
 """

@@ -14,17 +14,17 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox_rules import check_batch
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
+from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.authority import ANY_TOPIC
 from penstock.services.mailbox.engines.engine import DeadPage, TopicPage
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, kept
-from penstock.services.mailbox.reprocessor import Redrive
 from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
-from penstock.services.mailbox.topics import Topic
+from penstock.services.mailbox.shards.topics import Topic
 
 if TYPE_CHECKING:
+    from penstock.services.mailbox.agents.reprocessor import Reprocessor
     from penstock.services.mailbox.authority import MailboxAuthority
-    from penstock.services.mailbox.reprocessor import Reprocessor
     from penstock.services.mailbox.state import MailboxParts
 
 Settlements = Sequence[m.Settlement]
@@ -64,7 +64,8 @@ class MailboxApi:
         return m.SentBatch(tuple(await self.send_many(request, call, _meta(call))))
 
     async def send_many(self, request: m.SendBatch, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401
-        """Store many; one the capability does not cover is refused alone."""
+        """Store many; one the capability does not cover is refused alone, a token that is no good refuses all."""
+        await self._authority.authenticate(call, "send")
         check_batch(request.messages)
         refused: Mapping[int, PenstockError] = {}
         if not self._authority.open:
@@ -122,6 +123,7 @@ class MailboxApi:
         return answer
 
     async def _settle(self, op: str, request: m.Settlement, call: Call) -> Any:  # noqa: ANN401 - typed by its caller
+        await self._authority.authenticate(call, op)
         name = self._ledger.read_name(request.msg_id)
         await self._allow(call, op, await self.topic_of(name, request.receipt))
         return await kept(self._dispatcher.settle(request, name, _meta(call)))
@@ -154,7 +156,8 @@ class MailboxApi:
         return m.SettledBatch(tuple(await self.settle_many("recv", request.extends, call, _meta(call))))
 
     async def settle_many(self, op: str, items: Settlements, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401
-        """Settle many; one the capability does not cover is refused alone."""
+        """Settle many; one the capability does not cover is refused alone, a token that is no good refuses all."""
+        await self._authority.authenticate(call, op)
         check_batch(tuple(items))
         read = self._ledger.read_name
         names = [read(item.msg_id) for item in items]

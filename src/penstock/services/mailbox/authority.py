@@ -13,7 +13,7 @@ from penstock.contracts.call import Call, Origin
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import Forbidden, PenstockError, Unauthenticated
 from penstock.kernel.memo import Memo
-from penstock.net.bearer import bearer, token_in
+from penstock.net.bearer import admit_bearers, bearer, token_in
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
@@ -48,6 +48,35 @@ class MailboxAuthority:
     def open(self) -> bool:
         """Tell whether nothing is checked."""
         return self._verifier is None
+
+    def admit_head(self, request: Request) -> None:
+        """Refuse a request without a token, or with one that is known to be bad, before a byte of its body is read."""
+        admit_bearers(request)
+        if self._lasting is not None and not request.route.open:
+            try:
+                self._lasting.peek(self._lasting.digest(bearer(request)))
+            except PenstockError:
+                self.failures += 1
+                raise
+
+    async def authenticate(self, call: Call, op: str) -> None:
+        """Refuse a token that is no good for anything here, before any item of a batch is looked at. Not charged."""
+        if self._verifier is None:
+            return
+        verify = partial(self._verifier.verify, call.capability, charged=True, waived=_BY_TOPIC)
+        context = RequestContext(aud=AUDIENCE, op=op, **_origin(call))
+        try:
+            if not call.capability:
+                raise Unauthenticated(reason="missing")
+            verdict = judge_relayed(verify, context) if was_charged(call) else verify(context)
+            if not isinstance(verdict, Grant):
+                await verdict
+        except Forbidden:
+            # It may still be allowed for one topic or other; each item is judged by itself.
+            return
+        except PenstockError:
+            self.failures += 1
+            raise
 
     def allow(self, call: Call, op: str, topic: str | None, cost_bytes: int = 0) -> Awaitable[None] | None:
         """Check a call.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.kernel.errors import PenstockError
     from penstock.services.mailbox.jobs import Settled, Stored
     from penstock.services.mailbox.ledger import Over
-    from penstock.services.mailbox.topics import Message
+    from penstock.services.mailbox.shards.topics import Message
 
 
 class Batch:

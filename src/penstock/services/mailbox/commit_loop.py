@@ -29,13 +29,13 @@ from penstock.services.mailbox.engine_reader import finish
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineContents, EngineFailed
 from penstock.services.mailbox.intake import answer_repeat
 from penstock.services.mailbox.jobs import SendItem, SendJob, SendRun, refuse_all
-from penstock.services.mailbox.topics import DELAYED
+from penstock.services.mailbox.shards.topics import DELAYED
 
 if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
     from penstock.services.mailbox.rows import IdemClaim
+    from penstock.services.mailbox.shards.topics import Message
     from penstock.services.mailbox.state import MailboxParts
-    from penstock.services.mailbox.topics import Message
 
 
 @dataclass(frozen=True, slots=True)

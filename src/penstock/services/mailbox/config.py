@@ -19,7 +19,7 @@ from penstock.config import (
 )
 from penstock.kernel.backoff import FullJitter
 from penstock.services.mailbox.ledger import MailboxBounds
-from penstock.services.mailbox.shard import ShardRules
+from penstock.services.mailbox.shards.shard import ShardRules
 
 if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings

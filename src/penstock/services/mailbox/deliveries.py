@@ -12,7 +12,7 @@ from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import RecvJob
 from penstock.services.mailbox.ledger import NAMES_MAX, Now
 from penstock.services.mailbox.rows import MessageRow, chain_head
-from penstock.services.mailbox.topics import Message
+from penstock.services.mailbox.shards.topics import Message
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.disk_waits import DiskWaits

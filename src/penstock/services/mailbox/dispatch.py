@@ -28,8 +28,8 @@ from penstock.services.mailbox.jobs import (
     SettleBatchJob,
     SettleJob,
 )
-from penstock.services.mailbox.shard import RecvQuery, Shard
-from penstock.services.mailbox.topics import Message, Topic
+from penstock.services.mailbox.shards.shard import RecvQuery, Shard
+from penstock.services.mailbox.shards.topics import Message, Topic
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.shard_worker import ShardWorker

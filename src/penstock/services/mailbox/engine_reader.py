@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from penstock.kernel.log import Log
-from penstock.services.mailbox.audit import append_lines
+from penstock.services.mailbox.agents.audit import append_lines
 from penstock.services.mailbox.engines.engine import Corrupt, Engine
 from penstock.services.mailbox.engines.thread import engine_thread
 

@@ -30,8 +30,8 @@ from penstock.services.mailbox.rows import (
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.disk_waits import DiskWaits
+    from penstock.services.mailbox.shards.topics import Topic
     from penstock.services.mailbox.state import MailboxParts
-    from penstock.services.mailbox.topics import Topic
 
 OneSend = SendJob | SendItem
 

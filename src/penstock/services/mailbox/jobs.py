@@ -24,8 +24,8 @@ from penstock.net.promise import Promise
 from penstock.services.mailbox.codec import VALUES, AnswerCodec
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRow
-from penstock.services.mailbox.shard import RecvQuery
-from penstock.services.mailbox.topics import Message, Topic
+from penstock.services.mailbox.shards.shard import RecvQuery
+from penstock.services.mailbox.shards.topics import Message, Topic
 
 V = TypeVar("V")
 

@@ -15,7 +15,12 @@ from penstock.services.mailbox.rows import (
     MessageRow,
     MessageState,
 )
-from penstock.services.mailbox.topics import LEASED, READY, Message, Topic
+from penstock.services.mailbox.shards.topics import (
+    LEASED,
+    READY,
+    Message,
+    Topic,
+)
 
 # How many msg_ids that were handed out are remembered; then all are forgotten.
 NAMES_MAX: Final = 16_384

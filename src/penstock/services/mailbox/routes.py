@@ -157,6 +157,8 @@ class MailboxRoutes:
         """Judge a settlement whose topic the disk has to be asked for, or whose capability takes long to verify."""
         name = self._ledger.read_name(value.msg_id)
         if waiting is None:
+            # Nobody's token is worth a read of the disk.
+            await self._authority.authenticate(call_of(request), op)
             topic = await self._api.topic_of(name, value.receipt)
             waiting = self._authority.allow(call_of(request), op, topic)
         if waiting is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.capability.verifier import CapabilityVerifier
 from penstock.kernel.channel import Full
 from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.errors import Busy
@@ -15,22 +16,23 @@ from penstock.kernel.restart import RestartPolicy
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
+from penstock.net.server.stranger_quota import known_by
+from penstock.services.mailbox.agents.cap_cache_refresher import CapCacheRefresher
+from penstock.services.mailbox.agents.rebalancer import Rebalancer
+from penstock.services.mailbox.agents.reprocessor import Redrive, Reprocessor
+from penstock.services.mailbox.agents.retention import Retention
+from penstock.services.mailbox.agents.visibility_scanner import ScannerAlarm, VisibilityScanner
 from penstock.services.mailbox.api import MailboxApi
 from penstock.services.mailbox.authority import MailboxAuthority
-from penstock.services.mailbox.cap_cache_refresher import CapCacheRefresher
 from penstock.services.mailbox.commit_loop import CommitLoop
 from penstock.services.mailbox.dispatch import Dispatcher
 from penstock.services.mailbox.engine_reader import EngineReader, pause
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.jobs import Work
-from penstock.services.mailbox.rebalancer import Rebalancer
-from penstock.services.mailbox.reprocessor import Redrive, Reprocessor
-from penstock.services.mailbox.retention import Retention
 from penstock.services.mailbox.routes import MailboxRoutes
 from penstock.services.mailbox.shard_worker import ShardWorker
 from penstock.services.mailbox.state import MailboxParts, MailboxState
-from penstock.services.mailbox.visibility_scanner import ScannerAlarm, VisibilityScanner
 from penstock.services.mailbox.writer import Writer
 
 if TYPE_CHECKING:
@@ -91,7 +93,11 @@ class MailboxService:
         if options.listener is not None:
             busy = Busy("The mailbox is draining.", queue="work")
             settings = listener_options(options.listener)
-            self.listener = Listener(inventory, settings, self.routes, budget=budget, draining_error=busy)
+            self.listener = Listener(
+                inventory, settings, self.routes, budget=budget, draining_error=busy,
+                admission=None if verifier is None else authority.admit_head,
+                known=known_by(verifier) if isinstance(verifier, CapabilityVerifier) else None,
+            )  # fmt: skip
         self._declare_saturation()
 
     def _worker(self, index: int, parts: MailboxParts) -> ShardWorker:

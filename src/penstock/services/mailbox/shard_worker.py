@@ -31,13 +31,13 @@ from penstock.services.mailbox.jobs import (
     Work,
 )
 from penstock.services.mailbox.ledger import Now
-from penstock.services.mailbox.reading import Loader
-from penstock.services.mailbox.shard import NackCause, RecvQuery, Shard
-from penstock.services.mailbox.topics import Message, Topic
-from penstock.services.mailbox.window import Leased
+from penstock.services.mailbox.shards.reading import Loader
+from penstock.services.mailbox.shards.shard import NackCause, RecvQuery, Shard
+from penstock.services.mailbox.shards.topics import Message, Topic
+from penstock.services.mailbox.shards.window import Leased
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.reading import ReadRequest
+    from penstock.services.mailbox.shards.reading import ReadRequest
     from penstock.services.mailbox.state import MailboxParts
 
 OneSettlement = SettleJob | SettleItem

@@ -34,26 +34,31 @@ from typing import TYPE_CHECKING, Final
 from penstock.kernel.clock import boot_id, uptime
 from penstock.kernel.errors import NotReady
 from penstock.kernel.log import Log
-from penstock.services.mailbox.backlog import Backlog
 from penstock.services.mailbox.claims import IdemClaims
 from penstock.services.mailbox.ids import Receipts
 from penstock.services.mailbox.jobs import refuse_all
 from penstock.services.mailbox.ledger import NAMES_MAX, MailboxLedger, Now
 from penstock.services.mailbox.redrive_guard import RedriveGuard
-from penstock.services.mailbox.shard import Shard
+from penstock.services.mailbox.shards.backlog import Backlog
+from penstock.services.mailbox.shards.shard import Shard
+from penstock.services.mailbox.shards.topics import (
+    Lane,
+    Message,
+    Topic,
+    TopicRates,
+)
 from penstock.services.mailbox.steady_clock import ClockStamp, SteadyClock, starting_time
-from penstock.services.mailbox.topics import Lane, Message, Topic, TopicRates
 from penstock.services.mailbox.waiters import Waiters
 
 if TYPE_CHECKING:
     from penstock.kernel.clock import Clock
     from penstock.kernel.inventory import Inventory
+    from penstock.services.mailbox.agents.visibility_scanner import ScannerAlarm
     from penstock.services.mailbox.config import MailboxOptions
     from penstock.services.mailbox.dispatch import Dispatcher
     from penstock.services.mailbox.engine_reader import EngineReader
     from penstock.services.mailbox.engines.engine import EngineContents
     from penstock.services.mailbox.stream import StreamCredit
-    from penstock.services.mailbox.visibility_scanner import ScannerAlarm
     from penstock.services.mailbox.writer import Writer
 
 _WARM_TOPICS: Final = 64

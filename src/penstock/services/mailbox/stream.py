@@ -16,8 +16,8 @@ from penstock.services.mailbox.engine_reader import pause
 from penstock.services.mailbox.jobs import RequestMeta, kept
 
 if TYPE_CHECKING:
+    from penstock.services.mailbox.shards.topics import Message
     from penstock.services.mailbox.state import MailboxParts
-    from penstock.services.mailbox.topics import Message
 
 HEARTBEAT_S: Final = 10.0
 _REFUSED_S: Final = 0.02

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Busy, PenstockError
 from penstock.services.mailbox.jobs import RecvJob
-from penstock.services.mailbox.topics import Topic
+from penstock.services.mailbox.shards.topics import Topic
 
 
 class Waiter:

@@ -19,6 +19,7 @@ from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.server.core import Core
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
+from penstock.net.server.stranger_quota import known_by
 from penstock.services.passport import core
 from penstock.services.passport.api import Ingress, PassportApi, PassportChannels
 from penstock.services.passport.audit_signer import AuditSigner
@@ -144,7 +145,12 @@ class PassportService:
         )
         self.routes = PassportRoutes(self.api, self.book).routes()
         self.listener = VerifyingListener(
-            inventory, listener_options(options.listener), self.routes, budget=budget, admission=admit_bearers
+            inventory,
+            listener_options(options.listener),
+            self.routes,
+            budget=budget,
+            admission=admit_bearers,
+            known=known_by(self.verifier),
         )
         metrics, verifier = inventory.metrics, self.verifier
         # The founding document's name for what the listener counts among all its refusals.

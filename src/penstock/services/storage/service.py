@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penstock.capability.verifier import CapabilityVerifier
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.bearer import admit_bearers
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
+from penstock.net.server.stranger_quota import known_by
 from penstock.services.storage.api import StorageApi
 from penstock.services.storage.authority import StorageAuthority
 from penstock.services.storage.committer import Committer
@@ -62,8 +64,9 @@ class StorageService:
             # Who shows no token is refused at the end of the headers, before a byte of a body is read.
             admission = None if verifier is None else admit_bearers
             self.listener = Listener(
-                inventory, listener_options(options.listener), self.routes, budget=budget, admission=admission
-            )
+                inventory, listener_options(options.listener), self.routes, budget=budget, admission=admission,
+                known=known_by(verifier) if isinstance(verifier, CapabilityVerifier) else None,
+            )  # fmt: skip
 
     def children(self) -> list[ChildSpec]:
         """List what this service runs, in start order; it stops in reverse."""

@@ -10,7 +10,9 @@
 | `schema` | its tables and statements |
 | `opening` | how the file is opened and counted |
 | `reserve` | the room that is held back for settlements on a full disk |
-| `wal` | the check of the log before SQLite recovers it |
+| `files` | whether the files are what the last life left there: the record, the marks, `examine` |
+| `file_guard` | watches over the files of one open mailbox |
+| `wal` | reads the log before SQLite recovers it, and keeps it ready for use |
 | `pages` | reads pages and log frames without SQLite |
 | `inspection` | looks for damage in the background |
 | `repair` | makes a new file of what can still be read |

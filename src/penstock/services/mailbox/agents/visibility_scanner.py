@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.kernel.backoff import Doubling
 from penstock.kernel.child import Child
 from penstock.kernel.errors import PenstockError
-from penstock.services.mailbox.shard import Shard
+from penstock.services.mailbox.shards.shard import Shard
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.state import MailboxParts

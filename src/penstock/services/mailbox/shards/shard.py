@@ -42,7 +42,7 @@ from penstock.services.mailbox.rows import (
     MessageState,
     StoredTrace,
 )
-from penstock.services.mailbox.topics import (
+from penstock.services.mailbox.shards.topics import (
     ACK,
     DELAYED,
     LEASED,
@@ -54,7 +54,7 @@ from penstock.services.mailbox.topics import (
     Lane,
     Message,
 )
-from penstock.services.mailbox.window import Leased, Window
+from penstock.services.mailbox.shards.window import Leased, Window
 
 _FIRST_SEEN: Final = 64
 

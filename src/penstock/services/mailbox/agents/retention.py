@@ -10,7 +10,7 @@ from penstock.kernel.log import Log
 from penstock.kernel.scope import Scope
 from penstock.services.mailbox.engines.inspection import only_indexes
 from penstock.services.mailbox.rows import MessageRow
-from penstock.services.mailbox.topics import Topic
+from penstock.services.mailbox.shards.topics import Topic
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.engines.engine import Engine

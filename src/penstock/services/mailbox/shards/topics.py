@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.services.mailbox.backlog import Backlog
 from penstock.services.mailbox.ids import make_msg_id, slot_of
 from penstock.services.mailbox.rows import History, MessageRow, chain_start
+from penstock.services.mailbox.shards.backlog import Backlog
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.waiters import Waiter

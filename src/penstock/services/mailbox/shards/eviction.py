@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.services.mailbox.topics import (
+from penstock.services.mailbox.shards.topics import (
     DELAYED,
     READY,
     KeyQueue,
@@ -14,8 +14,8 @@ from penstock.services.mailbox.topics import (
 )
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.shard import Shard
-    from penstock.services.mailbox.window import Window
+    from penstock.services.mailbox.shards.shard import Shard
+    from penstock.services.mailbox.shards.window import Window
 
 # Room is made for more than the next read, so that not every read has to look for some.
 _SLACK: Final = 0.125

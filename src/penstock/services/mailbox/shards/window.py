@@ -18,7 +18,6 @@ from heapq import heappop, heappush
 from typing import Final
 
 from penstock.services.mailbox.ledger import MailboxLedger, Now
-from penstock.services.mailbox.reading import FOLLOWERS_MAX, REFILL, ReadQueue, ReadRequest
 from penstock.services.mailbox.rows import (
     KIND_DELAYED,
     KIND_LEASED,
@@ -26,7 +25,13 @@ from penstock.services.mailbox.rows import (
     MessageRow,
     MessageState,
 )
-from penstock.services.mailbox.topics import (
+from penstock.services.mailbox.shards.reading import (
+    FOLLOWERS_MAX,
+    REFILL,
+    ReadQueue,
+    ReadRequest,
+)
+from penstock.services.mailbox.shards.topics import (
     DELAYED,
     LEASED,
     READY,

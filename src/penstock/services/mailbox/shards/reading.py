@@ -18,12 +18,18 @@ from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.engine_reader import pause
-from penstock.services.mailbox.eviction import make_room
 from penstock.services.mailbox.ledger import Over
-from penstock.services.mailbox.topics import READY, WRITTEN, KeyQueue, Lane, Topic
+from penstock.services.mailbox.shards.eviction import make_room
+from penstock.services.mailbox.shards.topics import (
+    READY,
+    WRITTEN,
+    KeyQueue,
+    Lane,
+    Topic,
+)
 
 if TYPE_CHECKING:
-    from penstock.services.mailbox.shard import Shard
+    from penstock.services.mailbox.shards.shard import Shard
     from penstock.services.mailbox.state import MailboxParts
 
 P = ParamSpec("P")

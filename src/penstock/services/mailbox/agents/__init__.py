@@ -1,0 +1,11 @@
+"""The agents of the mailbox beside its workers and its writer.
+
+| module | what it holds |
+|---|---|
+| `visibility_scanner` | the agent that wakes at the nearest deadline |
+| `reprocessor` | the agent that sends dead letters back |
+| `retention` | the agent that removes what is too old or too much |
+| `audit` | the file in which it notes what it removed |
+| `rebalancer` | the agent that cuts the slots into another number of shards |
+| `cap_cache_refresher` | the agent that trims the capability cache |
+"""
