@@ -20,6 +20,7 @@ from penstock.net.server.admission import Admission, Refusal
 from penstock.net.server.answer import AnswerHeads
 from penstock.net.server.endpoint import NOT_READY_HELP, Endpoint
 from penstock.net.server.route import Route, Router
+from penstock.net.server.ticket import NO_TICKET
 from penstock.net.server.wheel import TimerWheel
 from penstock.wire.http1.head import METHODS, HeadMemo
 from penstock.wire.http1.request import HEADS_KEPT, start_lines
@@ -245,7 +246,8 @@ class Core:
         """Note that an admitted request is answered, with so many bytes, or gone."""
         if request.held_bytes:
             self.let_go(request)
-        request.ticket.ended(len(request.body) + max(0, answer_bytes), answered=answer_bytes >= 0)
+        if request.ticket is not NO_TICKET:
+            request.ticket.ended(len(request.body) + max(0, answer_bytes), answered=answer_bytes >= 0)
         self.arrived()
 
     def arrived(self) -> None:

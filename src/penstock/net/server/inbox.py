@@ -208,14 +208,15 @@ class Inbox:
             if refusal is HELD:
                 self._hold(request, endpoint)
                 return
-            if given is None and head.plain and not core.draining and not self._outbox.waiting:
+            # A 401 takes the long way, where it is counted against its address.
+            common = given is None and head.plain and refusal.status != 401
+            if common and not core.draining and not self._outbox.waiting:
                 length, reader = head.length, self.reader
                 if 0 <= length <= len(reader.data) - reader.pos:
                     # What overload looks like: the answer is ready, the body is here and thrown away.
                     if length:
                         reader.take_body()
                     found.count_refusal(refusal)
-                    core.count_stranger(refusal.status, request.peer)
                     self._outbox.out.append(refusal.common(corr, core.heads.date_line))
                     return
         except PenstockError as error:
