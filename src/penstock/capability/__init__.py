@@ -14,7 +14,8 @@
 | `attesting` | the issuer's word for the head of a hash chain |
 | `metering` | budgets and rates |
 | `verifier` | the one verifier of the code base |
-| `standing`, `proving` | a token judged before a request is looked at, and the signatures left to check |
+| `judged_token`, `proving` | a token judged before a request is looked at, and the signatures left to check |
+| `relayed` | a call that the gateway has judged and charged |
 | `config` | the `[capability]` table |
 | `following` | keeps a verifier's trust fresh: a feed, or a file; `rpc.issuer` finds the source |
 """

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.contracts import passport as p
 from penstock.kernel.errors import Integrity, Unauthenticated
+from penstock.services.passport.kms_local import LocalKms
 from penstock.services.passport.recovery import LONG_MS, SHORT_MS, NotedRevocation, check_floors
 from penstock.services.passport.state import IssuerState
 from penstock.services.passport.store import StateFile, read_state
@@ -66,18 +67,24 @@ async def test_keys_without_a_state_refuse_to_start(tmp_path):
     assert await refused(tmp_path) == "lost_state"
 
 
+async def test_keys_of_a_module_without_a_state_refuse_to_start_too(tmp_path):
+    module = LocalKms()
+    module.open(("ed25519",), int(START_S) - 1000)
+
+    with pytest.raises(Integrity) as caught:
+        async with running(options(tmp_path), kms=module):
+            pytest.fail("it started")
+    assert caught.value.facts["reason"] == "lost_state"
+
+
 async def test_a_first_start_that_crashed_before_it_was_done_can_be_repeated(tmp_path):
     """The state is written before the first key: else a crash between the two would look like a lost state."""
-    async with running(options(tmp_path)):
-        pass
-    state = tmp_path / "passport" / "state.json"
-    keys = tmp_path / "passport" / "keys.sealed"
-    assert state.stat().st_ctime_ns > 0
-    data = msgspec.json.encode(IssuerState())
-    keys.unlink()
-    state.write_bytes(data)
-    for path in ("audit/passport.jsonl", "audit/passport.mark", "audit/passport.head", "operator.token"):
-        (tmp_path / path).unlink(missing_ok=True)
+    async with running(options(tmp_path)) as world:
+        store = world.service.book._store
+    shutil.rmtree(tmp_path / "audit")
+    for name in ("operator.token", "passport/public.json"):
+        (tmp_path / name).unlink()
+    store.save(IssuerState())
 
     async with running(options(tmp_path)) as world:
         assert (await world.verdict(await world.issue())).ok

@@ -109,7 +109,7 @@ class Book:
             await self._on_disk(self._store.save, IssuerState())
         state = loaded or IssuerState()
         self._trail = trail
-        await self._check(state, trail)
+        await self._check(state, trail, first=loaded is None)
         self.state = self._with_keys(state, retire_at=int(self._wall() + self.limits.grace_s))
         place = await self._on_disk(self._store.place)
         restored = (bool(state.place) and state.place != place) or await self._on_disk(self._store.was_restored)
@@ -123,7 +123,7 @@ class Book:
         await self._find_operator()
         self.is_open = True
 
-    async def _check(self, state: IssuerState, trail: AuditTrail) -> None:
+    async def _check(self, state: IssuerState, trail: AuditTrail, *, first: bool) -> None:
         """Hold the state to the audit, and the audit to its signature; open the key store on the way."""
         walked = await self._on_disk(self._store.audited, seconds=OPEN_S)
         if state.current < walked.epoch:
@@ -131,11 +131,24 @@ class Book:
         noted = await self._on_disk(self._store.noted_revocations, seconds=OPEN_S)
         check_floors(state, noted, int(self._wall() * 1000))
         trail.begin(walked)
-        await self._kms.open(self.algs, int(self._wall()))
+        now_s = int(self._wall())
+        await self._kms.open(self.algs, now_s)
+        if first:
+            self._check_new_keys(now_s)
         keys = {**ring_of(p.KeySet(state.keys)), **{record.kid: record for record in self._kms.public_keys}}
         head = await self._on_disk(self._store.head)
         known = Evidence(state.audited, head, keys)
         await self._on_disk(self._store.check_head, walked, known, seconds=OPEN_S)
+
+    def _check_new_keys(self, now_s: int) -> None:
+        """Refuse keys of another life at a first start: a hardware module outlives the data directory."""
+        old = [record.kid for record in self._kms.public_keys if record.nbf < now_s]
+        if old and self._store.place():
+            raise Integrity(
+                f"There is no state and the key store holds keys from before, {', '.join(old)}: tokens that were revoked "
+                "would come back to life. Put the state back, or give the module a token without keys.",
+                reason="lost_state",
+            )
 
     async def _revoke_all(self, trail: AuditTrail) -> None:
         """Revoke whatever was issued before the data directory was put back: what was revoked since is not known."""

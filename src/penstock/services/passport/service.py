@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.capability.trust import KeyRecord
 from penstock.capability.verifier import CapabilityVerifier, VerifierOptions
 from penstock.kernel.channel import Full
 from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.deadline import current_deadline, timeout
+from penstock.kernel.errors import Timeout
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
 from penstock.net.bearer import admit_bearers
@@ -59,11 +61,10 @@ if TYPE_CHECKING:
     from penstock.services.passport.config import KmsOptions, PassportOptions
     from penstock.services.passport.policy import Limits
 
-# How long the audit may take to be signed once more at the end of a drain.
-_LAST_SIGN_S: Final = 5.0
-
 
 SERVICE = core.SERVICE
+# The last signature of the audit is waited for so long at the end; the next start signs what is missing.
+LAST_SIGN_S = 2.0
 
 
 class VerifyingListener(Listener):
@@ -205,8 +206,9 @@ class PassportService:
         finally:
             # The last child to end: what the others used is let go here.
             if child.shutdown.draining:
-                async with timeout("audit_sign", _LAST_SIGN_S):
-                    await self._signer.sign()
+                with suppress(Timeout):
+                    async with timeout("audit_sign", LAST_SIGN_S):
+                        await self._signer.sign()
                 await self.close()
 
     async def close(self) -> None:
