@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from penstock.contracts import passport as p
-from penstock.kernel.errors import Integrity, Unauthenticated
+from penstock.kernel.errors import DownstreamUnavailable, Integrity, Unauthenticated
 from penstock.services.passport.kms_local import LocalKms
 from penstock.services.passport.recovery import LONG_MS, SHORT_MS, NotedRevocation, check_floors
 from penstock.services.passport.state import IssuerState
-from penstock.services.passport.store import StateFile, read_state
+from penstock.services.passport.store import FileStore, StateFile, read_state
+from tests.services.passport import kit
 from tests.services.passport.kit import START_S, options, running
 
 
@@ -77,14 +78,22 @@ async def test_keys_of_a_module_without_a_state_refuse_to_start_too(tmp_path):
     assert caught.value.facts["reason"] == "lost_state"
 
 
-async def test_a_first_start_that_crashed_before_it_was_done_can_be_repeated(tmp_path):
+async def test_a_first_start_that_crashed_after_its_keys_were_made_can_be_repeated(tmp_path, monkeypatch):
     """The state is written before the first key: else a crash between the two would look like a lost state."""
-    async with running(options(tmp_path)) as world:
-        store = world.service.book._store
-    shutil.rmtree(tmp_path / "audit")
-    for name in ("operator.token", "passport/public.json"):
-        (tmp_path / name).unlink()
-    store.save(IssuerState())
+    real = FileStore.save
+
+    def save(store, state) -> None:
+        if state.keys:
+            raise OSError(5, "the machine went down")
+        real(store, state)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileStore, "save", save)
+        with pytest.raises(DownstreamUnavailable):
+            async with running(options(tmp_path)):
+                pytest.fail("it started")
+    assert (tmp_path / "passport" / "keys.sealed").exists()
+    monkeypatch.setattr(kit, "START_S", START_S + 100)
 
     async with running(options(tmp_path)) as world:
         assert (await world.verdict(await world.issue())).ok
