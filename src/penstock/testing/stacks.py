@@ -19,6 +19,18 @@ def _first(subject: object, names: tuple[str, ...]) -> Any:  # noqa: ANN401 a fr
     return next((getattr(subject, name) for name in names if hasattr(subject, name)), None)
 
 
+def frame_of(coro: object) -> FrameType | None:
+    """Find the frame of a coroutine of any kind; None when it has ended."""
+    frame: FrameType | None = _first(coro, _FRAMES)
+    return frame
+
+
+def awaited_by(coro: object) -> object:
+    """Find what a suspended coroutine awaits."""
+    awaited: object = _first(coro, _AWAITS)
+    return awaited
+
+
 def _line(frame: FrameType) -> str:
     code = frame.f_code
     path = PurePath(code.co_filename)

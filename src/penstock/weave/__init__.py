@@ -1,0 +1,41 @@
+"""Every schedule of small asyncio programs.
+
+explore      try every schedule, report, replay one: `explore`, `check`, `replay`
+search       the settings and the account of one exploration
+strategies   the strategies by name; delay bounding and random schedules
+hashing      depth first with pruning of states seen before
+fingerprint  what makes two states equal
+globals      module state that outlives a run
+loop         the loop that is driven step by step
+run          one schedule, and the judgement on it
+promises     what a program promises: `always`, `sometimes`, `eventually`; `event`, `view`
+outside      keeps a run apart from the world
+shrink       the fewest departures from asyncio's order
+token        schedules as short texts
+trace        schedules told step by step
+report       what was found
+"""
+
+from __future__ import annotations
+
+from penstock.weave.explore import check, explore, replay
+from penstock.weave.promises import always, event, eventually, shown, sometimes, view
+from penstock.weave.report import Report, WeaveFailure
+from penstock.weave.search import BadOption
+from penstock.weave.token import BadToken
+
+__all__ = [
+    "BadOption",
+    "BadToken",
+    "Report",
+    "WeaveFailure",
+    "always",
+    "check",
+    "event",
+    "eventually",
+    "explore",
+    "replay",
+    "shown",
+    "sometimes",
+    "view",
+]

@@ -1,0 +1,179 @@
+"""Explore every schedule of a program, and report what was found.
+
+`explore` runs the program again and again on a loop of its own, each time under another schedule, until a schedule
+fails, all are covered, or a limit is reached. A failing schedule is shrunk to the fewest departures from asyncio's own
+order and told step by step. `replay` runs one schedule again, with output and debugger as in any program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.weave.globals import GlobalState, value_named
+from penstock.weave.loop import Refused
+from penstock.weave.outside import Listener, OutOfTime, alarm, apart, real_now
+from penstock.weave.report import Ending, Report, Verdict
+from penstock.weave.run import Program, Run
+from penstock.weave.search import Failure, Fixed, Found, Limit, Nondeterministic, Options, Search, Settings
+from penstock.weave.shrink import Shrinker
+from penstock.weave.strategies import Strategy, strategy_named
+from penstock.weave.token import BadToken, check_sum, read_token, write_token
+from penstock.weave.trace import Tracer
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+def explore(program: Program, **options: Unpack[Options]) -> Report:
+    """Try every schedule of an async function without arguments; `Settings` tells the options."""
+    settings = Settings(**options)
+    strategy = strategy_named(settings.strategy)
+    began = real_now()
+    search = Search(program, settings)
+    with apart(), alarm(settings.seconds, search.expired):
+        verdict, message = _searched(search, strategy)
+    with apart():
+        return _Account(search, strategy, verdict, message).report(began)
+
+
+def check(program: Program, **options: Unpack[Options]) -> Report:
+    """Explore, and raise `WeaveFailure` unless the program holds in every schedule."""
+    return explore(program, **options).demand()
+
+
+def _searched(search: Search, strategy: Strategy) -> tuple[Verdict, str]:
+    """Run the strategy to its end; say how far it came."""
+    try:
+        _check_determinism(search)
+        strategy.search(search)
+    except Found:
+        return "fails", ""
+    except (Limit, Refused, Nondeterministic, BadToken) as cut:
+        return "cut", str(cut)
+    except OutOfTime:
+        return "cut", f"cut after {search.settings.seconds} seconds"
+    return ("fails" if search.failures else "holds"), ""
+
+
+def _check_determinism(search: Search) -> None:
+    """Run the first schedule twice: it must take the same steps, and should leave no trace in module state."""
+    listener = Listener()
+    first = _first_run(search, listener)
+    search.notes |= listener.notes
+    before = GlobalState(listener.modules, search.prints)
+    second = _first_run(search, None)
+    changed = GlobalState(listener.modules, search.prints).changed_since(before)
+    if changed:
+        search.notes[f"module state outlives a run, so runs depend on each other: {', '.join(changed)}"] = None
+        search.roots = [lambda name=name: value_named(name) for name in changed]
+    if first != second:
+        told = "; ".join(search.notes) or "the same choices led to other steps in a second run"
+        raise Nondeterministic(f"not deterministic: {told}")
+
+
+def _first_run(search: Search, listener: Listener | None) -> tuple[list[str], list[int], str]:
+    picker = Fixed(())
+    run = Run(search.program, picker, search.settings.mode, {})
+    if listener is None:
+        ending = run.go()
+    else:
+        with listener.listening():
+            ending = run.go()
+    return picker.labels, picker.widths, ending.outcome
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is known at the end of a search, turned into a report."""
+
+    search: Search
+    strategy: Strategy
+    verdict: Verdict
+    message: str
+
+    def report(self, began: float) -> Report:
+        failure = self.search.failures[0] if self.search.failures else self._unreached()
+        cut = self.verdict == "cut"
+        token, trace = "", ()
+        if failure is not None:
+            self.verdict = "fails"
+            failure, token, trace = self._shrunk(failure)
+            self.message = f"{failure.ending.message}{self._depends_on_order(failure)}"
+        progress = self.search.progress
+        return Report(
+            verdict=self.verdict,
+            complete=self.strategy.exhaustive and not cut and (failure is None or self.search.settings.until == "end"),
+            kind="" if failure is None else failure.ending.kind,
+            schedules=progress.schedules,
+            states=progress.states,
+            steps=progress.steps,
+            outcomes=tuple(sorted(self.search.outcomes)),
+            seconds=real_now() - began,
+            token=token,
+            message=self.message,
+            trace=trace,
+            mode=self.search.settings.mode,
+            strategy=self.strategy.told,
+            notes=tuple(self.search.notes),
+        )
+
+    def _unreached(self) -> Failure | None:
+        """Tell what `sometimes` asked for and no schedule did, once all were tried."""
+        missing = [name for name, hit in self.search.reached.items() if not hit]
+        if not missing or self.verdict != "holds" or not self.strategy.exhaustive:
+            return None
+        message = f"sometimes: no schedule gets to {', '.join(missing)}"
+        return Failure(Ending("assertion", message, message), ())
+
+    def _shrunk(self, failure: Failure) -> tuple[Failure, str, tuple[str, ...]]:
+        if failure.ending.message.startswith("sometimes:"):
+            return failure, "", ()
+        shrinker = Shrinker(self.search, failure)
+        failure = shrinker.shrink()
+        token = write_token(self.search.settings.mode, failure.choices, shrinker.widths)
+        tracer = Tracer()
+        _run_fixed(self.search.program, self.search.settings, failure.choices, tracer)
+        return failure, token, tuple(tracer.lines)
+
+    def _depends_on_order(self, failure: Failure) -> str:
+        """Say whether asyncio's own order can show the failure."""
+        settings = self.search.settings
+        if settings.mode == "fifo" or not any(failure.choices):
+            return ""
+        stock = Search(self.search.program, Settings(mode="fifo", strategy="hash", seconds=None, schedules_max=20_000))
+        verdict, _ = _searched(stock, strategy_named("hash"))
+        return " (depends on first-in-first-out order: asyncio itself never does this)" if verdict == "holds" else ""
+
+
+def _run_fixed(program: Program, settings: Settings, choices: tuple[int, ...], tracer: Tracer) -> tuple[Ending, Fixed]:
+    picker = Fixed(choices, tracer)
+    run = Run(program, picker, settings.mode, {})
+    run.loop.before = tracer.before
+    if settings.refines is not None:
+        settings.refines.attach(run.promises)
+    return run.go(), picker
+
+
+def replay(program: Program, token: str, **options: Unpack[Options]) -> Report:
+    """Run one schedule again, with its output, and tell it step by step."""
+    mode, choices, checked = read_token(token)
+    settings = Settings(**{**options, "mode": mode})
+    began, tracer = real_now(), Tracer()
+    ending, picker = _run_fixed(program, settings, choices, tracer)
+    if check_sum(picker.widths[: len(choices)]) != checked:
+        raise BadToken(f"{token} does not belong to this program, or the program has changed since")
+    return Report(
+        verdict="fails" if ending.failed else "holds",
+        complete=False,
+        kind=ending.kind,
+        schedules=1,
+        steps=len(tracer.lines),
+        outcomes=(ending.outcome,),
+        seconds=real_now() - began,
+        token=token,
+        message=ending.message,
+        trace=tuple(tracer.lines),
+        mode=mode,
+        strategy="replay",
+    )

@@ -1,0 +1,465 @@
+"""A canonical fingerprint of everything a program's future depends on.
+
+Two schedules that lead to the same fingerprint have the same continuations, so the second one need not be followed.
+The fingerprint covers: the tasks with their coroutine frames (position, locals, value stack), what they await, the
+ready steps, the timers relative to now, the outside events still to come, and all plain Python objects that can be
+reached from there. Objects are numbered in the order in which the walk meets them, so addresses do not matter.
+
+The walk is done by the C pickler, which follows lists, dictionaries, tuples and strings by itself and numbers what it
+meets; a table of encoders tells it what the state of the other types is. It is never unpickled. A type without an
+encoder is C code whose state cannot be seen: the walk raises `Opaque`, and the search goes on without pruning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import enum
+import functools
+import io
+import logging
+import pickle
+import re
+import sys
+import types
+import weakref
+from _thread import LockType, RLock
+from gc import get_referents
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from penstock.weave.loop import TASK, Step, WeaveFuture, WeaveLoop, WeaveTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Reduced = tuple[Any, ...]
+Encoder = "Callable[[Any], Reduced]"
+
+_DIGEST_BYTES = 16
+
+
+class Opaque(Exception):
+    """The program holds state in an object that only C code can see into."""
+
+
+class _Mark:
+    """Stands for whatever is encoded: pickle wants something to call, and writes its name once."""
+
+    def __call__(self) -> None:
+        """Do nothing; what is written is never read back."""
+
+
+_MARK = _Mark()
+
+
+@functools.lru_cache(maxsize=None)
+def _tag(text: str) -> tuple[str]:
+    """Keep one tuple for each tag: the pickler writes an object it has met before in two bytes."""
+    return (text,)
+
+
+def _plain(tag: str, state: object) -> Reduced:
+    return _MARK, _tag(tag), state
+
+
+class Fingerprints:
+    """Makes fingerprints of the world of one loop after the other."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._names: dict[object, tuple[str]] = {}
+        self._bound: dict[tuple[object, int, int], tuple[str, ...]] = {}
+        self._buffer = io.BytesIO()
+        self._encoders: dict[type, Callable[[Any], Reduced]] = _table(self)
+        self._pickler = _Walk(self._buffer, self._encoders, self._learn)
+
+    def of(self, loop: WeaveLoop, options: Iterable[Step], extra: object) -> bytes:
+        """Fingerprint the world of this loop, in which these steps may come next."""
+        self._now = loop._now
+        buffer = self._buffer
+        buffer.seek(0)
+        buffer.truncate()
+        self._pickler.clear_memo()
+        self._pickler.dump(self._roots(loop, options, extra))
+        return blake2b(buffer.getbuffer(), digest_size=_DIGEST_BYTES).digest()
+
+    def of_value(self, value: object) -> bytes | None:
+        """Fingerprint one value, or nothing when it cannot be seen into."""
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        self._pickler.clear_memo()
+        try:
+            self._pickler.dump(value)
+        except Exception:  # noqa: BLE001 whatever a strange object raises when it is looked at
+            return None
+        return blake2b(self._buffer.getbuffer(), digest_size=_DIGEST_BYTES).digest()
+
+    def _roots(self, loop: WeaveLoop, options: Iterable[Step], extra: object) -> list[object]:
+        ready = list(loop._ready)
+        if loop.mode != "fifo":
+            # The order of the ready task steps decides nothing: each of them may come next.
+            steps = [step for step in ready if step.kind == TASK and not step._cancelled]  # type: ignore[attr-defined]
+            steps.sort(key=_path_of)
+            ready = [*steps, None, *(s for s in ready if s.kind != TASK and not s._cancelled)]  # type: ignore[attr-defined,list-item]
+        return [
+            [(step._callback, step._args) if step is not None else None for step in ready],
+            [(step._callback, step._args) for step in options if step not in ready],
+            [timer for _, _, timer in loop._timers if not timer._cancelled],  # type: ignore[attr-defined]
+            loop.events,
+            loop.pending_tasks(),
+            loop.main,
+            loop._now if loop.clock_read else None,
+            extra,
+        ]
+
+    # -- encoders: each tells the state of one type ----------------------------------------------------------------
+
+    def name_of(self, thing: Any) -> tuple[str]:  # noqa: ANN401 a class or a function
+        """Name a class or a code object; one made anew in each run has the same name in all of them."""
+        try:
+            return self._names[thing]
+        except KeyError:
+            module = getattr(thing, "__module__", None) or getattr(thing, "co_filename", "")
+            name = getattr(thing, "co_qualname", None) or getattr(thing, "__qualname__", repr(thing))
+            line = getattr(thing, "co_firstlineno", "")
+            tag = self._names[thing] = _tag(f"{type(thing).__name__} {module}:{name}:{line}")
+            return tag
+
+    def coroutine(self, coro: Any) -> Reduced:  # noqa: ANN401 a coroutine, a generator or an async generator
+        """Encode a suspended frame: position, locals and value stack."""
+        frame, code = _frame_and_code(coro)
+        if frame is None:
+            return _plain("finished", None)
+        referents = get_referents(coro)
+        # What stands before the frame's code is bookkeeping: names, the frame object, the function.
+        start = referents.index(code, 1) + 1
+        lasti = frame.f_lasti
+        seen = referents[start:]
+        return _MARK, self.name_of(code), (lasti, self._bound_names(frame, code, lasti, len(seen)), seen)
+
+    def _bound_names(self, frame: types.FrameType, code: types.CodeType, lasti: int, count: int) -> object:
+        """Tell which locals are bound: the referents leave the unbound ones out without a trace."""
+        key = (code, lasti, count)
+        try:
+            return self._bound[key]
+        except KeyError:
+            pass
+        values = frame.f_locals
+        names = tuple(values)
+        # The snapshot would keep the values alive after the frame has dropped them.
+        if isinstance(values, dict):
+            values.clear()
+        total = len(code.co_varnames) + len(code.co_cellvars) + len(code.co_freevars)
+        if len(names) >= total - len(set(code.co_varnames) & set(code.co_cellvars)):
+            # All are bound, and so they are whenever as many referents are seen here.
+            self._bound[key] = ()
+            return ()
+        return names
+
+    def function(self, function: types.FunctionType) -> Reduced:
+        """Encode a function by its code, what it closes over and its defaults."""
+        tag = self.name_of(function.__code__)
+        inner = (function.__closure__, function.__defaults__, function.__kwdefaults__)
+        return (_MARK, tag) if inner == (None, None, None) else (_MARK, tag, inner)
+
+    def future(self, future: Any) -> Reduced:  # noqa: ANN401 any kind of future
+        """Encode a future: its state, its result and who waits for it."""
+        state = future._state
+        if state == "PENDING":
+            return _MARK, _tag("future"), (future._callbacks, getattr(future, "__dict__", None))
+        return _plain("future done", (state, self._ending(future), future._callbacks, future._cancel_message))
+
+    def task(self, task: WeaveTask[Any]) -> Reduced:
+        """Encode a task: where its coroutine stands, what it waits for and what is asked of it."""
+        name = task.get_name()
+        named = None if name.startswith("task-") else name
+        if task.done():
+            ending = self._ending(task)
+            return _plain("task done", (named, task._state, ending, task._callbacks))
+        return (
+            _MARK,
+            _tag("task"),
+            (
+                named,
+                task._must_cancel,
+                task.cancelling(),
+                task._cancel_message,
+                task._fut_waiter,
+                task._callbacks,
+                task.context,
+                task.get_coro(),
+            ),
+        )
+
+    @staticmethod
+    def _ending(future: Any) -> object:  # noqa: ANN401 any kind of future
+        if future._state == "CANCELLED":
+            return None
+        return future._log_traceback, future._exception, future._result
+
+    def step(self, step: Step) -> Reduced:
+        """Encode a callback; a timer by what is left of its time."""
+        left = round(step._when - self._now, 9) if step._scheduled else None
+        return _plain("step", (left, step._cancelled, step._callback, step._args))
+
+    def instance(self, thing: object) -> Reduced:
+        """Encode an object of a Python class by its attributes."""
+        state = getattr(thing, "__dict__", None)
+        return _MARK, self.name_of(type(thing)), state
+
+    def _learn(self, kind: type) -> Callable[[Any], Reduced]:
+        """Find the encoder of a type met for the first time."""
+        encoder = self._encoders[kind] = self._encoder_for(kind)
+        return encoder
+
+    def _encoder_for(self, kind: type) -> Callable[[Any], Reduced]:
+        for base in (BaseException, enum.Enum, type, logging.Logger, logging.Handler, io.IOBase, WeaveLoop):
+            if issubclass(kind, base):
+                return _special(self, base)
+        if kind.__name__ == "TaskStepMethWrapper":
+            return _referents("task step")
+        if issubclass(kind, asyncio.Task):
+            return self.task
+        if asyncio.isfuture(kind) or issubclass(kind, asyncio.Future):
+            return self.future
+        if kind in _FREE_OF_STATE or kind.__module__ in {"re", "_weakrefset"}:
+            return lambda _: (_MARK, self.name_of(kind))
+        builtin = next((base for base in kind.__mro__ if not _is_python_class(base) and base is not object), object)
+        content = None if builtin is object else _content_of(builtin)
+        if _is_python_class(kind) and (builtin is object or content is not None):
+            return _instance_encoder(self, kind, content)
+        return functools.partial(_by_reduce, self)
+
+
+class _Walk(pickle.Pickler):
+    """The C pickler with our table of encoders."""
+
+    def __init__(
+        self,
+        buffer: io.BytesIO,
+        encoders: dict[type, Callable[[Any], Reduced]],
+        learn: Callable[[type], Callable[[Any], Reduced]],
+    ) -> None:
+        super().__init__(buffer, 5)
+        self._encoders = encoders
+        self._learn = learn
+
+    def reducer_override(self, thing: Any) -> Any:  # noqa: ANN401 as pickle calls it
+        kind = type(thing)
+        encode = self._encoders.get(kind)
+        return encode(thing) if encode is not None else self._learn(kind)(thing)
+
+
+def _path_of(step: Any) -> tuple[int, ...]:  # noqa: ANN401 a step of a task
+    path: tuple[int, ...] = step.task.path
+    return path
+
+
+def _frame_and_code(coro: Any) -> tuple[types.FrameType | None, types.CodeType]:  # noqa: ANN401 three kinds of coroutine
+    kind = type(coro)
+    if kind is types.CoroutineType:
+        return coro.cr_frame, coro.cr_code
+    if kind is types.GeneratorType:
+        return coro.gi_frame, coro.gi_code
+    return coro.ag_frame, coro.ag_code
+
+
+def _is_python_class(kind: type) -> bool:
+    return bool(kind.__flags__ & (1 << 9)) and "__module__" in vars(kind) and not _is_c_heap_type(kind)
+
+
+def _is_c_heap_type(kind: type) -> bool:
+    """Tell a heap type made by C code: it has no `__dict__` descriptor, slots or weak references of a class statement."""
+    names = vars(kind)
+    return not ("__dict__" in names or "__weakref__" in names or "__slots__" in names or _has_python_base(kind))
+
+
+def _has_python_base(kind: type) -> bool:
+    return any(isinstance(value, (types.FunctionType, property)) for value in vars(kind).values()) or any(
+        base is not object and bool(base.__flags__ & (1 << 9)) and _is_python_class(base) for base in kind.__bases__
+    )
+
+
+_FREE_OF_STATE = {
+    types.ModuleType,
+    types.CodeType,
+    types.FrameType,
+    types.TracebackType,
+    type(NotImplemented),
+    type(Ellipsis),
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    property,
+    re.Pattern,
+    object,
+    io.TextIOWrapper,
+    io.StringIO,
+    type(sys.stdout),
+    weakref.WeakKeyDictionary,
+}
+
+
+def _content_of(builtin: type) -> Callable[[Any], object] | None:
+    """Tell how to read what a subclass of a built-in container or value holds."""
+    readers: dict[type, Callable[[Any], object]] = {
+        dict: lambda thing: dict.copy(thing),
+        collections.OrderedDict: lambda thing: list(thing.items()),
+        collections.defaultdict: lambda thing: (thing.default_factory, list(thing.items())),
+        list: lambda thing: list.copy(thing),
+        tuple: lambda thing: list(tuple.__iter__(thing)),
+        set: lambda thing: list(thing),
+        frozenset: lambda thing: list(thing),
+        collections.deque: lambda thing: (thing.maxlen, list(thing)),
+        int: lambda thing: int.__int__(thing),
+        float: lambda thing: float.__float__(thing),
+        str: lambda thing: str.__str__(thing),
+        bytes: lambda thing: bytes.__getitem__(thing, slice(None)),
+        bytearray: bytes,
+    }
+    return readers.get(builtin)
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    names: list[str] = []
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in {"__dict__", "__weakref__"}:
+                continue
+            names.append(f"_{base.__name__.lstrip('_')}{name}" if name[:2] == "__" and name[-2:] != "__" else name)
+    return tuple(names)
+
+
+_ABSENT = "absent"
+
+
+def _instance_encoder(
+    prints: Fingerprints, kind: type, content: Callable[[Any], object] | None
+) -> Callable[[Any], Reduced]:
+    """Make the encoder of a Python class: attributes, slots, and what a built-in base holds."""
+    slots = _slots_of(kind)
+    tag = prints.name_of(kind)
+    if not slots and content is None:
+        return lambda thing: (_MARK, tag, getattr(thing, "__dict__", None))
+
+    def encode(thing: Any) -> Reduced:  # noqa: ANN401 an instance of kind
+        values = [getattr(thing, name, _ABSENT) for name in slots]
+        held = None if content is None else content(thing)
+        return _MARK, tag, (getattr(thing, "__dict__", None), values, held)
+
+    return encode
+
+
+def _special(prints: Fingerprints, base: type) -> Callable[[Any], Reduced]:
+    if base is BaseException:
+        # Where it was raised and what was handled at that time are not looked at by a program.
+        return lambda error: (_MARK, prints.name_of(type(error)), (error.args, error.__dict__ or None, error.__cause__))
+    if base is enum.Enum:
+        return lambda member: (_MARK, _tag(f"enum {type(member).__module__}.{type(member).__qualname__}.{member.name}"))
+    if base is type:
+        return lambda kind: (_MARK, prints.name_of(kind))
+    # Loggers, files and the loop are outside of the program's world; they are the same in every run.
+    return lambda thing: (_MARK, prints.name_of(type(thing)))
+
+
+def _by_reduce(prints: Fingerprints, thing: Any) -> Reduced:  # noqa: ANN401 anything
+    """Ask a C object for its own description; what has none is opaque."""
+    try:
+        reduced = thing.__reduce_ex__(4)
+    except TypeError:
+        raise Opaque(f"{type(thing).__module__}.{type(thing).__qualname__}") from None
+    if isinstance(reduced, str):
+        return _MARK, _tag(f"global {reduced}")
+    made, args, *rest = reduced
+    items = [list(part) if hasattr(part, "__next__") else part for part in rest]
+    return _MARK, prints.name_of(type(thing)), (getattr(made, "__qualname__", ""), args, items)
+
+
+def _method(method: types.MethodType) -> Reduced:
+    return _plain("method", (method.__func__, method.__self__))
+
+
+def _builtin(prints: Fingerprints, function: types.BuiltinFunctionType) -> Reduced:
+    owner = function.__self__
+    tag = _tag(f"builtin {function.__qualname__}")
+    return (_MARK, tag) if owner is None or isinstance(owner, types.ModuleType) else (_MARK, tag, (owner,))
+
+
+def _cell(cell: types.CellType) -> Reduced:
+    try:
+        return _plain("cell", (cell.cell_contents,))
+    except ValueError:
+        return _plain("empty cell", None)
+
+
+def _context(context: contextvars.Context) -> Reduced:
+    return _plain("context", sorted(((var.name, value) for var, value in context.items()), key=lambda item: item[0]))
+
+
+def _weakly(ref: Any) -> Reduced:  # noqa: ANN401 a weak reference
+    return _plain("weakref", (ref(),))
+
+
+def _referents(tag: str) -> Callable[[Any], Reduced]:
+    return lambda thing: _plain(tag, get_referents(thing))
+
+
+def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced | str]]:
+    """List the encoders of the types that every program has."""
+
+    async def agen() -> Any:  # noqa: ANN401 only its types are wanted
+        yield
+
+    async def coro() -> None:
+        return None
+
+    generator, suspended = agen(), coro()
+    asend, athrow, wrapper = generator.asend(None), generator.athrow(ValueError), suspended.__await__()
+    awaitables = [type(asend), type(athrow), type(wrapper)]
+    suspended.close()
+    asend.close()
+    athrow.close()
+    future_iter = type(asyncio.Future.__iter__) and _future_iter()
+    table: dict[type, Callable[[Any], Reduced]] = {
+        types.CoroutineType: prints.coroutine,
+        types.GeneratorType: prints.coroutine,
+        types.AsyncGeneratorType: prints.coroutine,
+        types.FunctionType: prints.function,
+        types.MethodType: _method,
+        types.BuiltinFunctionType: functools.partial(_builtin, prints),
+        types.CellType: _cell,
+        contextvars.Context: _context,
+        contextvars.ContextVar: lambda var: (_MARK, _tag(f"var {var.name}")),
+        contextvars.Token: lambda token: _plain("token", (token.var.name, _old_value(token))),
+        weakref.ReferenceType: _weakly,
+        weakref.WeakMethod: _weakly,
+        collections.deque: lambda thing: (_MARK, _tag("deque"), (thing.maxlen, list(thing))),
+        LockType: lambda lock: _plain("lock", (lock.locked(),)),
+        RLock: lambda lock: _plain("rlock", (lock._is_owned(),)),
+        asyncio.Future: prints.future,
+        WeaveFuture: prints.future,
+        WeaveTask: prints.task,
+        Step: prints.step,
+        _Mark: lambda _: "_MARK",
+        future_iter: _referents("future iterator"),
+    }
+    table |= {kind: _referents(kind.__name__) for kind in awaitables}
+    return table
+
+
+def _old_value(token: contextvars.Token[Any]) -> object:
+    value = token.old_value
+    return None if value is contextvars.Token.MISSING else (value,)
+
+
+def _future_iter() -> type:
+    """Find the type of what `await future` keeps on the value stack."""
+    loop = asyncio.new_event_loop()
+    try:
+        return type(iter(loop.create_future()))
+    finally:
+        loop.close()

@@ -1,0 +1,111 @@
+"""The strategy `hash`: depth first over all choices, and a state that was seen before is not followed again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.weave.fingerprint import Opaque
+from penstock.weave.loop import EVENT
+from penstock.weave.run import Pruned
+from penstock.weave.search import Nondeterministic
+
+if TYPE_CHECKING:
+    from penstock.weave.loop import Step, WeaveLoop
+    from penstock.weave.search import Search
+
+Prefix = tuple[tuple[int, ...], int]
+"""The choices that lead to a branch, and how many options its last choice had."""
+
+
+class HashSearch:
+    """Depth-first search with pruning by fingerprints.
+
+    Each run follows a prefix of choices to a branch that was not taken yet, and then always takes the first option.
+    At every choice after the prefix the state is fingerprinted: a known state ends the run, a new one leaves its other
+    options on the stack. A state that comes back within one run is a cycle: the run goes on without pruning in
+    asyncio's own order, and if that order never leaves the cycle the loop reports a livelock.
+    """
+
+    exhaustive = True
+    told = "hash"
+
+    def __init__(self) -> None:
+        self.seen: set[bytes] = set()
+        self.stack: list[Prefix] = []
+        self._search: Search | None = None
+        self._prefix: tuple[int, ...] = ()
+        self._width = 0
+        self._choices: list[int] = []
+        self._marks: set[bytes] = set()
+        self._cycling = False
+        self._blind = False
+
+    def search(self, search: Search) -> None:
+        """Try every schedule."""
+        self._search = search
+        self.stack.append(((), 0))
+        self.work_off()
+
+    def work_off(self) -> None:
+        """Follow every branch on the stack."""
+        search = self._search
+        assert search is not None
+        while self.stack:
+            self._prefix, self._width = self.stack.pop()
+            self._choices = []
+            self._marks = set()
+            self._cycling = False
+            search.progress.waiting = len(self.stack)
+            search.run(self.pick, self._choices)
+            search.progress.states = len(self.seen)
+
+    def pick(self, loop: WeaveLoop, options: list[Step]) -> int:
+        """Follow the prefix, then explore."""
+        choices = self._choices
+        at = len(choices)
+        if at < len(self._prefix):
+            choice = self._prefix[at]
+            if at == len(self._prefix) - 1 and len(options) != self._width:
+                raise Nondeterministic(
+                    f"not deterministic: the same choices led to {self._width} options before and {len(options)} now"
+                )
+        else:
+            choice = self._explore(loop, options)
+        choices.append(choice)
+        return choice
+
+    def _explore(self, loop: WeaveLoop, options: list[Step]) -> int:
+        if self._cycling:
+            # Fair: what may happen outside does happen at last.
+            return next((at for at, step in enumerate(options) if step.kind == EVENT), 0)
+        if self.knows(loop, options):
+            return self._explore(loop, options)
+        here = tuple(self._choices)
+        self.stack += [((*here, choice), len(options)) for choice in range(len(options) - 1, 0, -1)]
+        return 0
+
+    def knows(self, loop: WeaveLoop, options: list[Step]) -> bool:
+        """Tell whether this state closes a cycle; end the run if it was met in another one."""
+        if self._blind:
+            return False
+        search = self._search
+        assert search is not None
+        try:
+            mark = search.prints.of(loop, options, search.extra(loop))
+        except Opaque as opaque:
+            search.notes[f"state inside {opaque} cannot be seen: states are not compared any more"] = None
+            self._blind = True
+            return False
+        if mark in self._marks:
+            self._cycling = True
+            return True
+        self._marks.add(mark)
+        if not self.is_new(mark):
+            raise Pruned
+        return False
+
+    def is_new(self, mark: bytes) -> bool:
+        """Note a state; tell whether nobody has seen it before."""
+        before = len(self.seen)
+        self.seen.add(mark)
+        return len(self.seen) > before

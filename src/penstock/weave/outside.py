@@ -1,0 +1,153 @@
+"""Keep a run apart from the world: no sockets, no threads, no output, and a word about clocks and dice.
+
+A schedule can be replayed only if the program's steps depend on nothing but the order of its steps. Sockets, threads
+and processes are refused with a sentence that says where. Reading the wall clock or an unseeded random source is
+noted. What a run prints or logs is discarded, because thousands of runs would print it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import logging
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.weave.loop import Refused, WeaveLoop
+from penstock.weave.trace import where_called
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+_REFUSED = {
+    "socket.__new__": "opens a socket; give it an in-memory transport (penstock.testing.transport)",
+    "_thread.start_new_thread": "starts a thread; use asyncio.to_thread, which weave runs as an outside event",
+    "subprocess.Popen": "starts a process",
+    "os.fork": "forks",
+    "time.sleep": "sleeps in real time, which stops the loop; use asyncio.sleep",
+}
+_CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
+_DATES = {"now", "utcnow", "today"}
+_DICE = {"random", "getrandbits", "urandom", "uuid4", "uuid1", "randbytes", "token_bytes"}
+
+_hook_installed = False
+
+
+class OutOfTime(BaseException):
+    """The search has used up its seconds; raised by an alarm, also in the middle of a step."""
+
+
+def _on_audit(event: str, _: tuple[Any, ...]) -> None:
+    if event in _REFUSED:
+        loop = asyncio._get_running_loop()
+        if isinstance(loop, WeaveLoop) and not loop.over and loop.guarded:
+            loop.refusal = f"the program {_REFUSED[event]} ({where_called()})"
+            raise Refused(loop.refusal)
+
+
+def install_guard() -> None:
+    """Refuse what leaves the program's world; an audit hook stays for good, and acts only inside a run."""
+    global _hook_installed  # noqa: PLW0603 audit hooks cannot be removed, so one is installed once
+    if not _hook_installed:
+        sys.addaudithook(_on_audit)
+        _hook_installed = True
+
+
+class _Nowhere(io.TextIOBase):
+    """A stream that forgets."""
+
+    def write(self, text: str) -> int:
+        """Drop the text."""
+        return len(text)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Discard output and logs, and collect garbage only between runs, so that no destructor runs in a later one."""
+    install_guard()
+    streams = sys.stdout, sys.stderr
+    level = logging.root.manager.disable
+    collecting = gc.isenabled()
+    sys.stdout = sys.stderr = _Nowhere()
+    logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        logging.disable(level)
+        gc.unfreeze()
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def alarm(seconds: float | None, expired: list[bool]) -> Iterator[None]:
+    """Raise `OutOfTime` when the seconds are over, also inside a step that never ends; main thread only."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        expired[:] = [True]
+        loop = asyncio._get_running_loop()
+        if isinstance(loop, WeaveLoop):
+            loop.expired = True
+            raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    # Again and again: a program may swallow the first.
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 0.05)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Listener:
+    """Listens to one run: which modules it uses, and whether it reads a clock or throws dice."""
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self.notes: dict[str, None] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Profile what happens inside."""
+        before = sys.getprofile()
+        sys.setprofile(self._on_call)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def _on_call(self, frame: FrameType, what: str, function: Any) -> None:  # noqa: ANN401 as the interpreter calls it
+        caller = frame.f_globals.get("__name__", "")
+        if what == "call":
+            self.modules.add(caller)
+        elif what == "c_call" and not caller.startswith(("penstock.weave", "penstock.testing", "asyncio", "logging")):
+            self._judge(frame, function)
+
+    def _judge(self, frame: FrameType, function: Any) -> None:  # noqa: ANN401 any builtin
+        name = getattr(function, "__name__", "")
+        module = getattr(function, "__module__", None)
+        owner = getattr(function, "__self__", None)
+        place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+        if (name in _CLOCKS and module == "time") or (name in _DATES and getattr(owner, "__module__", "") == "datetime"):
+            self.notes[f"the program reads the wall clock ({name} in {place}); use loop.time()"] = None
+        elif name in _DICE and (module in {"posix", "_uuid"} or type(owner).__name__ in {"Random", "SystemRandom"}):
+            self.notes[f"the program draws random numbers ({name} in {place}); seed them in each run"] = None
+
+
+def real_now() -> float:
+    """Read the clock by which the search itself is limited."""
+    return time.perf_counter()

@@ -1,0 +1,182 @@
+"""The account of one exploration: its settings, its limits, the schedules it ran and what they led to.
+
+A strategy asks the search to run one schedule after the other; the search counts them, keeps the outcomes and the
+failures, and ends the strategy by an exception when a limit is reached or a failure is enough.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypedDict, get_args
+
+from penstock.weave.fingerprint import Fingerprints
+from penstock.weave.loop import Mode, Step, WeaveLoop
+from penstock.weave.outside import OutOfTime
+from penstock.weave.report import Ending
+from penstock.weave.run import Pick, Program, Pruned, Run
+from penstock.weave.token import BadToken
+from penstock.weave.trace import Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.weave.refine import Refinement
+
+SCHEDULES_MAX = 2_000_000
+SECONDS_MAX = 60.0
+_COLLECT_EVERY = 250
+
+
+class BadOption(ValueError):
+    """An option of `explore` that cannot be."""
+
+
+class Options(TypedDict, total=False):
+    """How to explore; every name has a default in `Settings`."""
+
+    mode: Mode
+    strategy: str
+    schedules_max: int
+    seconds: float | None
+    until: Literal["failure", "end"]
+    jobs: int
+    refines: Refinement | None
+    progress: Callable[[Progress], None] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """How to explore."""
+
+    mode: Mode = "any"
+    strategy: str = "auto"
+    """`auto`, `hash`, `dpor`, `delay:K` or `random:N`."""
+    schedules_max: int = SCHEDULES_MAX
+    seconds: float | None = SECONDS_MAX
+    until: Literal["failure", "end"] = "failure"
+    """Whether the first failure ends the search, or all failures are looked for."""
+    jobs: int = 1
+    refines: Refinement | None = None
+    progress: Callable[[Progress], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.mode not in get_args(Mode):
+            raise BadOption(f"the mode is any, fifo or chaos, not {self.mode!r}")
+        if self.schedules_max < 1 or self.jobs < 1 or (self.seconds is not None and self.seconds <= 0):
+            raise BadOption("the limits are at least 1, the seconds more than 0")
+
+
+@dataclass(slots=True)
+class Progress:
+    """The figures of a search under way."""
+
+    schedules: int = 0
+    states: int = 0
+    steps: int = 0
+    waiting: int = 0
+    """Schedules known to be left; more may be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that breaks the program."""
+
+    ending: Ending
+    choices: tuple[int, ...]
+
+
+class Found(Exception):
+    """A failing schedule ends the search."""
+
+
+class Limit(Exception):
+    """A limit ends the search before every schedule was tried."""
+
+
+class Nondeterministic(Exception):
+    """The same choices led elsewhere than before."""
+
+
+@dataclass(slots=True)
+class Search:
+    """One exploration: runs schedules for a strategy, and keeps the account."""
+
+    program: Program
+    settings: Settings
+    progress: Progress = field(default_factory=Progress)
+    outcomes: dict[str, None] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    reached: dict[str, bool] = field(default_factory=dict)
+    run_class: type[Run] = Run
+    expired: list[bool] = field(default_factory=list)
+    prints: Fingerprints = field(default_factory=Fingerprints)
+    roots: list[Callable[[], object]] = field(default_factory=list)
+    """Module state that the program changes: part of its state."""
+
+    def run(self, pick: Pick, choices: Sequence[int], prepare: Callable[[Run], None] | None = None) -> Ending | None:
+        """Run one schedule; None when it was pruned. `choices` is filled by the picker as it goes."""
+        self._check_limits()
+        run = self.run_class(self.program, pick, self.settings.mode, self.reached)
+        if self.settings.refines is not None:
+            self.settings.refines.attach(run.promises)
+        if prepare is not None:
+            prepare(run)
+        self.progress.schedules += 1
+        try:
+            ending = run.go()
+        except Pruned:
+            return None
+        finally:
+            self.progress.steps += run.loop.steps
+        self.outcomes[ending.outcome] = None
+        if ending.failed:
+            self.failures.append(Failure(ending, tuple(choices)))
+            if self.settings.until == "failure":
+                raise Found
+        return ending
+
+    def extra(self, loop: WeaveLoop) -> object:
+        """Tell what else belongs to the state: promises still due, the place in the specification, module state."""
+        promises = loop.promises
+        refines = self.settings.refines
+        return [list(promises.due), None if refines is None else refines.place(), [read() for read in self.roots]]
+
+    def _check_limits(self) -> None:
+        done = self.progress.schedules
+        if done >= self.settings.schedules_max:
+            raise Limit(f"cut after {done} schedules")
+        if self.expired:
+            raise OutOfTime
+        if not done % _COLLECT_EVERY:
+            gc.collect(0 if done % (8 * _COLLECT_EVERY) else 1)
+            if self.settings.progress is not None:
+                self.settings.progress(self.progress)
+
+
+class Fixed:
+    """A picker that follows given choices, then takes the first option; an outside event rather than no progress."""
+
+    def __init__(self, choices: Sequence[int], tracer: Tracer | None = None) -> None:
+        self.given = choices
+        self.choices: list[int] = []
+        self.widths: list[int] = []
+        self.labels: list[str] = []
+        self.tracer = tracer
+        self.ending: Ending | None = None
+        """How its run ended, once it has."""
+
+    def __call__(self, loop: WeaveLoop, options: list[Step]) -> int:
+        """Choose."""
+        at = len(self.choices)
+        choice = self.given[at] if at < len(self.given) else 0
+        if choice >= len(options):
+            raise BadToken(f"choice {at} has {len(options)} options, not {choice + 1}: the program has changed")
+        self.choices.append(choice)
+        self.widths.append(len(options))
+        self.labels.append(f"{options[choice].path}")
+        if self.tracer is not None:
+            self.tracer.departed = choice > 0
+        return choice
