@@ -19,6 +19,7 @@ import enum
 import functools
 import io
 import logging
+import operator
 import pickle
 import re
 import sys
@@ -29,6 +30,7 @@ from gc import get_referents
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from penstock.weave.frames import bound_names
 from penstock.weave.loop import TASK, Step, WeaveFuture, WeaveLoop, WeaveTask
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ Reduced = tuple[Any, ...]
 Encoder = "Callable[[Any], Reduced]"
 
 _DIGEST_BYTES = 16
+_BUILTIN = types.BuiltinMethodType
 
 
 class Opaque(Exception):
@@ -64,13 +67,30 @@ def _plain(tag: str, state: object) -> Reduced:
     return _MARK, _tag(tag), state
 
 
+_FUTURE, _FUTURE_DONE, _TASK = _tag("future"), _tag("future done"), _tag("task")
+
+
+def _heard_by(future: Any) -> object:  # noqa: ANN401 any kind of future
+    """List who is told when a future is done: a task that awaits it, or a callback."""
+    callbacks = future._callbacks
+    if not callbacks:
+        return None
+    return [
+        callback.__self__ if type(callback) is _BUILTIN and callback.__name__ == "task_wakeup" else (callback, context)
+        for callback, context in callbacks
+    ]
+
+
 class Fingerprints:
     """Makes fingerprints of the world of one loop after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, ignores: tuple[type, ...] = ()) -> None:
+        """Leave out the objects of these classes."""
+        self._ignores = ignores
         self._now = 0.0
         self._names: dict[object, tuple[str]] = {}
-        self._bound: dict[tuple[object, int, int], tuple[str, ...]] = {}
+        self._bound: dict[tuple[object, int, int], tuple[str]] = {}
+        """The tags of suspended frames whose bound locals follow from the position and the number of values."""
         self._buffer = io.BytesIO()
         self._encoders: dict[type, Callable[[Any], Reduced]] = _table(self)
         self._pickler = _Walk(self._buffer, self._encoders, self._learn)
@@ -104,7 +124,7 @@ class Fingerprints:
             steps.sort(key=_path_of)
             ready = [*steps, None, *(s for s in ready if s.kind != TASK and not s._cancelled)]  # type: ignore[attr-defined,list-item]
         return [
-            [(step._callback, step._args) if step is not None else None for step in ready],
+            [None if step is None else (step.task or step._callback, step._args, step._callback) for step in ready],
             [(step._callback, step._args) for step in options if step not in ready],
             [timer for _, _, timer in loop._timers if not timer._cancelled],  # type: ignore[attr-defined]
             loop.events,
@@ -127,36 +147,34 @@ class Fingerprints:
             tag = self._names[thing] = _tag(f"{type(thing).__name__} {module}:{name}:{line}")
             return tag
 
-    def coroutine(self, coro: Any) -> Reduced:  # noqa: ANN401 a coroutine, a generator or an async generator
-        """Encode a suspended frame: position, locals and value stack."""
-        frame, code = _frame_and_code(coro)
-        if frame is None:
-            return _plain("finished", None)
+    def coroutine(self, coro: types.CoroutineType[Any, Any, Any]) -> Reduced:
+        """Encode a suspended coroutine."""
+        frame = coro.cr_frame
+        return _plain("finished", None) if frame is None else self._suspended(coro, frame, coro.cr_code)
+
+    def generator(self, generator: types.GeneratorType[Any, Any, Any]) -> Reduced:
+        """Encode a suspended generator."""
+        frame = generator.gi_frame
+        return _plain("finished", None) if frame is None else self._suspended(generator, frame, generator.gi_code)
+
+    def async_generator(self, generator: types.AsyncGeneratorType[Any, Any]) -> Reduced:
+        """Encode a suspended asynchronous generator."""
+        frame = generator.ag_frame
+        return _plain("finished", None) if frame is None else self._suspended(generator, frame, generator.ag_code)
+
+    def _suspended(self, coro: object, frame: types.FrameType, code: types.CodeType) -> Reduced:
+        """Encode a frame: position, which locals are bound, and their values with the value stack."""
         referents = get_referents(coro)
         # What stands before the frame's code is bookkeeping: names, the frame object, the function.
-        start = referents.index(code, 1) + 1
-        lasti = frame.f_lasti
-        seen = referents[start:]
-        return _MARK, self.name_of(code), (lasti, self._bound_names(frame, code, lasti, len(seen)), seen)
-
-    def _bound_names(self, frame: types.FrameType, code: types.CodeType, lasti: int, count: int) -> object:
-        """Tell which locals are bound: the referents leave the unbound ones out without a trace."""
-        key = (code, lasti, count)
-        try:
-            return self._bound[key]
-        except KeyError:
-            pass
-        values = frame.f_locals
-        names = tuple(values)
-        # The snapshot would keep the values alive after the frame has dropped them.
-        if isinstance(values, dict):
-            values.clear()
-        total = len(code.co_varnames) + len(code.co_cellvars) + len(code.co_freevars)
-        if len(names) >= total - len(set(code.co_varnames) & set(code.co_cellvars)):
-            # All are bound, and so they are whenever as many referents are seen here.
-            self._bound[key] = ()
-            return ()
-        return names
+        seen = referents[referents.index(code, 1) + 1 :]
+        key = (code, frame.f_lasti, len(seen))
+        tag = self._bound.get(key)
+        if tag is None:
+            tag, lasting = bound_names(frame)
+            tag = _tag(f"{self.name_of(code)[0]} at {frame.f_lasti} with {tag}")
+            if lasting:
+                self._bound[key] = tag
+        return _MARK, tag, seen
 
     def function(self, function: types.FunctionType) -> Reduced:
         """Encode a function by its code, what it closes over and its defaults."""
@@ -166,10 +184,9 @@ class Fingerprints:
 
     def future(self, future: Any) -> Reduced:  # noqa: ANN401 any kind of future
         """Encode a future: its state, its result and who waits for it."""
-        state = future._state
-        if state == "PENDING":
-            return _MARK, _tag("future"), (future._callbacks, getattr(future, "__dict__", None))
-        return _plain("future done", (state, self._ending(future), future._callbacks, future._cancel_message))
+        if future._state == "PENDING":
+            return _MARK, _FUTURE, _heard_by(future)
+        return _MARK, _FUTURE_DONE, (future._state, self._ending(future), _heard_by(future), future._cancel_message)
 
     def task(self, task: WeaveTask[Any]) -> Reduced:
         """Encode a task: where its coroutine stands, what it waits for and what is asked of it."""
@@ -177,17 +194,17 @@ class Fingerprints:
         named = None if name.startswith("task-") else name
         if task.done():
             ending = self._ending(task)
-            return _plain("task done", (named, task._state, ending, task._callbacks))
+            return _plain("task done", (named, task._state, ending, _heard_by(task)))
         return (
             _MARK,
-            _tag("task"),
+            _TASK,
             (
                 named,
                 task._must_cancel,
                 task.cancelling(),
                 task._cancel_message,
                 task._fut_waiter,
-                task._callbacks,
+                _heard_by(task),
                 task.context,
                 task.get_coro(),
             ),
@@ -215,6 +232,8 @@ class Fingerprints:
         return encoder
 
     def _encoder_for(self, kind: type) -> Callable[[Any], Reduced]:
+        if issubclass(kind, self._ignores):
+            return lambda _: (_MARK, self.name_of(kind))
         for base in (BaseException, enum.Enum, type, logging.Logger, logging.Handler, io.IOBase, WeaveLoop):
             if issubclass(kind, base):
                 return _special(self, base)
@@ -255,15 +274,6 @@ class _Walk(pickle.Pickler):
 def _path_of(step: Any) -> tuple[int, ...]:  # noqa: ANN401 a step of a task
     path: tuple[int, ...] = step.task.path
     return path
-
-
-def _frame_and_code(coro: Any) -> tuple[types.FrameType | None, types.CodeType]:  # noqa: ANN401 three kinds of coroutine
-    kind = type(coro)
-    if kind is types.CoroutineType:
-        return coro.cr_frame, coro.cr_code
-    if kind is types.GeneratorType:
-        return coro.gi_frame, coro.gi_code
-    return coro.ag_frame, coro.ag_code
 
 
 def _is_python_class(kind: type) -> bool:
@@ -343,11 +353,19 @@ def _instance_encoder(
     """Make the encoder of a Python class: attributes, slots, and what a built-in base holds."""
     slots = _slots_of(kind)
     tag = prints.name_of(kind)
+    has_dict = kind.__dictoffset__ != 0
     if not slots and content is None:
         return lambda thing: (_MARK, tag, getattr(thing, "__dict__", None))
 
+    read = operator.attrgetter(*slots, *slots[:1]) if slots else tuple
+
     def encode(thing: Any) -> Reduced:  # noqa: ANN401 an instance of kind
-        values = [getattr(thing, name, _ABSENT) for name in slots]
+        try:
+            values = read(thing) if slots else ()
+        except AttributeError:
+            values = tuple([getattr(thing, name, _ABSENT) for name in slots])
+        if not has_dict and content is None:
+            return _MARK, tag, values
         held = None if content is None else content(thing)
         return _MARK, tag, (getattr(thing, "__dict__", None), values, held)
 
@@ -426,8 +444,8 @@ def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced | str]]:
     future_iter = type(asyncio.Future.__iter__) and _future_iter()
     table: dict[type, Callable[[Any], Reduced]] = {
         types.CoroutineType: prints.coroutine,
-        types.GeneratorType: prints.coroutine,
-        types.AsyncGeneratorType: prints.coroutine,
+        types.GeneratorType: prints.generator,
+        types.AsyncGeneratorType: prints.async_generator,
         types.FunctionType: prints.function,
         types.MethodType: _method,
         types.BuiltinFunctionType: functools.partial(_builtin, prints),

@@ -49,7 +49,7 @@ class Refused(Exception):
 class Step(asyncio.TimerHandle):
     """A callback that the loop will run once, now or at its instant, and what weave knows of it."""
 
-    __slots__ = ("births", "kind", "maker", "nth", "task")
+    __slots__ = ("births", "calls", "kind", "maker", "nth", "task")
 
     def __init__(
         self, callback: Callable[..., object], args: Sequence[Any], loop: WeaveLoop, context: Context | None
@@ -63,7 +63,7 @@ class Step(asyncio.TimerHandle):
         self._source_traceback = None
         self._when = 0.0
         self._scheduled = False
-        self.births = 0
+        self.births = self.calls = 0
         self.place(loop.owner)
 
     def place(self, maker: Owner) -> None:
@@ -75,8 +75,8 @@ class Step(asyncio.TimerHandle):
             self.maker, self.nth = maker, 0
             return
         self.kind, self.task = PLAIN, None
-        maker.births += 1
-        self.maker, self.nth = maker, maker.births
+        maker.calls += 1
+        self.maker, self.nth = maker, maker.calls
 
     @property
     def path(self) -> Path:
@@ -93,6 +93,7 @@ class Origin:
 
     path: Path = ()
     births = 0
+    calls = 0
 
 
 class WeaveTask(asyncio.Task[T]):
@@ -101,7 +102,7 @@ class WeaveTask(asyncio.Task[T]):
     def __init__(self, path: Path, coro: Coroutine[Any, Any, T], context: Context, **options: object) -> None:
         # Set first: asyncio hashes the task while it registers it.
         self.path = path
-        self.births = 0
+        self.births = self.calls = 0
         self.context = context
         super().__init__(coro, context=context, **options)  # type: ignore[arg-type]
 
@@ -155,6 +156,8 @@ class WeaveLoop(VirtualLoop):
         """What looks at the world after each step."""
         self.before: Callable[[Step], None] | None = None
         self.over = False
+        self.always_pick = False
+        """Whether the picker is asked where there is only one option."""
         self._batch = 0
         self._same_instant = 0
         self._time = Step(self._pass_time, (), self, contextvars.Context())
@@ -304,7 +307,10 @@ class WeaveLoop(VirtualLoop):
                         continue
                     return None
             options += events
-            step = options[0] if len(options) == 1 else options[self.pick(self, options)]
+            if len(options) == 1 and not self.always_pick:
+                step = options[0]
+            else:
+                step = options[self.pick(self, options)]
             if step.kind != TIME:
                 self._remove(step)
             return step

@@ -76,7 +76,6 @@ def apart() -> Iterator[None]:
     collecting = gc.isenabled()
     sys.stdout = sys.stderr = _Nowhere()
     logging.disable(logging.CRITICAL)
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:
@@ -128,7 +127,8 @@ class Listener:
         try:
             yield
         finally:
-            sys.setprofile(before)
+            # A profiler written in C puts itself back only by its own hands.
+            sys.setprofile(before if callable(before) else None)
 
     def _on_call(self, frame: FrameType, what: str, function: Any) -> None:  # noqa: ANN401 as the interpreter calls it
         caller = frame.f_globals.get("__name__", "")

@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     until: Literal["failure", "end"]
     jobs: int
     refines: Refinement | None
+    ignores: tuple[type, ...]
     progress: Callable[[Progress], None] | None
 
 
@@ -58,6 +59,8 @@ class Settings:
     """Whether the first failure ends the search, or all failures are looked for."""
     jobs: int = 1
     refines: Refinement | None = None
+    ignores: tuple[type, ...] = ()
+    """Classes whose objects decide nothing, such as counters: they are no part of the state."""
     progress: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:
@@ -112,9 +115,13 @@ class Search:
     reached: dict[str, bool] = field(default_factory=dict)
     run_class: type[Run] = Run
     expired: list[bool] = field(default_factory=list)
-    prints: Fingerprints = field(default_factory=Fingerprints)
+    prints: Fingerprints = field(init=False)
     roots: list[Callable[[], object]] = field(default_factory=list)
     """Module state that the program changes: part of its state."""
+
+    def __post_init__(self) -> None:
+        """Know what is no part of the state."""
+        self.prints = Fingerprints(self.settings.ignores)
 
     def run(self, pick: Pick, choices: Sequence[int], prepare: Callable[[Run], None] | None = None) -> Ending | None:
         """Run one schedule; None when it was pruned. `choices` is filled by the picker as it goes."""
@@ -177,6 +184,6 @@ class Fixed:
         self.choices.append(choice)
         self.widths.append(len(options))
         self.labels.append(f"{options[choice].path}")
-        if self.tracer is not None:
-            self.tracer.departed = choice > 0
+        if self.tracer is not None and choice:
+            self.tracer.departed = options[choice]
         return choice

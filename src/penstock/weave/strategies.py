@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.weave.dpor import DporSearch
 from penstock.weave.hashing import HashSearch
 from penstock.weave.search import BadOption, Fixed, Search
 
@@ -95,6 +96,8 @@ def strategy_named(name: str) -> Strategy:
         if not number.isdecimal() or (kind == "random" and int(number) < 1):
             raise BadOption(f"the strategy {kind} wants a number: {kind}:{2 if kind == 'delay' else 1000}")
         return DelaySearch(int(number)) if kind == "delay" else RandomSearch(int(number))
+    if name == "dpor":
+        return DporSearch()
     if name == "hash" or name == "auto":
         return HashSearch()
     raise BadOption(f"the strategy is auto, hash, dpor, delay:K or random:N, not {name!r}")

@@ -23,8 +23,8 @@ class Tracer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.departed = False
-        """Whether the next step is another than the oldest one."""
+        self.departed: Step | None = None
+        """The step that was chosen although another was older."""
         self._began: float | None = None
 
     def before(self, step: Step) -> None:
@@ -33,8 +33,7 @@ class Tracer:
         assert isinstance(loop, WeaveLoop)
         if self._began is None:
             self._began = loop._now
-        mark = "*" if self.departed else " "
-        self.departed = False
+        mark = "*" if step is self.departed else " "
         who, what = _told(step)
         self.lines.append(f"{mark}{len(self.lines) + 1:>3} {loop._now - self._began:>8.3f}s  {who:<14} {what}")
 
@@ -50,6 +49,7 @@ def _told(step: Step) -> tuple[str, str]:
 
 def _callback_told(step: Step) -> str:
     callback: Any = step._callback
+    callback = getattr(callback, "func", callback)
     name = getattr(callback, "__qualname__", None) or repr(callback)
     code = getattr(getattr(callback, "__func__", callback), "__code__", None)
     place = f" ({_short(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
