@@ -3,8 +3,12 @@
 explore      try every schedule, report, replay one: `explore`, `check`, `replay`
 search       the settings and the account of one exploration
 strategies   the strategies by name; delay bounding and random schedules
+dpor         one schedule for each order of steps that touch something in common
+tracking     which shared objects a step touches: `Cell`
+sharing      what tasks share out of sight
 hashing      depth first with pruning of states seen before
 fingerprint  what makes two states equal
+frames       which locals of a suspended frame are bound
 globals      module state that outlives a run
 loop         the loop that is driven step by step
 run          one schedule, and the judgement on it
@@ -23,10 +27,12 @@ from penstock.weave.promises import always, event, eventually, shown, sometimes,
 from penstock.weave.report import Report, WeaveFailure
 from penstock.weave.search import BadOption
 from penstock.weave.token import BadToken
+from penstock.weave.tracking import Cell
 
 __all__ = [
     "BadOption",
     "BadToken",
+    "Cell",
     "Report",
     "WeaveFailure",
     "always",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.weave.loop import PLAIN, TIME, Step, WeaveLoop
 from penstock.weave.run import Pruned, Run
 from penstock.weave.search import Nondeterministic
+from penstock.weave.sharing import shared_out_of_sight
 from penstock.weave.tracking import CALLBACKS, TRACKED, TrackedLoop, TrackedStep, tracking
 
 if TYPE_CHECKING:
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
 Process = tuple[int, ...] | str
 Clock = dict[Process, int]
 
+_LOOK_ROUND = 16
+
 _QUEUE: Process = "callbacks"
 _TIME: Process = "time"
+
+
+class Untracked(Exception):
+    """Tasks share something that is not tracked: the reduction would not be sound."""
 
 
 class _TrackedRun(Run):
@@ -65,7 +72,7 @@ class _Taken:
 
 
 class DporSearch:
-    """Depth-first over the races of each run."""
+    """Depth-first over the races of each run; raises `Untracked` where that would not be sound."""
 
     exhaustive = True
     told = "dpor"
@@ -77,7 +84,7 @@ class DporSearch:
         self._last: dict[int, int] = {}
         self._clocks: dict[Process, Clock] = {}
         self._choices: list[int] = []
-        self._options: list[Step] = []
+        self._runs = 0
 
     def search(self, search: Search) -> None:
         """Run until no race asks for another order."""
@@ -86,6 +93,7 @@ class DporSearch:
             while True:
                 self._taken, self._last, self._clocks = [], {}, {}
                 self._choices = []
+                self._runs += 1
                 search.run(self.pick, self._choices, self._prepare)
                 if not self._turn_back():
                     return
@@ -125,7 +133,15 @@ class DporSearch:
             node = self._new_node(enabled)
         choice = enabled.index(node.chosen)
         self._choices.append(choice)
+        self._look_for_sharing(loop, depth)
         return choice
+
+    def _look_for_sharing(self, loop: WeaveLoop, depth: int) -> None:
+        """Look in the first run at every choice, later at one choice of each run: a look costs as much as ten steps."""
+        if self._runs > 1 and depth != self._runs % _LOOK_ROUND:
+            return
+        if shared := shared_out_of_sight(loop, self._tracks):
+            raise Untracked(f"tasks share {shared} that is not tracked")
 
     def _new_node(self, enabled: tuple[Process, ...]) -> _Node:
         node = _Node(enabled, self._inherited_sleep())

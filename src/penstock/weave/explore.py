@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.weave.dpor import Untracked
 from penstock.weave.globals import GlobalState, value_named
 from penstock.weave.loop import Refused
 from penstock.weave.outside import Listener, OutOfTime, alarm, apart, real_now
@@ -17,7 +18,7 @@ from penstock.weave.report import Ending, Report, Verdict
 from penstock.weave.run import Program, Run
 from penstock.weave.search import Failure, Fixed, Found, Limit, Nondeterministic, Options, Search, Settings
 from penstock.weave.shrink import Shrinker
-from penstock.weave.strategies import Strategy, strategy_named
+from penstock.weave.strategies import Strategy, strategy_for
 from penstock.weave.token import BadToken, check_sum, read_token, write_token
 from penstock.weave.trace import Tracer
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def explore(program: Program, **options: Unpack[Options]) -> Report:
     """Try every schedule of an async function without arguments; `Settings` tells the options."""
     settings = Settings(**options)
-    strategy = strategy_named(settings.strategy)
+    strategy = strategy_for(settings)
     began = real_now()
     search = Search(program, settings)
     with apart(), alarm(settings.seconds, search.expired):
@@ -49,7 +50,7 @@ def _searched(search: Search, strategy: Strategy) -> tuple[Verdict, str]:
         strategy.search(search)
     except Found:
         return "fails", ""
-    except (Limit, Refused, Nondeterministic, BadToken) as cut:
+    except (Limit, Refused, Nondeterministic, BadToken, Untracked) as cut:
         return "cut", str(cut)
     except OutOfTime:
         return "cut", f"cut after {search.settings.seconds} seconds"
@@ -141,8 +142,8 @@ class _Account:
         settings = self.search.settings
         if settings.mode == "fifo" or not any(failure.choices):
             return ""
-        stock = Search(self.search.program, Settings(mode="fifo", strategy="hash", seconds=None, schedules_max=20_000))
-        verdict, _ = _searched(stock, strategy_named("hash"))
+        stock = Settings(mode="fifo", strategy="hash", seconds=None, schedules_max=20_000, ignores=settings.ignores)
+        verdict, _ = _searched(Search(self.search.program, stock), strategy_for(stock))
         return " (depends on first-in-first-out order: asyncio itself never does this)" if verdict == "holds" else ""
 
 

@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     jobs: int
     refines: Refinement | None
     ignores: tuple[type, ...]
+    tracks: tuple[type, ...]
     progress: Callable[[Progress], None] | None
 
 
@@ -61,6 +62,8 @@ class Settings:
     refines: Refinement | None = None
     ignores: tuple[type, ...] = ()
     """Classes whose objects decide nothing, such as counters: they are no part of the state."""
+    tracks: tuple[type, ...] = ()
+    """Classes of the program whose objects tasks share: `dpor` notes every access to them."""
     progress: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:
@@ -144,6 +147,12 @@ class Search:
             if self.settings.until == "failure":
                 raise Found
         return ending
+
+    def begin_again(self) -> None:
+        """Forget what another strategy has done."""
+        self.progress = Progress()
+        self.outcomes.clear()
+        self.run_class = Run
 
     def extra(self, loop: WeaveLoop) -> object:
         """Tell what else belongs to the state: promises still due, the place in the specification, module state."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.weave.dpor import DporSearch
+from penstock.weave.dpor import DporSearch, Untracked
 from penstock.weave.hashing import HashSearch
-from penstock.weave.search import BadOption, Fixed, Search
+from penstock.weave.search import BadOption, Fixed, Search, Settings
 
 if TYPE_CHECKING:
     from penstock.weave.loop import Step, WeaveLoop
@@ -89,15 +89,41 @@ class _Dice:
         return choice
 
 
-def strategy_named(name: str) -> Strategy:
-    """Make the strategy of this name."""
+class AutoSearch:
+    """`dpor` where all that tasks share is tracked, else `hash`."""
+
+    exhaustive = True
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.told = "auto"
+
+    def search(self, search: Search) -> None:
+        """Try `dpor` first; begin again with `hash` when something is shared out of sight."""
+        if self._settings.mode == "any":
+            try:
+                self.told = "dpor"
+                DporSearch(self._settings.tracks).search(search)
+                return
+            except Untracked:
+                search.begin_again()
+        self.told = "hash"
+        HashSearch().search(search)
+
+
+def strategy_for(settings: Settings) -> Strategy:
+    """Make the strategy that the settings name."""
+    name = settings.strategy
     kind, _, number = name.partition(":")
     if kind in {"delay", "random"}:
         if not number.isdecimal() or (kind == "random" and int(number) < 1):
             raise BadOption(f"the strategy {kind} wants a number: {kind}:{2 if kind == 'delay' else 1000}")
         return DelaySearch(int(number)) if kind == "delay" else RandomSearch(int(number))
-    if name == "dpor":
-        return DporSearch()
-    if name == "hash" or name == "auto":
+    if name == "auto":
+        return AutoSearch(settings)
+    if name == "dpor" and settings.mode != "any":
+        # In asyncio's own order there is little to reduce, and nothing to track it by.
         return HashSearch()
+    if name in {"hash", "dpor"}:
+        return HashSearch() if name == "hash" else DporSearch(settings.tracks)
     raise BadOption(f"the strategy is auto, hash, dpor, delay:K or random:N, not {name!r}")
