@@ -45,17 +45,29 @@ class World:
     finished: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
 
+    def view(self, channel: Channel, boss: Supervisor) -> dict[str, object]:
+        """Show the state in the words of Drain.tla."""
+        waiting = tuple(job.value for job in channel._items)
+        phase = boss.phase.value.value
+        return {
+            "offered": len(self.accepted) + len(self.refused),
+            "accepted": set(self.accepted),
+            "queue": waiting,
+            "taken": set(self.accepted) - set(waiting) - set(self.finished),
+            "finished": set(self.finished),
+            "phase": "closed" if channel.closed and phase == "draining" else phase,
+        }
+
     async def listen(self, channel: Channel, child: Child) -> None:
         """Offer one job after the other until asked to stop."""
         for number in range(self.jobs):
             if child.shutdown.draining:
                 break
+            self.accepted.append(number)
             try:
                 channel.try_send(Job(number))
             except (Busy, Closed):
-                self.refused.append(number)
-            else:
-                self.accepted.append(number)
+                self.refused.append(self.accepted.pop())
             await asyncio.sleep(0)
         child.quiet()
         await child.shutdown.stopped()
@@ -64,6 +76,8 @@ class World:
         """Do a job, which takes a turn of the loop."""
         await asyncio.sleep(0)
         self.finished.append(number)
+        # The worker takes its next job in the same step of the loop.
+        weave.shown()
         return number
 
     async def work(self, channel: Channel, inventory: Inventory, child: Child) -> None:
@@ -94,6 +108,8 @@ async def drain(jobs: int, workers: int, *, planted: bool = False) -> tuple[int,
         ChildSpec("listener", partial(world.listen, channel), drain=Drain.STOP_INTAKE),
     ]
     boss = Supervisor(inventory, specs, SupervisorOptions(drain_deadline_s=DEADLINE_S), rng=Middle())
+    boss.phase.on_change(weave.shown)
+    weave.view(lambda: world.view(channel, boss))
     weave.always(lambda: channel.depth <= world.capacity, "the channel is bounded")
     weave.sometimes("a job is refused", lambda: bool(world.refused))
     stop = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The strategy `hash`: depth first over all choices, and a state that was seen before is not followed again."""
+"""The strategy `hash`: over all choices, and a state that was seen before is not followed again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,41 @@ Prefix = tuple[tuple[int, ...], int]
 """The choices that lead to a branch, and how many options its last choice had."""
 
 
+FRONTIER_MAX = 200_000
+
+
+class Frontier:
+    """The branches not taken yet, by how often they depart from asyncio's order; the fewest departures come first.
+
+    So a failure is found with few departures. A frontier that grows too large is worked off from its far end, which
+    keeps it small as a depth-first search does.
+    """
+
+    def __init__(self) -> None:
+        self.levels: list[list[Prefix]] = []
+        self.count = 0
+
+    def add(self, level: int, branches: list[Prefix]) -> None:
+        """Keep branches that depart so often."""
+        while len(self.levels) <= level:
+            self.levels.append([])
+        self.levels[level] += branches
+        self.count += len(branches)
+
+    def pop(self) -> tuple[Prefix, int]:
+        """Take the next branch, and tell how often it departs."""
+        order = range(len(self.levels)) if self.count < FRONTIER_MAX else range(len(self.levels) - 1, -1, -1)
+        level = next(level for level in order if self.levels[level])
+        self.count -= 1
+        return self.levels[level].pop(), level
+
+
 class HashSearch:
-    """Depth-first search with pruning by fingerprints.
+    """Search with pruning by fingerprints.
 
     Each run follows a prefix of choices to a branch that was not taken yet, and then always takes the first option.
     At every choice after the prefix the state is fingerprinted: a known state ends the run, a new one leaves its other
-    options on the stack. A state that comes back within one run is a cycle: the run goes on without pruning in
+    options in the frontier. A state that comes back within one run is a cycle: the run goes on without pruning in
     asyncio's own order, and if that order never leaves the cycle the loop reports a livelock.
     """
 
@@ -31,10 +60,11 @@ class HashSearch:
 
     def __init__(self) -> None:
         self.seen: set[bytes] = set()
-        self.stack: list[Prefix] = []
+        self.frontier = Frontier()
         self._search: Search | None = None
         self._prefix: tuple[int, ...] = ()
         self._width = 0
+        self._level = 0
         self._choices: list[int] = []
         self._marks: set[bytes] = set()
         self._cycling = False
@@ -43,19 +73,19 @@ class HashSearch:
     def search(self, search: Search) -> None:
         """Try every schedule."""
         self._search = search
-        self.stack.append(((), 0))
+        self.frontier.add(0, [((), 0)])
         self.work_off()
 
     def work_off(self) -> None:
-        """Follow every branch on the stack."""
+        """Follow every branch of the frontier."""
         search = self._search
         assert search is not None
-        while self.stack:
-            self._prefix, self._width = self.stack.pop()
+        while self.frontier.count:
+            (self._prefix, self._width), self._level = self.frontier.pop()
             self._choices = []
             self._marks = set()
             self._cycling = False
-            search.progress.waiting = len(self.stack)
+            search.progress.waiting = self.frontier.count
             search.run(self.pick, self._choices)
             search.progress.states = len(self.seen)
 
@@ -81,7 +111,8 @@ class HashSearch:
         if self.knows(loop, options):
             return self._explore(loop, options)
         here = tuple(self._choices)
-        self.stack += [((*here, choice), len(options)) for choice in range(len(options) - 1, 0, -1)]
+        width = len(options)
+        self.frontier.add(self._level + 1, [((*here, choice), width) for choice in range(width - 1, 0, -1)])
         return 0
 
     def knows(self, loop: WeaveLoop, options: list[Step]) -> bool:
