@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.acceptance.node_process import NodeProcess
 
-pytest_plugins = ["penstock.testing.plugin", "pytester"]
+pytest_plugins = ["penstock.testing.plugin", "penstock.weave.plugin", "pytester"]
 
 # No example is timed: how long one takes says how busy the machine is. And a run that decides about a change draws the
 # same examples every time; `./scripts/test --full` draws new ones.

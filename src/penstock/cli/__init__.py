@@ -50,6 +50,7 @@ COMMANDS: dict[str, str] = {
     "config": "show, check or reload the configuration",
     "inventory": "list every channel, task, lock and limit; write the generated tables",
     "lint": "check code against the concurrency rules",
+    "weave": "try every schedule of a small asyncio program",
     "bench": "run the benchmarks of a checkout",
     "completion": "print a script that completes this command line in your shell",
     "version": "print the version",

@@ -18,12 +18,18 @@ shrink       the fewest departures from asyncio's order
 token        schedules as short texts
 trace        schedules told step by step
 report       what was found
+load         find a program by file and name
+plugin       the pytest mark
+values       TLA+ values as Python values
+tlc          run TLC, and read the state graph it dumps
+refine       hold real code to a TLA+ specification, in every schedule: `Refinement`
 """
 
 from __future__ import annotations
 
 from penstock.weave.explore import check, explore, replay
 from penstock.weave.promises import always, event, eventually, shown, sometimes, view
+from penstock.weave.refine import Refinement
 from penstock.weave.report import Report, WeaveFailure
 from penstock.weave.search import BadOption
 from penstock.weave.token import BadToken
@@ -33,6 +39,7 @@ __all__ = [
     "BadOption",
     "BadToken",
     "Cell",
+    "Refinement",
     "Report",
     "WeaveFailure",
     "always",

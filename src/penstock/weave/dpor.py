@@ -83,6 +83,8 @@ class DporSearch:
         self._taken: list[_Taken] = []
         self._last: dict[int, int] = {}
         self._clocks: dict[Process, Clock] = {}
+        self._depth = 0
+        # Where there is one option nothing is chosen: a token, and every other strategy, passes over it.
         self._choices: list[int] = []
         self._runs = 0
 
@@ -92,7 +94,7 @@ class DporSearch:
         with tracking(self._tracks):
             while True:
                 self._taken, self._last, self._clocks = [], {}, {}
-                self._choices = []
+                self._choices, self._depth = [], 0
                 self._runs += 1
                 search.run(self.pick, self._choices, self._prepare)
                 if not self._turn_back():
@@ -124,7 +126,7 @@ class DporSearch:
     def pick(self, loop: WeaveLoop, options: list[Step]) -> int:
         """Follow the choices so far, then take the first process that does not sleep."""
         enabled = tuple(_process(step) for step in options)
-        depth = len(self._choices)
+        depth, self._depth = self._depth, self._depth + 1
         if depth < len(self._nodes):
             node = self._nodes[depth]
             if node.enabled != enabled:
@@ -132,7 +134,8 @@ class DporSearch:
         else:
             node = self._new_node(enabled)
         choice = enabled.index(node.chosen)
-        self._choices.append(choice)
+        if len(options) > 1:
+            self._choices.append(choice)
         self._look_for_sharing(loop, depth)
         return choice
 
@@ -165,12 +168,12 @@ class DporSearch:
         return {
             who: touched
             for who, touched in node.sleep.items()
-            if who != node.chosen and node.chosen != _TIME and not (touched & step)
+            if node.chosen not in {who, _TIME} and not (touched & step)
         }
 
     def _took(self, loop: TrackedLoop, step: Step, touched: set[int]) -> None:
         """Look for races between this step and the earlier ones."""
-        node = self._nodes[len(self._choices) - 1]
+        node = self._nodes[self._depth - 1]
         process = node.chosen
         if step.kind == PLAIN:
             touched.add(CALLBACKS)
@@ -203,11 +206,7 @@ class DporSearch:
         if process in node.enabled:
             node.wanted.add(process)
             return
-        leading = [
-            who
-            for who in node.enabled
-            if before.get(who, -1) > earlier
-        ]
+        leading = [who for who in node.enabled if before.get(who, -1) > earlier]
         node.wanted.update(leading[:1] or node.enabled)
 
 

@@ -8,12 +8,13 @@ order and told step by step. `replay` runs one schedule again, with output and d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.weave.dpor import Untracked
 from penstock.weave.globals import GlobalState, value_named
 from penstock.weave.loop import Refused
-from penstock.weave.outside import Listener, OutOfTime, alarm, apart, real_now
+from penstock.weave.outside import Listener, OutOfTime, alarm, apart, leaving_nothing, real_now
 from penstock.weave.report import Ending, Report, Verdict
 from penstock.weave.run import Program, Run
 from penstock.weave.search import Failure, Fixed, Found, Limit, Nondeterministic, Options, Search, Settings
@@ -32,9 +33,9 @@ def explore(program: Program, **options: Unpack[Options]) -> Report:
     strategy = strategy_for(settings)
     began = real_now()
     search = Search(program, settings)
-    with apart(), alarm(settings.seconds, search.expired):
-        verdict, message = _searched(search, strategy)
     with apart():
+        with alarm(settings.seconds, search.expired):
+            verdict, message = _searched(search, strategy)
         return _Account(search, strategy, verdict, message).report(began)
 
 
@@ -67,7 +68,7 @@ def _check_determinism(search: Search) -> None:
     changed = GlobalState(listener.modules, search.prints).changed_since(before)
     if changed:
         search.notes[f"module state outlives a run, so runs depend on each other: {', '.join(changed)}"] = None
-        search.roots = [lambda name=name: value_named(name) for name in changed]
+        search.roots = [partial(value_named, name) for name in changed]
     if first != second:
         told = "; ".join(search.notes) or "the same choices led to other steps in a second run"
         raise Nondeterministic(f"not deterministic: {told}")
@@ -96,7 +97,8 @@ class _Account:
     def report(self, began: float) -> Report:
         failure = self.search.failures[0] if self.search.failures else self._unreached()
         cut = self.verdict == "cut"
-        token, trace = "", ()
+        token = ""
+        trace: tuple[str, ...] = ()
         if failure is not None:
             self.verdict = "fails"
             failure, token, trace = self._shrunk(failure)
@@ -159,9 +161,11 @@ def _run_fixed(program: Program, settings: Settings, choices: tuple[int, ...], t
 def replay(program: Program, token: str, **options: Unpack[Options]) -> Report:
     """Run one schedule again, with its output, and tell it step by step."""
     mode, choices, checked = read_token(token)
-    settings = Settings(**{**options, "mode": mode})
+    options["mode"] = mode
+    settings = Settings(**options)
     began, tracer = real_now(), Tracer()
-    ending, picker = _run_fixed(program, settings, choices, tracer)
+    with leaving_nothing():
+        ending, picker = _run_fixed(program, settings, choices, tracer)
     if check_sum(picker.widths[: len(choices)]) != checked:
         raise BadToken(f"{token} does not belong to this program, or the program has changed since")
     return Report(

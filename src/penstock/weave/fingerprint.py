@@ -34,10 +34,9 @@ from penstock.weave.frames import bound_names
 from penstock.weave.loop import TASK, Step, WeaveFuture, WeaveLoop, WeaveTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-Reduced = tuple[Any, ...]
-Encoder = "Callable[[Any], Reduced]"
+Reduced = tuple[Any, ...] | str
 
 _DIGEST_BYTES = 16
 _BUILTIN = types.BuiltinMethodType
@@ -57,7 +56,7 @@ class _Mark:
 _MARK = _Mark()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _tag(text: str) -> tuple[str]:
     """Keep one tuple for each tag: the pickler writes an object it has met before in two bytes."""
     return (text,)
@@ -95,14 +94,14 @@ class Fingerprints:
         self._encoders: dict[type, Callable[[Any], Reduced]] = _table(self)
         self._pickler = _Walk(self._buffer, self._encoders, self._learn)
 
-    def of(self, loop: WeaveLoop, options: Iterable[Step], extra: object) -> bytes:
-        """Fingerprint the world of this loop, in which these steps may come next."""
+    def of(self, loop: WeaveLoop, beside: object) -> bytes:
+        """Fingerprint the world of this loop, and what else belongs to the state."""
         self._now = loop._now
         buffer = self._buffer
         buffer.seek(0)
         buffer.truncate()
         self._pickler.clear_memo()
-        self._pickler.dump(self._roots(loop, options, extra))
+        self._pickler.dump(self._roots(loop, beside))
         return blake2b(buffer.getbuffer(), digest_size=_DIGEST_BYTES).digest()
 
     def of_value(self, value: object) -> bytes | None:
@@ -116,22 +115,22 @@ class Fingerprints:
             return None
         return blake2b(self._buffer.getbuffer(), digest_size=_DIGEST_BYTES).digest()
 
-    def _roots(self, loop: WeaveLoop, options: Iterable[Step], extra: object) -> list[object]:
-        ready = list(loop._ready)
+    def _roots(self, loop: WeaveLoop, beside: object) -> list[object]:
+        ready: list[Any] = [step for step in loop._ready if not step.cancelled()]
         if loop.mode != "fifo":
             # The order of the ready task steps decides nothing: each of them may come next.
-            steps = [step for step in ready if step.kind == TASK and not step._cancelled]  # type: ignore[attr-defined]
+            steps = [step for step in ready if step.kind == TASK]
             steps.sort(key=_path_of)
-            ready = [*steps, None, *(s for s in ready if s.kind != TASK and not s._cancelled)]  # type: ignore[attr-defined,list-item]
+            ready = [*steps, *(step for step in ready if step.kind != TASK)]
         return [
-            [None if step is None else (step.task or step._callback, step._args, step._callback) for step in ready],
-            [(step._callback, step._args) for step in options if step not in ready],
-            [timer for _, _, timer in loop._timers if not timer._cancelled],  # type: ignore[attr-defined]
+            [(step.kind, step.task or step._callback, step._args, step._callback) for step in ready],
+            loop.released,
+            [timer for _, _, timer in loop._timers if not timer.cancelled()],
             loop.events,
             loop.pending_tasks(),
             loop.main,
             loop._now if loop.clock_read else None,
-            extra,
+            beside,
         ]
 
     # -- encoders: each tells the state of one type ----------------------------------------------------------------
@@ -170,8 +169,8 @@ class Fingerprints:
         key = (code, frame.f_lasti, len(seen))
         tag = self._bound.get(key)
         if tag is None:
-            tag, lasting = bound_names(frame)
-            tag = _tag(f"{self.name_of(code)[0]} at {frame.f_lasti} with {tag}")
+            names, lasting = bound_names(frame)
+            tag = _tag(f"{self.name_of(code)[0]} at {frame.f_lasti} with {names}")
             if lasting:
                 self._bound[key] = tag
         return _MARK, tag, seen
@@ -188,7 +187,7 @@ class Fingerprints:
             return _MARK, _FUTURE, _heard_by(future)
         return _MARK, _FUTURE_DONE, (future._state, self._ending(future), _heard_by(future), future._cancel_message)
 
-    def task(self, task: WeaveTask[Any]) -> Reduced:
+    def task(self, task: Any) -> Reduced:  # noqa: ANN401 what is read here is not declared
         """Encode a task: where its coroutine stands, what it waits for and what is asked of it."""
         name = task.get_name()
         named = None if name.startswith("task-") else name
@@ -241,7 +240,7 @@ class Fingerprints:
             return _referents("task step")
         if issubclass(kind, asyncio.Task):
             return self.task
-        if asyncio.isfuture(kind) or issubclass(kind, asyncio.Future):
+        if issubclass(kind, asyncio.Future):
             return self.future
         if kind in _FREE_OF_STATE or kind.__module__ in {"re", "_weakrefset"}:
             return lambda _: (_MARK, self.name_of(kind))
@@ -316,17 +315,17 @@ _FREE_OF_STATE = {
 def _content_of(builtin: type) -> Callable[[Any], object] | None:
     """Tell how to read what a subclass of a built-in container or value holds."""
     readers: dict[type, Callable[[Any], object]] = {
-        dict: lambda thing: dict.copy(thing),
+        dict: dict.copy,
         collections.OrderedDict: lambda thing: list(thing.items()),
         collections.defaultdict: lambda thing: (thing.default_factory, list(thing.items())),
-        list: lambda thing: list.copy(thing),
+        list: list.copy,
         tuple: lambda thing: list(tuple.__iter__(thing)),
-        set: lambda thing: list(thing),
-        frozenset: lambda thing: list(thing),
+        set: list,
+        frozenset: list,
         collections.deque: lambda thing: (thing.maxlen, list(thing)),
-        int: lambda thing: int.__int__(thing),
-        float: lambda thing: float.__float__(thing),
-        str: lambda thing: str.__str__(thing),
+        int: int.__int__,
+        float: float.__float__,
+        str: str.__str__,
         bytes: lambda thing: bytes.__getitem__(thing, slice(None)),
         bytearray: bytes,
     }
@@ -401,7 +400,7 @@ def _method(method: types.MethodType) -> Reduced:
     return _plain("method", (method.__func__, method.__self__))
 
 
-def _builtin(prints: Fingerprints, function: types.BuiltinFunctionType) -> Reduced:
+def _builtin(function: types.BuiltinFunctionType) -> Reduced:
     owner = function.__self__
     tag = _tag(f"builtin {function.__qualname__}")
     return (_MARK, tag) if owner is None or isinstance(owner, types.ModuleType) else (_MARK, tag, (owner,))
@@ -426,13 +425,13 @@ def _referents(tag: str) -> Callable[[Any], Reduced]:
     return lambda thing: _plain(tag, get_referents(thing))
 
 
-def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced | str]]:
+def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced]]:
     """List the encoders of the types that every program has."""
 
-    async def agen() -> Any:  # noqa: ANN401 only its types are wanted
+    async def agen() -> Any:  # noqa: ANN401, RUF029 only its types are wanted
         yield
 
-    async def coro() -> None:
+    async def coro() -> None:  # noqa: RUF029 only its types are wanted
         return None
 
     generator, suspended = agen(), coro()
@@ -448,7 +447,7 @@ def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced | str]]:
         types.AsyncGeneratorType: prints.async_generator,
         types.FunctionType: prints.function,
         types.MethodType: _method,
-        types.BuiltinFunctionType: functools.partial(_builtin, prints),
+        types.BuiltinFunctionType: _builtin,
         types.CellType: _cell,
         contextvars.Context: _context,
         contextvars.ContextVar: lambda var: (_MARK, _tag(f"var {var.name}")),

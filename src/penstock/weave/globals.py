@@ -19,7 +19,9 @@ class GlobalState:
 
     def __init__(self, modules: Iterable[str], prints: Fingerprints) -> None:
         """Fingerprint each of them; what cannot be seen into is left out."""
-        self.values = {name: mark for name, value in _globals_of(modules) if (mark := prints.of_value(value)) is not None}
+        self.values = {
+            name: mark for name, value in _globals_of(modules) if (mark := prints.of_value(value)) is not None
+        }
 
     def changed_since(self, before: GlobalState) -> list[str]:
         """Name what has another value now."""

@@ -108,21 +108,21 @@ class HashSearch:
         if self._cycling:
             # Fair: what may happen outside does happen at last.
             return next((at for at, step in enumerate(options) if step.kind == EVENT), 0)
-        if self.knows(loop, options):
+        if self.knows(loop):
             return self._explore(loop, options)
         here = tuple(self._choices)
         width = len(options)
         self.frontier.add(self._level + 1, [((*here, choice), width) for choice in range(width - 1, 0, -1)])
         return 0
 
-    def knows(self, loop: WeaveLoop, options: list[Step]) -> bool:
+    def knows(self, loop: WeaveLoop) -> bool:
         """Tell whether this state closes a cycle; end the run if it was met in another one."""
         if self._blind:
             return False
         search = self._search
         assert search is not None
         try:
-            mark = search.prints.of(loop, options, search.extra(loop))
+            mark = search.prints.of(loop, search.beside(loop))
         except Opaque as opaque:
             search.notes[f"state inside {opaque} cannot be seen: states are not compared any more"] = None
             self._blind = True

@@ -14,6 +14,7 @@ main), so a task keeps its name in every schedule.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import sys
 import types
@@ -68,7 +69,7 @@ class Step(asyncio.TimerHandle):
 
     def place(self, maker: Owner) -> None:
         """Tell a task's step from a plain callback, and remember who asked for it."""
-        callback = self._callback
+        callback: Any = self._callback
         kind = type(callback)
         if (kind is _BUILTIN and callback.__name__ == "task_wakeup") or kind.__name__ == "TaskStepMethWrapper":
             self.kind, self.task = TASK, callback.__self__
@@ -143,6 +144,8 @@ class WeaveLoop(VirtualLoop):
         self.clock_read = False
         """Whether the program looked at the clock: then the instant is part of its state."""
         self.events: list[Step] = []
+        self.released: list[Step] = []
+        """Timers that are due and not ready yet, while their order is chosen."""
         self.births: list[weakref.ref[WeaveTask[Any]]] = []
         self.problems: list[dict[str, Any]] = []
         """What asyncio reported to its exception handler."""
@@ -204,7 +207,7 @@ class WeaveLoop(VirtualLoop):
         """Make a future that belongs to this loop."""
         return self.future_class(loop=self)
 
-    def create_task(
+    def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: Context | None = None
     ) -> asyncio.Task[T]:
         """Make a task named after its maker."""
@@ -307,10 +310,8 @@ class WeaveLoop(VirtualLoop):
                         continue
                     return None
             options += events
-            if len(options) == 1 and not self.always_pick:
-                step = options[0]
-            else:
-                step = options[self.pick(self, options)]
+            choice = 0 if len(options) == 1 and not self.always_pick else self.pick(self, options)
+            step = options[choice]
             if step.kind != TIME:
                 self._remove(step)
             return step
@@ -382,21 +383,19 @@ class WeaveLoop(VirtualLoop):
         released: list[Step] = []
         while (when := self.next_timer()) is not None and when <= self._now:
             timer = self._timers.pop(0)[2]
-            timer._scheduled = False
             assert isinstance(timer, Step)
+            timer._scheduled = False
             released.append(timer)
         self._ready.extend(released)
         return released
 
     def _release_in_some_order(self) -> None:
         """Make the due timers ready; those for the same instant in any order."""
-        released = self.release_due()
-        if len(released) < 2:
-            return
+        self.released = released = self.release_due()
         for _ in released:
             self._ready.pop()
         while released:
-            same = [step for step in released if step._when == released[0]._when]  # type: ignore[attr-defined]
+            same = [step for step in released if step._when == released[0]._when]
             step = same[0] if len(same) == 1 else same[self.pick(self, same)]
             released.remove(step)
             self._ready.append(step)
@@ -432,12 +431,11 @@ class WeaveLoop(VirtualLoop):
         """End what is left of the run without letting any of it act on the next one."""
         self.over = True
         for task in self.pending_tasks():
-            task._log_destroy_pending = False
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro: Any = task.get_coro()
-            try:
+            # Its `finally` is code of the user, and its run is over: whatever it raises concerns nobody.
+            with contextlib.suppress(BaseException):
                 task.context.run(coro.close)
-            except BaseException:  # noqa: BLE001, S110 user code in `finally`; its run is over
-                pass
         self._ready.clear()
         self._timers.clear()
         self.events.clear()
@@ -447,6 +445,7 @@ class WeaveLoop(VirtualLoop):
         self._asyncgens.clear()  # type: ignore[attr-defined]
         self.main = None
         self.owner = Origin()
+        self.close()
 
 
 def _path_of(task: WeaveTask[Any]) -> Path:

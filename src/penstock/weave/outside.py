@@ -15,7 +15,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+import warnings
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from penstock.weave.loop import Refused, WeaveLoop
@@ -69,23 +70,33 @@ class _Nowhere(io.TextIOBase):
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Discard output and logs, and collect garbage only between runs, so that no destructor runs in a later one."""
-    install_guard()
-    streams = sys.stdout, sys.stderr
+    """Discard output and logs of the runs inside, and all that they leave behind."""
     level = logging.root.manager.disable
-    collecting = gc.isenabled()
-    sys.stdout = sys.stderr = _Nowhere()
     logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stdout(_Nowhere()), redirect_stderr(_Nowhere()), leaving_nothing():
+            yield
+    finally:
+        logging.disable(level)
+
+
+@contextmanager
+def leaving_nothing() -> Iterator[None]:
+    """Collect garbage only between runs and at the end, so that no destructor runs in a later one, nor says anything."""
+    install_guard()
+    collecting = gc.isenabled()
+    # What exists already is not looked at: a collection costs only as much as the runs have left.
     gc.freeze()
     gc.disable()
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = streams
-        logging.disable(level)
-        gc.unfreeze()
-        if collecting:
-            gc.enable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            gc.collect()
+            gc.unfreeze()
+            if collecting:
+                gc.enable()
 
 
 @contextmanager
@@ -142,7 +153,9 @@ class Listener:
         module = getattr(function, "__module__", None)
         owner = getattr(function, "__self__", None)
         place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-        if (name in _CLOCKS and module == "time") or (name in _DATES and getattr(owner, "__module__", "") == "datetime"):
+        if (name in _CLOCKS and module == "time") or (
+            name in _DATES and getattr(owner, "__module__", "") == "datetime"
+        ):
             self.notes[f"the program reads the wall clock ({name} in {place}); use loop.time()"] = None
         elif name in _DICE and (module in {"posix", "_uuid"} or type(owner).__name__ in {"Random", "SystemRandom"}):
             self.notes[f"the program draws random numbers ({name} in {place}); seed them in each run"] = None

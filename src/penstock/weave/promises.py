@@ -125,4 +125,3 @@ def event(callback: Callable[..., object], *args: object) -> asyncio.Handle:
     if isinstance(loop, WeaveLoop):
         return loop.add_event(callback, *args)
     return loop.call_soon(callback, *args)
-

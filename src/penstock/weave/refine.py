@@ -80,9 +80,16 @@ class Refinement:
         self.visited |= possible
 
     def _step(self, matching: frozenset[int], view: Mapping[str, object]) -> None:
-        taken = {(source, target) for source in self._possible for target in self._after.get(source, ()) if target in matching}
+        taken = {
+            (source, target)
+            for source in self._possible
+            for target in self._after.get(source, ())
+            if target in matching
+        }
         if not taken:
-            raise Broken(f"refinement: no step of the specification leads from {_told(self._shown or ())} to {_told(view)}")
+            raise Broken(
+                f"refinement: no step of the specification leads from {_told(dict(self._shown or ()))} to {_told(view)}"
+            )
         self.steps += 1
         self.used |= taken
         self._possible = frozenset(target for _, target in taken)
@@ -116,9 +123,8 @@ class Refinement:
         )
 
 
-def _told(view: Mapping[str, object] | Shown | tuple[()]) -> str:
-    pairs = view.items() if hasattr(view, "items") else view
-    return ", ".join(f"{name} = {_plain(value)}" for name, value in sorted(pairs))
+def _told(view: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {_plain(value)}" for name, value in sorted(view.items()))
 
 
 def _plain(value: object) -> str:

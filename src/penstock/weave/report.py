@@ -9,7 +9,19 @@ from typing import Literal
 Verdict = Literal["holds", "fails", "cut"]
 Kind = Literal["", "assertion", "exception", "deadlock", "livelock", "leak"]
 
-_JSON = ("verdict", "complete", "kind", "schedules", "states", "steps", "outcomes", "seconds", "token", "message", "trace")
+_JSON = (
+    "verdict",
+    "complete",
+    "kind",
+    "schedules",
+    "states",
+    "steps",
+    "outcomes",
+    "seconds",
+    "token",
+    "message",
+    "trace",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class Report:
         """Print on one line, with the keys that the command promises."""
         values = {name: getattr(self, name) for name in _JSON}
         values["seconds"] = round(self.seconds, 3)
-        values["notes"] = self.notes
+        values["message"] = "; ".join([part for part in (self.message, *self.notes) if part])
         return json.dumps(values)
 
     def __str__(self) -> str:

@@ -154,7 +154,7 @@ class Search:
         self.outcomes.clear()
         self.run_class = Run
 
-    def extra(self, loop: WeaveLoop) -> object:
+    def beside(self, loop: WeaveLoop) -> object:
         """Tell what else belongs to the state: promises still due, the place in the specification, module state."""
         promises = loop.promises
         refines = self.settings.refines

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import dataclasses
 import dis
 import enum
 import logging
@@ -87,7 +86,8 @@ def _inside(thing: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401 anything
         return held, own if _rebinds_its_own(held) else []
     if isinstance(thing, contextvars.Context):
         return list(thing.values()), []
-    frozen = dataclasses.is_dataclass(thing) and type(thing).__dataclass_params__.frozen  # type: ignore[attr-defined]
+    declared: Any = getattr(type(thing), "__dataclass_params__", None)
+    frozen = declared is not None and declared.frozen
     changes = not (frozen or isinstance(thing, _PASSED_THROUGH))
     return get_referents(thing), [thing] if changes else []
 

@@ -72,7 +72,7 @@ def _where(task: asyncio.Task[Any]) -> str:
     deeper = frames[frames.index(frame) + 1 :]
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     place = f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
-    if frame.f_lasti < 0 or len(frames) == 1 and coro is None and _not_begun(frame):
+    if frame.f_lasti < 0 or (len(frames) == 1 and coro is None and _not_begun(frame)):
         return f"{_short(frame.f_code.co_filename)}:{frame.f_code.co_firstlineno} in {frame.f_code.co_name}: begins"
     waited = deeper[0].f_code.co_qualname if deeper else _awaited(task, coro)
     thrown = ", is cancelled" if task._must_cancel or _waits_for_cancelled(task) else ""  # type: ignore[attr-defined]

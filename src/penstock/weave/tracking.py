@@ -106,8 +106,8 @@ def tracking(classes: tuple[type, ...]) -> Iterator[None]:
     """Have every attribute access on objects of these classes noted, for as long as the search lasts."""
     patched = [kind for kind in dict.fromkeys(classes) if "__getattribute__" not in vars(kind)]
     for kind in patched:
-        kind.__getattribute__ = _noting_reads(kind)  # type: ignore[method-assign]
-        kind.__setattr__ = _noting_writes(kind)  # type: ignore[method-assign]
+        kind.__getattribute__ = _noting_reads(kind)  # type: ignore[method-assign,assignment]
+        kind.__setattr__ = _noting_writes(kind)  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
@@ -117,7 +117,7 @@ def tracking(classes: tuple[type, ...]) -> Iterator[None]:
 
 
 def _noting_reads(kind: type) -> Callable[[object, str], Any]:
-    plain = kind.__getattribute__
+    plain: Any = kind.__getattribute__
 
     def read(self: object, name: str) -> Any:  # noqa: ANN401 any attribute
         if _active is not None:
@@ -128,7 +128,7 @@ def _noting_reads(kind: type) -> Callable[[object, str], Any]:
 
 
 def _noting_writes(kind: type) -> Callable[[object, str, object], None]:
-    plain = kind.__setattr__
+    plain: Any = kind.__setattr__
 
     def write(self: object, name: str, value: object) -> None:
         if _active is not None:
@@ -237,13 +237,13 @@ class TrackedLoop(WeaveLoop):
         self.always_pick = True
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Number the future while it is made."""
+        """Give the future its number while it is made."""
         future = super().create_future()
         self.footprint.touch(future)
         return future
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:  # noqa: ANN401 as WeaveLoop
-        """Number the task while it is made."""
+        """Give the task its number while it is made."""
         task = super().create_task(coro, **options)
         assert isinstance(task, TrackedTask)
         self.footprint.touch(task)
@@ -288,4 +288,3 @@ class TrackedLoop(WeaveLoop):
         if passed:
             self.time_passed_at = self.steps_done
         return passed
-

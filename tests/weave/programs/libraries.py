@@ -1,8 +1,13 @@
-"""Bugs in libraries that others wrote, each shown by a small program, with a right twin beside it."""
+"""Bugs in libraries that others wrote, each shown by a small program, with a right twin beside it.
+
+In each of them an item is given and a receiver is cancelled at the same instant. In the order in which the program
+is written the cancel comes first and all is well, on the stock loop every time; in the other order something is lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import anyio
 import janus
@@ -13,41 +18,48 @@ import janus
 async def condition_loses_notify() -> None:
     condition = asyncio.Condition()
     items: list[str] = []
-    taken: list[str] = []
 
-    async def take() -> None:
+    async def take() -> str:
         async with condition:
             while not items:
                 await condition.wait()
-            taken.append(items.pop())
+            return items.pop()
+
+    async def stop(task: asyncio.Task[str]) -> None:
+        await asyncio.sleep(1)
+        task.cancel()
+
+    async def give() -> None:
+        await asyncio.sleep(1)
+        async with condition:
+            items.append("item")
+            condition.notify()
 
     first, second = asyncio.create_task(take()), asyncio.create_task(take())
-    await asyncio.sleep(1)
-    async with condition:
-        items.append("item")
-        condition.notify()
-    first.cancel()
-    await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(stop(first), give())
+    await asyncio.wait({first})
     if first.cancelled():
         await second  # the item is there, and somebody waits for it
+    second.cancel()
 
 
 async def condition_loses_notify_right() -> None:
     items: asyncio.Queue[str] = asyncio.Queue(1)
-    taken: list[str] = []
 
-    async def take() -> None:
-        taken.append(await items.get())
+    async def stop(task: asyncio.Task[str]) -> None:
+        await asyncio.sleep(1)
+        task.cancel()
 
-    first, second = asyncio.create_task(take()), asyncio.create_task(take())
-    await asyncio.sleep(1)
-    items.put_nowait("item")
-    first.cancel()
-    await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
+    async def give() -> None:
+        await asyncio.sleep(1)
+        await items.put("item")
+
+    first, second = asyncio.create_task(items.get()), asyncio.create_task(items.get())
+    await asyncio.gather(stop(first), give())
+    await asyncio.wait({first})
     if first.cancelled():
         await second
-    else:
-        second.cancel()
+    second.cancel()
 
 
 # -- asyncio.wait_for swallows a cancel that arrives together with the result (3.11) ----------------------------
@@ -61,10 +73,9 @@ async def wait_for_swallows_cancel() -> None:
             await asyncio.wait_for(items.get(), 10)
 
     task = asyncio.create_task(worker())
-    await asyncio.sleep(1)
-    items.put_nowait("item")
-    await asyncio.sleep(0)
-    task.cancel()
+    loop = asyncio.get_running_loop()
+    loop.call_later(1, task.cancel)
+    loop.call_later(1, items.put_nowait, "item")
     await asyncio.wait({task}, timeout=5)
     assert task.cancelled(), "the worker was cancelled and lives on"
 
@@ -78,10 +89,9 @@ async def wait_for_swallows_cancel_right() -> None:
                 await items.get()
 
     task = asyncio.create_task(worker())
-    await asyncio.sleep(1)
-    items.put_nowait("item")
-    await asyncio.sleep(0)
-    task.cancel()
+    loop = asyncio.get_running_loop()
+    loop.call_later(1, task.cancel)
+    loop.call_later(1, items.put_nowait, "item")
     await asyncio.wait({task}, timeout=5)
     assert task.cancelled(), "the worker was cancelled and lives on"
 
@@ -97,15 +107,14 @@ async def anyio_loses_item() -> None:
         taken.append(await receive.receive())
 
     task = asyncio.create_task(take())
-    await asyncio.sleep(1)
-    send.send_nowait("item")
-    task.cancel()
+    loop = asyncio.get_running_loop()
+    loop.call_later(1, task.cancel)
+    loop.call_later(1, send.send_nowait, "item")
     await asyncio.wait({task})
+    await asyncio.sleep(1)
     if not taken:
-        try:
+        with contextlib.suppress(anyio.WouldBlock):
             taken.append(receive.receive_nowait())
-        except anyio.WouldBlock:
-            pass
     send.close()
     receive.close()
     assert taken == ["item"], "the item is gone"
@@ -119,10 +128,11 @@ async def anyio_loses_item_right() -> None:
         taken.append(await items.get())
 
     task = asyncio.create_task(take())
-    await asyncio.sleep(1)
-    items.put_nowait("item")
-    task.cancel()
+    loop = asyncio.get_running_loop()
+    loop.call_later(1, task.cancel)
+    loop.call_later(1, items.put_nowait, "item")
     await asyncio.wait({task})
+    await asyncio.sleep(1)
     if not taken:
         taken.append(items.get_nowait())
     assert taken == ["item"], "the item is gone"
@@ -135,18 +145,19 @@ async def janus_strands_item() -> None:
     queue: janus.Queue[str] = janus.Queue(1)
     items = queue.async_q
 
-    async def take() -> str:
-        return await items.get()
+    async def stop(task: asyncio.Task[str]) -> None:
+        await asyncio.sleep(1)
+        task.cancel()
 
-    first, second = asyncio.create_task(take()), asyncio.create_task(take())
-    await asyncio.sleep(1)
-    await items.put("item")
-    first.cancel()
-    await asyncio.wait({first, second}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    async def give() -> None:
+        await asyncio.sleep(1)
+        await items.put("item")
+
+    first, second = asyncio.create_task(items.get()), asyncio.create_task(items.get())
+    await asyncio.gather(stop(first), give())
     await asyncio.wait({first, second}, timeout=5)
     stranded = not second.done() and items.qsize()
-    for task in (first, second):
-        task.cancel()
+    second.cancel()
     await asyncio.wait({first, second})
     await queue.aclose()
     assert not stranded, "an item is there, and a getter waits beside it"
@@ -155,17 +166,18 @@ async def janus_strands_item() -> None:
 async def janus_strands_item_right() -> None:
     items: asyncio.Queue[str] = asyncio.Queue(1)
 
-    async def take() -> str:
-        return await items.get()
+    async def stop(task: asyncio.Task[str]) -> None:
+        await asyncio.sleep(1)
+        task.cancel()
 
-    first, second = asyncio.create_task(take()), asyncio.create_task(take())
-    await asyncio.sleep(1)
-    await items.put("item")
-    first.cancel()
-    await asyncio.wait({first, second}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    async def give() -> None:
+        await asyncio.sleep(1)
+        await items.put("item")
+
+    first, second = asyncio.create_task(items.get()), asyncio.create_task(items.get())
+    await asyncio.gather(stop(first), give())
     await asyncio.wait({first, second}, timeout=5)
     stranded = not second.done() and items.qsize()
-    for task in (first, second):
-        task.cancel()
+    second.cancel()
     await asyncio.wait({first, second})
     assert not stranded, "an item is there, and a getter waits beside it"

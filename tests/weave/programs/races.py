@@ -6,6 +6,7 @@ They import nothing of penstock, so that they also run by `asyncio.run`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 # -- a lost update: read, wait, write ---------------------------------------------------------------------------
 
@@ -185,10 +186,8 @@ async def task_left_behind() -> None:
     async def quick() -> None:
         raise OSError("no connection")
 
-    try:
+    with contextlib.suppress(OSError):
         await asyncio.gather(slow(), quick())
-    except OSError:
-        pass
 
 
 async def task_left_behind_right() -> None:

@@ -18,4 +18,5 @@ topics             what waits, what is leased, what is dead
 tour               shows the promises on a running node
 up                 run the whole node
 version            print the version
+weave              try every schedule of a small asyncio program
 """
