@@ -97,7 +97,7 @@ class World:
             self.finished.append(receiving.result().value)
 
 
-async def drain(jobs: int, workers: int, *, planted: bool = False) -> tuple[int, int]:
+async def drain(jobs: int, workers: int, *, planted: bool = False, refuses: bool = False) -> tuple[int, int]:
     """Start, stop at any moment, and demand that what was accepted is finished within the deadline."""
     world = World(jobs, workers)
     inventory = Inventory("svc-model", LoopClock())
@@ -111,7 +111,8 @@ async def drain(jobs: int, workers: int, *, planted: bool = False) -> tuple[int,
     boss.phase.on_change(weave.shown)
     weave.view(lambda: world.view(channel, boss))
     weave.always(lambda: channel.depth <= world.capacity, "the channel is bounded")
-    weave.sometimes("a job is refused", lambda: bool(world.refused))
+    if refuses:
+        weave.sometimes("a job is refused", lambda: bool(world.refused))
     stop = asyncio.get_running_loop().create_future()
     weave.event(stop.set_result, None)
     await boss.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 
 from penstock import weave
 from tests.weave.programs import libraries, races
@@ -33,64 +34,64 @@ def program(name: str):
 OPERATIONS = ("add", "double", "sleep", "set", "wait", "lock", "put", "get", "cancel", "read", "timeout")
 
 
-class RandomProgram:
-    """Two or three tasks that do random things to shared state, all of it tracked; its outcome is all it can tell."""
+def random_program(seed: int):
+    """Make two or three tasks that do random things to shared state, all of it tracked; the outcome is all they can tell."""
+    dice = random.Random(seed)
+    scripts = tuple(
+        tuple((dice.choice(OPERATIONS), dice.randrange(2)) for _ in range(dice.randint(1, 3)))
+        for _ in range(dice.randint(2, 3))
+    )
+    return partial(_random_program, scripts)
 
-    def __init__(self, seed: int) -> None:
-        dice = random.Random(seed)
-        self.scripts = tuple(
-            tuple((dice.choice(OPERATIONS), dice.randrange(2)) for _ in range(dice.randint(1, 3)))
-            for _ in range(dice.randint(2, 3))
-        )
 
-    async def __call__(self) -> object:
-        cells = (weave.Cell(0), weave.Cell(0))
-        log, tasks = weave.Cell(()), weave.Cell(())
-        event, lock, queue = asyncio.Event(), asyncio.Lock(), asyncio.Queue(1)
+async def _random_program(scripts: tuple[tuple[tuple[str, int], ...], ...]) -> object:  # noqa: C901 one case an operation
+    cells = (weave.Cell(0), weave.Cell(0))
+    log, tasks = weave.Cell(()), weave.Cell(())
+    event, lock, queue = asyncio.Event(), asyncio.Lock(), asyncio.Queue(1)
 
-        async def do(who: int, operation: str, place: int) -> None:
-            cell = cells[place]
-            match operation:
-                case "add":
-                    seen = cell.value
+    async def do(who: int, operation: str, place: int) -> None:
+        cell = cells[place]
+        match operation:
+            case "add":
+                seen = cell.value
+                await asyncio.sleep(0)
+                cell.value = seen + 1
+            case "double":
+                cell.value *= 2
+            case "sleep":
+                await asyncio.sleep(place)
+            case "set":
+                event.set()
+            case "wait":
+                await event.wait()
+            case "lock":
+                async with lock:
                     await asyncio.sleep(0)
-                    cell.value = seen + 1
-                case "double":
-                    cell.value *= 2
-                case "sleep":
-                    await asyncio.sleep(place)
-                case "set":
-                    event.set()
-                case "wait":
-                    await event.wait()
-                case "lock":
-                    async with lock:
-                        await asyncio.sleep(0)
-                        cell.value += 3
-                case "put":
-                    await queue.put(who)
-                case "get":
-                    cell.value = 10 + await queue.get()
-                case "cancel":
-                    tasks.value[(who + 1 + place) % len(tasks.value)].cancel()
-                case "read":
-                    log.value = (*log.value, (who, cell.value))
-                case _:
-                    try:
-                        async with asyncio.timeout(place):
-                            await asyncio.sleep(1)
-                            cell.value += 5
-                    except TimeoutError:
-                        cell.value += 7
+                    cell.value += 3
+            case "put":
+                await queue.put(who)
+            case "get":
+                cell.value = 10 + await queue.get()
+            case "cancel":
+                tasks.value[(who + 1 + place) % len(tasks.value)].cancel()
+            case "read":
+                log.value = (*log.value, (who, cell.value))
+            case _:
+                try:
+                    async with asyncio.timeout(place):
+                        await asyncio.sleep(1)
+                        cell.value += 5
+                except TimeoutError:
+                    cell.value += 7
 
-        async def follow(who: int, script: tuple[tuple[str, int], ...]) -> None:
-            for operation, place in script:
-                await do(who, operation, place)
+    async def follow(who: int, script: tuple[tuple[str, int], ...]) -> None:
+        for operation, place in script:
+            await do(who, operation, place)
 
-        for who, script in enumerate(self.scripts):
-            tasks.value = (*tasks.value, asyncio.create_task(follow(who, script)))
-        done, pending = await asyncio.wait(tasks.value, timeout=10)
-        for task in pending:
-            task.cancel()
-        ended = sorted((task.get_name(), task.cancelled()) for task in done)
-        return [cell.value for cell in cells], log.value, ended, len(pending)
+    for who, script in enumerate(scripts):
+        tasks.value = (*tasks.value, asyncio.create_task(follow(who, script)))
+    done, pending = await asyncio.wait(tasks.value, timeout=10)
+    for task in pending:
+        task.cancel()
+    ended = sorted((task.get_name(), task.cancelled()) for task in done)
+    return [cell.value for cell in cells], log.value, ended, len(pending)

@@ -1,6 +1,6 @@
 """Every schedule of small asyncio programs.
 
-explore      try every schedule, report, replay one: `explore`, `check`, `replay`
+explore      try every schedule, report, replay one: `explore`, `check`, `check_drawn`, `replay`
 search       the settings and the account of one exploration
 strategies   the strategies by name; delay bounding and random schedules
 dpor         one schedule for each order of steps that touch something in common
@@ -27,7 +27,7 @@ refine       hold real code to a TLA+ specification, in every schedule: `Refinem
 
 from __future__ import annotations
 
-from penstock.weave.explore import check, explore, replay
+from penstock.weave.explore import check, check_drawn, explore, replay
 from penstock.weave.promises import always, event, eventually, shown, sometimes, view
 from penstock.weave.refine import Refinement
 from penstock.weave.report import Report, WeaveFailure
@@ -44,6 +44,7 @@ __all__ = [
     "WeaveFailure",
     "always",
     "check",
+    "check_drawn",
     "event",
     "eventually",
     "explore",

@@ -1,7 +1,7 @@
 """The strategy `dpor`: one schedule for each order of the steps that touch something in common.
 
 Dynamic partial order reduction (Flanagan and Godefroid) with sleep sets. A run is a sequence of steps, each of a
-*process*: a task, a timer, an outside event, or the queue of plain callbacks. While a run goes on, the search looks for
+*process*: a task, a timer, or the queue of plain callbacks. While a run goes on, the search looks for
 races: a step that touches what an earlier step of another process touched, where nothing forces this order. At the
 choice before the earlier step it then asks for the later process to go first, in a run of its own. A process that was
 already tried at a choice sleeps in the runs after it, until a step touches what it would touch.
@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.weave.loop import PLAIN, TIME, Step, WeaveLoop
+from penstock.weave.loop import EVENT, PLAIN, TIME, Step, WeaveLoop
 from penstock.weave.run import Pruned, Run
 from penstock.weave.search import Nondeterministic
 from penstock.weave.sharing import shared_out_of_sight
-from penstock.weave.tracking import CALLBACKS, TRACKED, TrackedLoop, TrackedStep, tracking
+from penstock.weave.tracking import CALLBACKS, TRACKED, Cell, TrackedLoop, TrackedStep, tracking
 
 if TYPE_CHECKING:
     from penstock.weave.search import Search
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 Process = tuple[int, ...] | str
 Clock = dict[Process, int]
 
-_LOOK_ROUND = 16
+_LOOKS_MAX = 64
 
 _QUEUE: Process = "callbacks"
-_TIME: Process = "time"
 
 
 class Untracked(Exception):
@@ -42,9 +41,7 @@ class _TrackedRun(Run):
 
 def _process(step: Step) -> Process:
     """Name whose step this is, alike in every run."""
-    if step.kind == PLAIN:
-        return _QUEUE
-    return _TIME if step.kind == TIME else (step.kind, *step.path)
+    return _QUEUE if step.kind == PLAIN else (step.kind, *step.path)
 
 
 @dataclass(slots=True)
@@ -87,6 +84,7 @@ class DporSearch:
         # Where there is one option nothing is chosen: a token, and every other strategy, passes over it.
         self._choices: list[int] = []
         self._runs = 0
+        self._time_passed_at = 0
 
     def search(self, search: Search) -> None:
         """Run until no race asks for another order."""
@@ -94,7 +92,7 @@ class DporSearch:
         with tracking(self._tracks):
             while True:
                 self._taken, self._last, self._clocks = [], {}, {}
-                self._choices, self._depth = [], 0
+                self._choices, self._depth, self._time_passed_at = [], 0, 0
                 self._runs += 1
                 search.run(self.pick, self._choices, self._prepare)
                 if not self._turn_back():
@@ -125,6 +123,8 @@ class DporSearch:
 
     def pick(self, loop: WeaveLoop, options: list[Step]) -> int:
         """Follow the choices so far, then take the first process that does not sleep."""
+        if options[-1].kind in {EVENT, TIME}:
+            raise Untracked("outside events may be put off for ever, which only hash can tell from progress")
         enabled = tuple(_process(step) for step in options)
         depth, self._depth = self._depth, self._depth + 1
         if depth < len(self._nodes):
@@ -140,10 +140,10 @@ class DporSearch:
         return choice
 
     def _look_for_sharing(self, loop: WeaveLoop, depth: int) -> None:
-        """Look in the first run at every choice, later at one choice of each run: a look costs as much as ten steps."""
-        if self._runs > 1 and depth != self._runs % _LOOK_ROUND:
+        """Look in the first run at its first choices, later at one choice of each run: a look costs as much as ten steps."""
+        if depth > _LOOKS_MAX or (self._runs > 1 and depth != self._runs % _LOOKS_MAX):
             return
-        if shared := shared_out_of_sight(loop, self._tracks):
+        if shared := shared_out_of_sight(loop, (*self._tracks, Cell)):
             raise Untracked(f"tasks share {shared} that is not tracked")
 
     def _new_node(self, enabled: tuple[Process, ...]) -> _Node:
@@ -153,9 +153,6 @@ class DporSearch:
             raise Pruned
         node.chosen = awake[0]
         node.wanted.add(awake[0])
-        if _TIME in enabled:
-            # Time passing changes everything: whatever may happen before it is tried before it.
-            node.wanted.update(enabled)
         self._nodes.append(node)
         return node
 
@@ -165,11 +162,7 @@ class DporSearch:
             return {}
         node = self._nodes[-1]
         step = node.tried[node.chosen]
-        return {
-            who: touched
-            for who, touched in node.sleep.items()
-            if node.chosen not in {who, _TIME} and not (touched & step)
-        }
+        return {who: touched for who, touched in node.sleep.items() if who != node.chosen and not (touched & step)}
 
     def _took(self, loop: TrackedLoop, step: Step, touched: set[int]) -> None:
         """Look for races between this step and the earlier ones."""
@@ -179,8 +172,12 @@ class DporSearch:
             touched.add(CALLBACKS)
         node.tried[process] = frozenset(touched)
         at = len(self._taken)
+        if loop.time_passed_at != self._time_passed_at:
+            # Whatever came before is before everything now: nothing of it can race any more.
+            self._time_passed_at = loop.time_passed_at
+            self._clocks.clear()
         clock = dict(self._clocks.get(process, {}))
-        if isinstance(step, TrackedStep) and 0 < step.made_at <= at:
+        if isinstance(step, TrackedStep) and loop.time_passed_at < step.made_at <= at:
             _join(clock, self._taken[step.made_at - 1].clock)
         before = dict(clock)
         for key in touched:

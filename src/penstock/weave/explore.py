@@ -7,15 +7,15 @@ order and told step by step. `replay` runs one schedule again, with output and d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.weave.dpor import Untracked
 from penstock.weave.globals import GlobalState, value_named
-from penstock.weave.loop import Refused
+from penstock.weave.loop import Mode, Refused, Step, WeaveLoop
 from penstock.weave.outside import Listener, OutOfTime, alarm, apart, leaving_nothing, real_now
-from penstock.weave.report import Ending, Report, Verdict
+from penstock.weave.report import Ending, Report, Verdict, WeaveFailure
 from penstock.weave.run import Program, Run
 from penstock.weave.search import Failure, Fixed, Found, Limit, Nondeterministic, Options, Search, Settings
 from penstock.weave.shrink import Shrinker
@@ -42,6 +42,36 @@ def explore(program: Program, **options: Unpack[Options]) -> Report:
 def check(program: Program, **options: Unpack[Options]) -> Report:
     """Explore, and raise `WeaveFailure` unless the program holds in every schedule."""
     return explore(program, **options).demand()
+
+
+class Drawn(Protocol):
+    """What Hypothesis gives a test as `data`."""
+
+    def draw(self, strategy: Any, label: object = None) -> Any:  # noqa: ANN401 as Hypothesis has it
+        """Draw a value."""
+
+
+def check_drawn(program: Program, data: Drawn, mode: Mode = "any") -> None:
+    """Run one schedule whose choices Hypothesis draws, and so shrinks; raise `WeaveFailure` when it fails.
+
+    For worlds that are too large to explore: `@given(st.data()) def test_it(data): weave.check_drawn(program, data)`.
+    """
+    from hypothesis import strategies  # noqa: PLC0415 only whoever calls this has it
+
+    choices: list[int] = []
+
+    def pick(_: WeaveLoop, options: list[Step]) -> int:
+        choices.append(data.draw(strategies.integers(0, len(options) - 1), label="next step"))
+        return choices[-1]
+
+    with leaving_nothing():
+        failed = Run(program, pick, mode, {}).go().failed
+    if failed:
+        tracer = Tracer()
+        with apart():
+            ending, picker = _run_fixed(program, Settings(mode=mode), tuple(choices), tracer)
+        token = write_token(mode, picker.choices, picker.widths)
+        raise WeaveFailure(_told_once(ending, token, tracer, mode))
 
 
 def _searched(search: Search, strategy: Strategy) -> tuple[Verdict, str]:
@@ -168,6 +198,11 @@ def replay(program: Program, token: str, **options: Unpack[Options]) -> Report:
         ending, picker = _run_fixed(program, settings, choices, tracer)
     if check_sum(picker.widths[: len(choices)]) != checked:
         raise BadToken(f"{token} does not belong to this program, or the program has changed since")
+    return replace(_told_once(ending, token, tracer, mode), seconds=real_now() - began)
+
+
+def _told_once(ending: Ending, token: str, tracer: Tracer, mode: Mode) -> Report:
+    """Report one schedule."""
     return Report(
         verdict="fails" if ending.failed else "holds",
         complete=False,
@@ -175,10 +210,9 @@ def replay(program: Program, token: str, **options: Unpack[Options]) -> Report:
         schedules=1,
         steps=len(tracer.lines),
         outcomes=(ending.outcome,),
-        seconds=real_now() - began,
         token=token,
         message=ending.message,
         trace=tuple(tracer.lines),
         mode=mode,
-        strategy="replay",
+        strategy="one schedule",
     )

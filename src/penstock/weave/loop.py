@@ -39,6 +39,8 @@ TASK, PLAIN, TIMER, EVENT, TIME = range(5)
 
 INSTANT_STEPS_MAX = 5_000
 """How many steps may pass at one instant before it is a livelock."""
+RUN_STEPS_MAX = 10_000
+"""How many steps a schedule may have."""
 
 _BUILTIN = types.BuiltinMethodType
 
@@ -151,8 +153,6 @@ class WeaveLoop(VirtualLoop):
         """What asyncio reported to its exception handler."""
         self.refusal = ""
         self.expired = False
-        self.guarded = True
-        """Whether sockets, threads and processes are refused."""
         self.promises: Any = None
         self.main: WeaveTask[Any] | None = None
         self.after: list[Callable[[Step], None]] = []
@@ -283,7 +283,9 @@ class WeaveLoop(VirtualLoop):
         self.steps += 1
         self._same_instant += 1
         if self._same_instant > INSTANT_STEPS_MAX:
-            raise Livelock(f"{INSTANT_STEPS_MAX} steps without time moving:\n{self._tasks_told()}")
+            raise Livelock(f"{INSTANT_STEPS_MAX} steps without time moving")
+        if self.steps > RUN_STEPS_MAX:
+            raise Livelock(f"{RUN_STEPS_MAX} steps and no end")
         self.owner = step if step.task is None else step.task
         if self.before is not None:
             self.before(step)
@@ -300,16 +302,16 @@ class WeaveLoop(VirtualLoop):
         while True:
             if self._timers:
                 self.release_due()
-            options = self.ready_options()
+            ready = self.ready_options()
             events = self.live_events()
-            if not options:
-                if events and self.next_timer() is not None:
-                    options.append(self._time)
-                elif not events:
-                    if self._pass_time():
-                        continue
-                    return None
-            options += events
+            if not ready and not events:
+                if self._pass_time():
+                    continue
+                return None
+            options = ready + events
+            if not ready and self.next_timer() is not None:
+                # Last: where nothing else is to be done, what happens outside is rather done than late.
+                options.append(self._time)
             choice = 0 if len(options) == 1 and not self.always_pick else self.pick(self, options)
             step = options[choice]
             if step.kind != TIME:
@@ -321,9 +323,9 @@ class WeaveLoop(VirtualLoop):
         while not self._batch:
             events = self.live_events()
             if events:
-                options = [self._time, *events]
-                if not ready and self.next_timer() is None:
-                    del options[0]
+                options = [self._time, *events] if ready else events
+                if not ready and self.next_timer() is not None:
+                    options = [*events, self._time]
                 step = options[0] if len(options) == 1 else options[self.pick(self, options)]
                 if step.kind != TIME:
                     self.events.remove(step)

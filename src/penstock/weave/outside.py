@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from penstock.weave.loop import Refused, WeaveLoop
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
 _REFUSED = {
     "socket.__new__": "opens a socket; give it an in-memory transport (penstock.testing.transport)",
-    "_thread.start_new_thread": "starts a thread; use asyncio.to_thread, which weave runs as an outside event",
     "subprocess.Popen": "starts a process",
     "os.fork": "forks",
-    "time.sleep": "sleeps in real time, which stops the loop; use asyncio.sleep",
 }
+_THREAD = "starts a thread; use asyncio.to_thread, which weave runs as an outside event"
+_SLEEP = "sleeps in real time, which stops the loop; use asyncio.sleep"
 _CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
 _DATES = {"now", "utcnow", "today"}
 _DICE = {"random", "getrandbits", "urandom", "uuid4", "uuid1", "randbytes", "token_bytes"}
@@ -44,12 +45,17 @@ class OutOfTime(BaseException):
     """The search has used up its seconds; raised by an alarm, also in the middle of a step."""
 
 
+def _refuse(what: str) -> None:
+    """End the run that does this, if a run does it."""
+    loop = asyncio._get_running_loop()
+    if isinstance(loop, WeaveLoop) and not loop.over:
+        loop.refusal = f"the program {what} ({where_called()})"
+        raise Refused(loop.refusal)
+
+
 def _on_audit(event: str, _: tuple[Any, ...]) -> None:
     if event in _REFUSED:
-        loop = asyncio._get_running_loop()
-        if isinstance(loop, WeaveLoop) and not loop.over and loop.guarded:
-            loop.refusal = f"the program {_REFUSED[event]} ({where_called()})"
-            raise Refused(loop.refusal)
+        _refuse(_REFUSED[event])
 
 
 def install_guard() -> None:
@@ -58,6 +64,23 @@ def install_guard() -> None:
     if not _hook_installed:
         sys.addaudithook(_on_audit)
         _hook_installed = True
+
+
+@contextmanager
+def _guarding(owner: Any, name: str, what: str) -> Iterator[None]:  # noqa: ANN401 a module or a class
+    """Refuse a call that no audit event tells of."""
+    plain = getattr(owner, name)
+
+    @wraps(plain)
+    def refuse(*args: object, **options: object) -> object:
+        _refuse(what)
+        return plain(*args, **options)
+
+    setattr(owner, name, refuse)
+    try:
+        yield
+    finally:
+        setattr(owner, name, plain)
 
 
 class _Nowhere(io.TextIOBase):
@@ -88,7 +111,8 @@ def leaving_nothing() -> Iterator[None]:
     # What exists already is not looked at: a collection costs only as much as the runs have left.
     gc.freeze()
     gc.disable()
-    with warnings.catch_warnings():
+    guards = (_guarding(threading.Thread, "start", _THREAD), _guarding(time, "sleep", _SLEEP))
+    with warnings.catch_warnings(), guards[0], guards[1]:
         warnings.simplefilter("ignore")
         try:
             yield

@@ -52,7 +52,7 @@ class Run:
         asyncio._set_running_loop(loop)
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)  # type: ignore[attr-defined]
         try:
-            main = loop.create_task(self._main(), name="main", context=contextvars.copy_context())
+            main = loop.create_task(self._main(), name="main", context=contextvars.Context())
             return self._judged(main)  # type: ignore[arg-type]
         finally:
             try:
@@ -74,7 +74,7 @@ class Run:
             return Ending("assertion", str(broken), f"AssertionError: {broken}")
         except Livelock as stuck:
             where = where_tasks_wait(self.loop)
-            return Ending("livelock", f"{str(stuck).partition(':')[0]}: {where}", f"livelock: {where}")
+            return Ending("livelock", f"{stuck}: {where}", f"livelock: {where}")
         except OutOfTime:
             raise
         if self.loop.expired:

@@ -173,7 +173,7 @@ class Search:
 
 
 class Fixed:
-    """A picker that follows given choices, then takes the first option; an outside event rather than no progress."""
+    """A picker that follows given choices, then takes the first option."""
 
     def __init__(self, choices: Sequence[int], tracer: Tracer | None = None) -> None:
         self.given = choices
