@@ -30,10 +30,14 @@ class _DaemonThreads(concurrent.futures.Executor):
         # lint: allow PK003 the pool's limiter bounds what is put in
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(threads)]
-        for thread in self._threads:
-            thread.start()
+        self._started = False
 
     def submit(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> concurrent.futures.Future[Any]:
+        # Not before somebody submits: a loop that runs the calls itself, as weave's does, never needs the threads.
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._calls.put((future, lambda: fn(*args, **kwargs)))
         return future

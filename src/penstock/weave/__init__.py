@@ -12,7 +12,7 @@ frames       which locals of a suspended frame are bound
 globals      module state that outlives a run
 loop         the loop that is driven step by step
 run          one schedule, and the judgement on it
-promises     what a program promises: `always`, `sometimes`, `eventually`; `event`, `view`
+promises     what a program promises: `always`, `sometimes`, `eventually`; `event`, `view`, `still`
 outside      keeps a run apart from the world
 shrink       the fewest departures from asyncio's order
 token        schedules as short texts
@@ -28,7 +28,7 @@ refine       hold real code to a TLA+ specification, in every schedule: `Refinem
 from __future__ import annotations
 
 from penstock.weave.explore import check, check_drawn, explore, replay
-from penstock.weave.promises import always, event, eventually, shown, sometimes, view
+from penstock.weave.promises import always, event, eventually, shown, sometimes, still, view
 from penstock.weave.refine import Refinement
 from penstock.weave.report import Report, WeaveFailure
 from penstock.weave.search import BadOption
@@ -51,5 +51,6 @@ __all__ = [
     "replay",
     "shown",
     "sometimes",
+    "still",
     "view",
 ]

@@ -125,7 +125,7 @@ class DporSearch:
         """Follow the choices so far, then take the first process that does not sleep."""
         if options[-1].kind in {EVENT, TIME}:
             raise Untracked("outside events may be put off for ever, which only hash can tell from progress")
-        enabled = tuple(_process(step) for step in options)
+        enabled = tuple(_process(step) for step in (options[:1] if loop.still else options))
         depth, self._depth = self._depth, self._depth + 1
         if depth < len(self._nodes):
             node = self._nodes[depth]
@@ -134,7 +134,7 @@ class DporSearch:
         else:
             node = self._new_node(enabled)
         choice = enabled.index(node.chosen)
-        if len(options) > 1:
+        if len(options) > 1 and not loop.still:
             self._choices.append(choice)
         self._look_for_sharing(loop, depth)
         return choice

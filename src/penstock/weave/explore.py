@@ -107,6 +107,7 @@ def _check_determinism(search: Search) -> None:
 def _first_run(search: Search, listener: Listener | None) -> tuple[list[str], list[int], str]:
     picker = Fixed(())
     run = Run(search.program, picker, search.settings.mode, {})
+    run.follow(search.settings)
     if listener is None:
         ending = run.go()
     else:
@@ -174,7 +175,7 @@ class _Account:
         settings = self.search.settings
         if settings.mode == "fifo" or not any(failure.choices):
             return ""
-        stock = Settings(mode="fifo", strategy="hash", seconds=None, schedules_max=20_000, ignores=settings.ignores)
+        stock = replace(settings, mode="fifo", strategy="hash", seconds=None, schedules_max=20_000, until="failure")
         verdict, _ = _searched(Search(self.search.program, stock), strategy_for(stock))
         return " (depends on first-in-first-out order: asyncio itself never does this)" if verdict == "holds" else ""
 
@@ -183,8 +184,7 @@ def _run_fixed(program: Program, settings: Settings, choices: tuple[int, ...], t
     picker = Fixed(choices, tracer)
     run = Run(program, picker, settings.mode, {})
     run.loop.before = tracer.before
-    if settings.refines is not None:
-        settings.refines.attach(run.promises)
+    run.follow(settings)
     return run.go(), picker
 
 

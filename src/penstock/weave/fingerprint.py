@@ -452,6 +452,7 @@ def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced]]:
         contextvars.Context: _context,
         contextvars.ContextVar: lambda var: (_MARK, _tag(f"var {var.name}")),
         contextvars.Token: lambda token: _plain("token", (token.var.name, _old_value(token))),
+        types.MappingProxyType: lambda view: _plain("view", dict(view)),
         weakref.ReferenceType: _weakly,
         weakref.WeakMethod: _weakly,
         collections.deque: lambda thing: (_MARK, _tag("deque"), (thing.maxlen, list(thing))),

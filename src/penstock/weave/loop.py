@@ -159,6 +159,10 @@ class WeaveLoop(VirtualLoop):
         """What looks at the world after each step."""
         self.before: Callable[[Step], None] | None = None
         self.over = False
+        self.still = False
+        """While set, nothing is chosen: the program sets its world up."""
+        self.prompt_threads = False
+        """Whether time waits for work in threads, or may pass while they work."""
         self.always_pick = False
         """Whether the picker is asked where there is only one option."""
         self._batch = 0
@@ -309,10 +313,11 @@ class WeaveLoop(VirtualLoop):
                     continue
                 return None
             options = ready + events
-            if not ready and self.next_timer() is not None:
+            if not ready and self.next_timer() is not None and not self._work_outside(events):
                 # Last: where nothing else is to be done, what happens outside is rather done than late.
                 options.append(self._time)
-            choice = 0 if len(options) == 1 and not self.always_pick else self.pick(self, options)
+            forced = len(options) == 1 or self.still
+            choice = 0 if forced and not self.always_pick else self.pick(self, options)
             step = options[choice]
             if step.kind != TIME:
                 self._remove(step)
@@ -324,9 +329,9 @@ class WeaveLoop(VirtualLoop):
             events = self.live_events()
             if events:
                 options = [self._time, *events] if ready else events
-                if not ready and self.next_timer() is not None:
+                if not ready and self.next_timer() is not None and not self._work_outside(events):
                     options = [*events, self._time]
-                step = options[0] if len(options) == 1 else options[self.pick(self, options)]
+                step = options[0] if len(options) == 1 or self.still else options[self.pick(self, options)]
                 if step.kind != TIME:
                     self.events.remove(step)
                     ready.append(step)
@@ -338,6 +343,10 @@ class WeaveLoop(VirtualLoop):
             self._batch = len(ready)
         self._batch -= 1
         return ready.popleft()  # type: ignore[return-value]
+
+    def _work_outside(self, events: list[Step]) -> bool:
+        """Tell whether time has to wait for a thread."""
+        return self.prompt_threads and any(step._callback is _settle for step in events)
 
     def ready_options(self) -> list[Step]:
         """List what may run next in the modes `any` and `chaos`, the oldest first."""
@@ -398,7 +407,7 @@ class WeaveLoop(VirtualLoop):
             self._ready.pop()
         while released:
             same = [step for step in released if step._when == released[0]._when]
-            step = same[0] if len(same) == 1 else same[self.pick(self, same)]
+            step = same[0] if len(same) == 1 or self.still else same[self.pick(self, same)]
             released.remove(step)
             self._ready.append(step)
 

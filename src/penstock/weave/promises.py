@@ -7,7 +7,8 @@ the same program also runs by `asyncio.run`: `always` looks once, `event` happen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.weave.loop import Step, WeaveLoop
@@ -117,6 +118,20 @@ def shown() -> None:
     """Look at the view now, in the middle of a step: what one step of the code does may be two in the specification."""
     if (promises := _promises()) is not None:
         promises.look()
+
+
+@contextmanager
+def still() -> Iterator[None]:
+    """Set the world up without choices: inside, steps run in asyncio's order and outside events happen when all is idle."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, WeaveLoop):
+        yield
+        return
+    loop.still = True
+    try:
+        yield
+    finally:
+        loop.still = False
 
 
 def event(callback: Callable[..., object], *args: object) -> asyncio.Handle:

@@ -17,9 +17,8 @@ from penstock.weave.report import Ending
 from penstock.weave.trace import where_tasks_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.weave.loop import WeaveTask
+    from penstock.weave.search import Settings
 
 Program = Callable[[], Coroutine[Any, Any, object]]
 Pick = Callable[[WeaveLoop, list[Step]], int]
@@ -42,7 +41,12 @@ class Run:
         self.loop = self.loop_class(pick, mode)
         self.promises = Promises(self.loop, reached)
         self.loop.promises = self.promises
-        self.viewed: Callable[[Mapping[str, object]], None] | None = None
+
+    def follow(self, settings: Settings) -> None:
+        """Take over what the settings say of a run."""
+        self.loop.prompt_threads = settings.threads == "prompt"
+        if settings.refines is not None:
+            settings.refines.attach(self.promises)
 
     def go(self) -> Ending:
         """Run to the end and judge; raises `Pruned`, `Refused` or `OutOfTime` when there is nothing to judge."""

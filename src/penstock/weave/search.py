@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     until: Literal["failure", "end"]
     jobs: int
     refines: Refinement | None
+    threads: Literal["late", "prompt"]
     ignores: tuple[type, ...]
     tracks: tuple[type, ...]
     progress: Callable[[Progress], None] | None
@@ -60,6 +61,8 @@ class Settings:
     """Whether the first failure ends the search, or all failures are looked for."""
     jobs: int = 1
     refines: Refinement | None = None
+    threads: Literal["late", "prompt"] = "late"
+    """Whether time may pass while work in a thread is under way, or waits for it."""
     ignores: tuple[type, ...] = ()
     """Classes whose objects decide nothing, such as counters: they are no part of the state."""
     tracks: tuple[type, ...] = ()
@@ -130,8 +133,7 @@ class Search:
         """Run one schedule; None when it was pruned. `choices` is filled by the picker as it goes."""
         self._check_limits()
         run = self.run_class(self.program, pick, self.settings.mode, self.reached)
-        if self.settings.refines is not None:
-            self.settings.refines.attach(run.promises)
+        run.follow(self.settings)
         if prepare is not None:
             prepare(run)
         self.progress.schedules += 1

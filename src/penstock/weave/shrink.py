@@ -87,8 +87,7 @@ class Shrinker:
         self._runs += 1
         picker = Fixed(choices)
         run = Run(self._search.program, picker, self._search.settings.mode, {})
-        if self._search.settings.refines is not None:
-            self._search.settings.refines.attach(run.promises)
+        run.follow(self._search.settings)
         try:
             picker.ending = run.go()
         except (BadToken, Refused, OutOfTime):
