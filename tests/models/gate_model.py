@@ -140,7 +140,7 @@ async def gate(requests: int, *, leaves: bool = False, planted: str = "") -> str
         admission.queue.__class__ = OvertakingQueue
     class_ = admission.queue.classes[AUTHED]
     class_.capacity = 2
-    door = Door(admission, {number: "out" for number in range(1, requests + 1)})
+    door = Door(admission, dict.fromkeys(range(1, requests + 1), "out"))
     weave.view(door.view)
     weave.always(lambda: admission.queue.running <= 1, "one slot")
     weave.event(door.drain)
