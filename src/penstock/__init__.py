@@ -13,8 +13,9 @@ shutdown drains. Each package below imports only packages that are listed under 
     config                       the one schema, loading, precedence, reload
     kernel                       the runtime; standard library only
 
-Beside these stand ``testing`` (the shipped test kit) and ``lint`` (the concurrency rules); nothing that runs in
-production imports them. ``__main__`` is the command as a shell starts it.
+Beside these stand ``testing`` (the shipped test kit), ``weave`` (every schedule of small programs, on the test kit) and
+``lint`` (the concurrency rules); nothing that runs in production imports them. ``__main__`` is the command as a shell
+starts it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Admission against drain on the real gate of omnigate: its queue, its tickets and its turn of the loop.
 
-The connections are the model's own: each asks for admission, waits if it is held, works for a turn, and ends its ticket.
+The connections are the model's own: each asks for admission, waits if it is held, works, and ends its ticket.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Minting: nothing without a policy, nothing for an issuer that is revoked, every job answered; each step one of Issue.tla."""
+"""Minting: nothing without a policy or for a revoked issuer, and every job is answered; each step is in Issue.tla."""
 
 from __future__ import annotations
 

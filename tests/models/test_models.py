@@ -1,4 +1,4 @@
-"""The TLA+ models hold, and TLC tells them from their planted twins. In CI a missing Java is a failure, elsewhere a skip."""
+"""The TLA+ models hold, and TLC finds the fault in each planted twin. In CI a missing Java is a failure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ OPERATIONS = ("add", "double", "sleep", "set", "wait", "lock", "put", "get", "ca
 
 
 def random_program(seed: int):
-    """Make two or three tasks that do random things to shared state, all of it tracked; the outcome is all they can tell."""
+    """Make two or three tasks that do random things to tracked shared state; the outcome is all they can tell."""
     dice = random.Random(seed)
     scripts = tuple(
         tuple((dice.choice(OPERATIONS), dice.randrange(2)) for _ in range(dice.randint(1, 3)))
@@ -44,7 +44,7 @@ def random_program(seed: int):
     return partial(_random_program, scripts)
 
 
-async def _random_program(scripts: tuple[tuple[tuple[str, int], ...], ...]) -> object:  # noqa: C901 one case an operation
+async def _random_program(scripts: tuple[tuple[tuple[str, int], ...], ...]) -> object:  # noqa: C901 a case each
     cells = (weave.Cell(0), weave.Cell(0))
     log, tasks = weave.Cell(()), weave.Cell(())
     event, lock, queue = asyncio.Event(), asyncio.Lock(), asyncio.Queue(1)

@@ -1,4 +1,4 @@
-"""What a program promises is held in every schedule: always, sometimes, eventually; and outside events come at any moment."""
+"""What a program promises is held in every schedule; and outside events come at any moment."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock import weave
 from penstock.weave.hashing import HashSearch
-from penstock.weave.search import Search, Settings
+from penstock.weave.search import ExploreSettings, Search
 from tests.weave.kit import program, random_program
 
 
@@ -23,7 +23,7 @@ class Naive(HashSearch):
 
 
 def every_outcome(program) -> tuple[set[str], int]:
-    search = Search(program, Settings(until="end", schedules_max=3_000))
+    search = Search(program, ExploreSettings(until="end", schedules_max=3_000))
     Naive().search(search)
     return set(search.outcomes), search.progress.schedules
 

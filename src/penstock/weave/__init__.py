@@ -30,7 +30,7 @@ from __future__ import annotations
 from penstock.weave.explore import check, check_drawn, explore, replay
 from penstock.weave.promises import always, event, eventually, shown, sometimes, still, view
 from penstock.weave.refine import Refinement
-from penstock.weave.report import Report, WeaveFailure
+from penstock.weave.report import WeaveFailure, WeaveReport
 from penstock.weave.search import BadOption
 from penstock.weave.token import BadToken
 from penstock.weave.tracking import Cell
@@ -40,8 +40,8 @@ __all__ = [
     "BadToken",
     "Cell",
     "Refinement",
-    "Report",
     "WeaveFailure",
+    "WeaveReport",
     "always",
     "check",
     "check_drawn",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.weave.loop import EVENT, PLAIN, TIME, Step, WeaveLoop
-from penstock.weave.run import Pruned, Run
+from penstock.weave.run import Pruned, ScheduleRun
 from penstock.weave.search import Nondeterministic
 from penstock.weave.sharing import shared_out_of_sight
 from penstock.weave.tracking import CALLBACKS, TRACKED, Cell, TrackedLoop, TrackedStep, tracking
@@ -33,7 +33,7 @@ class Untracked(Exception):
     """Tasks share something that is not tracked: the reduction would not be sound."""
 
 
-class _TrackedRun(Run):
+class _TrackedRun(ScheduleRun):
     """A run on the loop with footprints."""
 
     loop_class = TrackedLoop
@@ -99,7 +99,7 @@ class DporSearch:
                     return
                 search.progress.waiting = sum(len(node.wanted) - len(node.tried) for node in self._nodes)
 
-    def _prepare(self, run: Run) -> None:
+    def _prepare(self, run: ScheduleRun) -> None:
         loop = run.loop
         assert isinstance(loop, TrackedLoop)
         loop.on_step = lambda step, touched: self._took(loop, step, touched)
@@ -140,7 +140,7 @@ class DporSearch:
         return choice
 
     def _look_for_sharing(self, loop: WeaveLoop, depth: int) -> None:
-        """Look in the first run at its first choices, later at one choice of each run: a look costs as much as ten steps."""
+        """Look in the first run at its first choices, later at one choice of each run: a look costs much."""
         if depth > _LOOKS_MAX or (self._runs > 1 and depth != self._runs % _LOOKS_MAX):
             return
         if shared := shared_out_of_sight(loop, (*self._tracks, Cell)):

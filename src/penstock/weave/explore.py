@@ -7,6 +7,7 @@ order and told step by step. `replay` runs one schedule again, with output and d
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,10 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.weave.dpor import Untracked
 from penstock.weave.globals import GlobalState, value_named
 from penstock.weave.loop import Mode, Refused, Step, WeaveLoop
-from penstock.weave.outside import Listener, OutOfTime, alarm, apart, leaving_nothing, real_now
-from penstock.weave.report import Ending, Report, Verdict, WeaveFailure
-from penstock.weave.run import Program, Run
-from penstock.weave.search import Failure, Fixed, Found, Limit, Nondeterministic, Options, Search, Settings
+from penstock.weave.outside import OutOfTime, RunListener, alarm, apart, leaving_nothing, real_now
+from penstock.weave.report import Ending, Verdict, WeaveFailure, WeaveReport
+from penstock.weave.run import Program, ScheduleRun
+from penstock.weave.search import (
+    ExploreSettings,
+    FailingSchedule,
+    Fixed,
+    Found,
+    Limit,
+    Nondeterministic,
+    Options,
+    Search,
+)
 from penstock.weave.shrink import Shrinker
 from penstock.weave.strategies import Strategy, strategy_for
 from penstock.weave.token import BadToken, check_sum, read_token, write_token
@@ -27,9 +37,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 
-def explore(program: Program, **options: Unpack[Options]) -> Report:
-    """Try every schedule of an async function without arguments; `Settings` tells the options."""
-    settings = Settings(**options)
+def explore(program: Program, **options: Unpack[Options]) -> WeaveReport:
+    """Try every schedule of an async function without arguments; `ExploreSettings` tells the options."""
+    settings = ExploreSettings(**options)
     strategy = strategy_for(settings)
     began = real_now()
     search = Search(program, settings)
@@ -39,7 +49,7 @@ def explore(program: Program, **options: Unpack[Options]) -> Report:
         return _Account(search, strategy, verdict, message).report(began)
 
 
-def check(program: Program, **options: Unpack[Options]) -> Report:
+def check(program: Program, **options: Unpack[Options]) -> WeaveReport:
     """Explore, and raise `WeaveFailure` unless the program holds in every schedule."""
     return explore(program, **options).demand()
 
@@ -56,8 +66,8 @@ def check_drawn(program: Program, data: Drawn, mode: Mode = "any") -> None:
 
     For worlds that are too large to explore: `@given(st.data()) def test_it(data): weave.check_drawn(program, data)`.
     """
-    from hypothesis import strategies  # noqa: PLC0415 only whoever calls this has it
-
+    # Whoever has `data` has imported Hypothesis; weave itself works without it.
+    strategies = sys.modules["hypothesis"].strategies
     choices: list[int] = []
 
     def pick(_: WeaveLoop, options: list[Step]) -> int:
@@ -65,11 +75,11 @@ def check_drawn(program: Program, data: Drawn, mode: Mode = "any") -> None:
         return choices[-1]
 
     with leaving_nothing():
-        failed = Run(program, pick, mode, {}).go().failed
+        failed = ScheduleRun(program, pick, mode, {}).go().failed
     if failed:
         tracer = Tracer()
         with apart():
-            ending, picker = _run_fixed(program, Settings(mode=mode), tuple(choices), tracer)
+            ending, picker = _run_fixed(program, ExploreSettings(mode=mode), tuple(choices), tracer)
         token = write_token(mode, picker.choices, picker.widths)
         raise WeaveFailure(_told_once(ending, token, tracer, mode))
 
@@ -90,7 +100,7 @@ def _searched(search: Search, strategy: Strategy) -> tuple[Verdict, str]:
 
 def _check_determinism(search: Search) -> None:
     """Run the first schedule twice: it must take the same steps, and should leave no trace in module state."""
-    listener = Listener()
+    listener = RunListener()
     first = _first_run(search, listener)
     search.notes |= listener.notes
     before = GlobalState(listener.modules, search.prints)
@@ -104,9 +114,9 @@ def _check_determinism(search: Search) -> None:
         raise Nondeterministic(f"not deterministic: {told}")
 
 
-def _first_run(search: Search, listener: Listener | None) -> tuple[list[str], list[int], str]:
+def _first_run(search: Search, listener: RunListener | None) -> tuple[list[str], list[int], str]:
     picker = Fixed(())
-    run = Run(search.program, picker, search.settings.mode, {})
+    run = ScheduleRun(search.program, picker, search.settings.mode, {})
     run.follow(search.settings)
     if listener is None:
         ending = run.go()
@@ -125,7 +135,7 @@ class _Account:
     verdict: Verdict
     message: str
 
-    def report(self, began: float) -> Report:
+    def report(self, began: float) -> WeaveReport:
         failure = self.search.failures[0] if self.search.failures else self._unreached()
         cut = self.verdict == "cut"
         token = ""
@@ -135,7 +145,7 @@ class _Account:
             failure, token, trace = self._shrunk(failure)
             self.message = f"{failure.ending.message}{self._depends_on_order(failure)}"
         progress = self.search.progress
-        return Report(
+        return WeaveReport(
             verdict=self.verdict,
             complete=self.strategy.exhaustive and not cut and (failure is None or self.search.settings.until == "end"),
             kind="" if failure is None else failure.ending.kind,
@@ -152,15 +162,15 @@ class _Account:
             notes=tuple(self.search.notes),
         )
 
-    def _unreached(self) -> Failure | None:
+    def _unreached(self) -> FailingSchedule | None:
         """Tell what `sometimes` asked for and no schedule did, once all were tried."""
         missing = [name for name, hit in self.search.reached.items() if not hit]
         if not missing or self.verdict != "holds" or not self.strategy.exhaustive:
             return None
         message = f"sometimes: no schedule gets to {', '.join(missing)}"
-        return Failure(Ending("assertion", message, message), ())
+        return FailingSchedule(Ending("assertion", message, message), ())
 
-    def _shrunk(self, failure: Failure) -> tuple[Failure, str, tuple[str, ...]]:
+    def _shrunk(self, failure: FailingSchedule) -> tuple[FailingSchedule, str, tuple[str, ...]]:
         if failure.ending.message.startswith("sometimes:"):
             return failure, "", ()
         shrinker = Shrinker(self.search, failure)
@@ -170,7 +180,7 @@ class _Account:
         _run_fixed(self.search.program, self.search.settings, failure.choices, tracer)
         return failure, token, tuple(tracer.lines)
 
-    def _depends_on_order(self, failure: Failure) -> str:
+    def _depends_on_order(self, failure: FailingSchedule) -> str:
         """Say whether asyncio's own order can show the failure."""
         settings = self.search.settings
         if settings.mode == "fifo" or not any(failure.choices):
@@ -180,19 +190,21 @@ class _Account:
         return " (depends on first-in-first-out order: asyncio itself never does this)" if verdict == "holds" else ""
 
 
-def _run_fixed(program: Program, settings: Settings, choices: tuple[int, ...], tracer: Tracer) -> tuple[Ending, Fixed]:
+def _run_fixed(
+    program: Program, settings: ExploreSettings, choices: tuple[int, ...], tracer: Tracer
+) -> tuple[Ending, Fixed]:
     picker = Fixed(choices, tracer)
-    run = Run(program, picker, settings.mode, {})
+    run = ScheduleRun(program, picker, settings.mode, {})
     run.loop.before = tracer.before
     run.follow(settings)
     return run.go(), picker
 
 
-def replay(program: Program, token: str, **options: Unpack[Options]) -> Report:
+def replay(program: Program, token: str, **options: Unpack[Options]) -> WeaveReport:
     """Run one schedule again, with its output, and tell it step by step."""
     mode, choices, checked = read_token(token)
     options["mode"] = mode
-    settings = Settings(**options)
+    settings = ExploreSettings(**options)
     began, tracer = real_now(), Tracer()
     with leaving_nothing():
         ending, picker = _run_fixed(program, settings, choices, tracer)
@@ -201,9 +213,9 @@ def replay(program: Program, token: str, **options: Unpack[Options]) -> Report:
     return replace(_told_once(ending, token, tracer, mode), seconds=real_now() - began)
 
 
-def _told_once(ending: Ending, token: str, tracer: Tracer, mode: Mode) -> Report:
+def _told_once(ending: Ending, token: str, tracer: Tracer, mode: Mode) -> WeaveReport:
     """Report one schedule."""
-    return Report(
+    return WeaveReport(
         verdict="fails" if ending.failed else "holds",
         complete=False,
         kind=ending.kind,

@@ -280,7 +280,7 @@ def _is_python_class(kind: type) -> bool:
 
 
 def _is_c_heap_type(kind: type) -> bool:
-    """Tell a heap type made by C code: it has no `__dict__` descriptor, slots or weak references of a class statement."""
+    """Tell a heap type made by C code: it has no dictionary, slots or weak references as a class statement makes."""
     names = vars(kind)
     return not ("__dict__" in names or "__weakref__" in names or "__slots__" in names or _has_python_base(kind))
 

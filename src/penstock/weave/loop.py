@@ -91,7 +91,7 @@ class Step(asyncio.TimerHandle):
     __eq__ = object.__eq__
 
 
-class Origin:
+class LoopOrigin:
     """The maker of the main task."""
 
     path: Path = ()
@@ -127,7 +127,7 @@ class WeaveFuture(asyncio.Future[T]):
         return self._seq
 
 
-Owner = WeaveTask[Any] | Step | Origin
+Owner = WeaveTask[Any] | Step | LoopOrigin
 
 
 class WeaveLoop(VirtualLoop):
@@ -138,7 +138,7 @@ class WeaveLoop(VirtualLoop):
     step_class: type[Step] = Step
 
     def __init__(self, pick: Callable[[WeaveLoop, list[Step]], int], mode: Mode = "any") -> None:
-        self.owner: Owner = Origin()
+        self.owner: Owner = LoopOrigin()
         super().__init__()
         self.pick = pick
         self.mode: Mode = mode
@@ -217,7 +217,7 @@ class WeaveLoop(VirtualLoop):
         """Make a task named after its maker."""
         owner = self.owner
         owner.births += 1
-        path = () if isinstance(owner, Origin) else (*owner.path, owner.births)
+        path = () if isinstance(owner, LoopOrigin) else (*owner.path, owner.births)
         if name is None:
             name = "task-" + ".".join(map(str, path)) if path else "main"
         context = contextvars.copy_context() if context is None else context
@@ -455,7 +455,7 @@ class WeaveLoop(VirtualLoop):
         self.problems.clear()
         self._asyncgens.clear()  # type: ignore[attr-defined]
         self.main = None
-        self.owner = Origin()
+        self.owner = LoopOrigin()
         self.close()
 
 

@@ -105,7 +105,7 @@ def apart() -> Iterator[None]:
 
 @contextmanager
 def leaving_nothing() -> Iterator[None]:
-    """Collect garbage only between runs and at the end, so that no destructor runs in a later one, nor says anything."""
+    """Collect garbage only between runs and at the end: no destructor runs in a later run, and none says anything."""
     install_guard()
     collecting = gc.isenabled()
     # What exists already is not looked at: a collection costs only as much as the runs have left.
@@ -147,7 +147,7 @@ def alarm(seconds: float | None, expired: list[bool]) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-class Listener:
+class RunListener:
     """Listens to one run: which modules it uses, and whether it reads a clock or throws dice."""
 
     def __init__(self) -> None:

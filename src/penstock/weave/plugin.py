@@ -17,7 +17,7 @@ from penstock.weave.explore import explore, replay
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.weave.report import Report
+    from penstock.weave.report import WeaveReport
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +58,7 @@ def _explored(test: Callable[..., Any], options: dict[str, Any], schedule: str |
     return run
 
 
-def _judge(report: Report, *, replayed: bool) -> None:
+def _judge(report: WeaveReport, *, replayed: bool) -> None:
     if report.verdict == "fails" or (report.verdict == "cut" and not replayed):
         again = f"\npytest --schedule={report.token} runs this schedule again" if report.token else ""
         pytest.fail(f"{report}{again}", pytrace=False)

@@ -122,7 +122,7 @@ def shown() -> None:
 
 @contextmanager
 def still() -> Iterator[None]:
-    """Set the world up without choices: inside, steps run in asyncio's order and outside events happen when all is idle."""
+    """Set the world up without choices: steps run in asyncio's order, outside events happen when all is idle."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, WeaveLoop):
         yield

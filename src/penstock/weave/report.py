@@ -41,14 +41,14 @@ class Ending:
 class WeaveFailure(AssertionError):
     """Some schedule breaks the program, or not all of them could be tried."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: WeaveReport) -> None:
         """Tell all that the report tells."""
         super().__init__(str(report))
         self.report = report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class WeaveReport:
     """The verdict on a program over all its schedules, and the figures of the search."""
 
     verdict: Verdict
@@ -92,7 +92,7 @@ class Report:
             lines += ["", f"Replay it with the schedule {self.token}"]
         return "\n".join(lines)
 
-    def demand(self) -> Report:
+    def demand(self) -> WeaveReport:
         """Raise `WeaveFailure` unless the program holds in every schedule; return the report."""
         if self.verdict != "holds" or not self.complete:
             raise WeaveFailure(self)

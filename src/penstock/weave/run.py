@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.weave.loop import Livelock, Mode, Refused, Step, WeaveLoop
 from penstock.weave.outside import OutOfTime
 from penstock.weave.promises import Broken, Promises
-from penstock.weave.report import Ending
+from penstock.weave.report import Ending, Kind
 from penstock.weave.trace import where_tasks_wait
 
 if TYPE_CHECKING:
     from penstock.weave.loop import WeaveTask
-    from penstock.weave.search import Settings
+    from penstock.weave.search import ExploreSettings
 
 Program = Callable[[], Coroutine[Any, Any, object]]
 Pick = Callable[[WeaveLoop, list[Step]], int]
@@ -31,7 +31,7 @@ class Pruned(Exception):
     """The rest of this schedule is known already."""
 
 
-class Run:
+class ScheduleRun:
     """One run of a program under a picker."""
 
     loop_class: type[WeaveLoop] = WeaveLoop
@@ -42,7 +42,7 @@ class Run:
         self.promises = Promises(self.loop, reached)
         self.loop.promises = self.promises
 
-    def follow(self, settings: Settings) -> None:
+    def follow(self, settings: ExploreSettings) -> None:
         """Take over what the settings say of a run."""
         self.loop.prompt_threads = settings.threads == "prompt"
         if settings.refines is not None:
@@ -54,7 +54,8 @@ class Run:
         outer = asyncio._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(loop)
-        sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)  # type: ignore[attr-defined]
+        generators: Any = loop
+        sys.set_asyncgen_hooks(generators._asyncgen_firstiter_hook, generators._asyncgen_finalizer_hook)
         try:
             main = loop.create_task(self._main(), name="main", context=contextvars.Context())
             return self._judged(main)  # type: ignore[arg-type]
@@ -121,8 +122,8 @@ def _subject(problem: dict[str, Any]) -> str:
 
 def _raised(error: BaseException, where: str) -> Ending:
     told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    kind = "assertion" if _asserts(error) else "exception"
-    return Ending(kind, f"{told}{where}{_place(error)}", _ADDRESS.sub("0x", told)[:_OUTCOME_CHARS])  # type: ignore[arg-type]
+    kind: Kind = "assertion" if _asserts(error) else "exception"
+    return Ending(kind, f"{told}{where}{_place(error)}", _ADDRESS.sub("0x", told)[:_OUTCOME_CHARS])
 
 
 def _asserts(error: BaseException) -> bool:
@@ -147,4 +148,4 @@ def _told(value: object) -> str:
     return _ADDRESS.sub("0x", repr(value))[:_OUTCOME_CHARS]
 
 
-__all__ = ["Pick", "Program", "Pruned", "Refused", "Run"]
+__all__ = ["Pick", "Program", "Pruned", "Refused", "ScheduleRun"]

@@ -14,7 +14,7 @@ from penstock.weave.fingerprint import Fingerprints
 from penstock.weave.loop import Mode, Step, WeaveLoop
 from penstock.weave.outside import OutOfTime
 from penstock.weave.report import Ending
-from penstock.weave.run import Pick, Program, Pruned, Run
+from penstock.weave.run import Pick, Program, Pruned, ScheduleRun
 from penstock.weave.token import BadToken
 from penstock.weave.trace import Tracer
 
@@ -33,7 +33,7 @@ class BadOption(ValueError):
 
 
 class Options(TypedDict, total=False):
-    """How to explore; every name has a default in `Settings`."""
+    """How to explore; every name has a default in `ExploreSettings`."""
 
     mode: Mode
     strategy: str
@@ -49,7 +49,7 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class ExploreSettings:
     """How to explore."""
 
     mode: Mode = "any"
@@ -89,7 +89,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailingSchedule:
     """A schedule that breaks the program."""
 
     ending: Ending
@@ -113,13 +113,13 @@ class Search:
     """One exploration: runs schedules for a strategy, and keeps the account."""
 
     program: Program
-    settings: Settings
+    settings: ExploreSettings
     progress: Progress = field(default_factory=Progress)
     outcomes: dict[str, None] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FailingSchedule] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     reached: dict[str, bool] = field(default_factory=dict)
-    run_class: type[Run] = Run
+    run_class: type[ScheduleRun] = ScheduleRun
     expired: list[bool] = field(default_factory=list)
     prints: Fingerprints = field(init=False)
     roots: list[Callable[[], object]] = field(default_factory=list)
@@ -129,7 +129,9 @@ class Search:
         """Know what is no part of the state."""
         self.prints = Fingerprints(self.settings.ignores)
 
-    def run(self, pick: Pick, choices: Sequence[int], prepare: Callable[[Run], None] | None = None) -> Ending | None:
+    def run(
+        self, pick: Pick, choices: Sequence[int], prepare: Callable[[ScheduleRun], None] | None = None
+    ) -> Ending | None:
         """Run one schedule; None when it was pruned. `choices` is filled by the picker as it goes."""
         self._check_limits()
         run = self.run_class(self.program, pick, self.settings.mode, self.reached)
@@ -145,7 +147,7 @@ class Search:
             self.progress.steps += run.loop.steps
         self.outcomes[ending.outcome] = None
         if ending.failed:
-            self.failures.append(Failure(ending, tuple(choices)))
+            self.failures.append(FailingSchedule(ending, tuple(choices)))
             if self.settings.until == "failure":
                 raise Found
         return ending
@@ -154,7 +156,7 @@ class Search:
         """Forget what another strategy has done."""
         self.progress = Progress()
         self.outcomes.clear()
-        self.run_class = Run
+        self.run_class = ScheduleRun
 
     def beside(self, loop: WeaveLoop) -> object:
         """Tell what else belongs to the state: promises still due, the place in the specification, module state."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.weave.loop import Refused
 from penstock.weave.outside import OutOfTime, real_now
-from penstock.weave.run import Run
-from penstock.weave.search import Failure, Fixed
+from penstock.weave.run import ScheduleRun
+from penstock.weave.search import FailingSchedule, Fixed
 from penstock.weave.token import BadToken
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Departures = dict[int, int]
 class Shrinker:
     """Tries schedules with fewer departures that fail in the same way."""
 
-    def __init__(self, search: Search, failure: Failure) -> None:
+    def __init__(self, search: Search, failure: FailingSchedule) -> None:
         self._search = search
         self._kind = failure.ending.kind
         self._runs = 0
@@ -32,7 +32,7 @@ class Shrinker:
         self.best = failure
         self.widths: list[int] = []
 
-    def shrink(self) -> Failure:
+    def shrink(self) -> FailingSchedule:
         """Return the smallest failing schedule found within a bounded number of runs."""
         if self._try(self.best.choices) is None:
             # It does not fail again by itself: say what was found as it was found.
@@ -72,12 +72,12 @@ class Shrinker:
             frontier = following
         yield from frontier
 
-    def _try(self, choices: tuple[int, ...]) -> Failure | None:
+    def _try(self, choices: tuple[int, ...]) -> FailingSchedule | None:
         """Run a schedule; keep it when it fails alike."""
         picker = self._run(choices)
         if picker is None or picker.ending is None or picker.ending.kind != self._kind:
             return None
-        self.best = Failure(picker.ending, _without_tail(picker.choices))
+        self.best = FailingSchedule(picker.ending, _without_tail(picker.choices))
         self.widths = picker.widths
         return self.best
 
@@ -86,7 +86,7 @@ class Shrinker:
             return None
         self._runs += 1
         picker = Fixed(choices)
-        run = Run(self._search.program, picker, self._search.settings.mode, {})
+        run = ScheduleRun(self._search.program, picker, self._search.settings.mode, {})
         run.follow(self._search.settings)
         try:
             picker.ending = run.go()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.weave.dpor import DporSearch, Untracked
 from penstock.weave.hashing import HashSearch
-from penstock.weave.search import BadOption, Fixed, Search, Settings
+from penstock.weave.search import BadOption, ExploreSettings, Fixed, Search
 
 if TYPE_CHECKING:
     from penstock.weave.loop import Step, WeaveLoop
@@ -94,7 +94,7 @@ class AutoSearch:
 
     exhaustive = True
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ExploreSettings) -> None:
         self._settings = settings
         self.told = "auto"
 
@@ -111,7 +111,7 @@ class AutoSearch:
         HashSearch().search(search)
 
 
-def strategy_for(settings: Settings) -> Strategy:
+def strategy_for(settings: ExploreSettings) -> Strategy:
     """Make the strategy that the settings name."""
     name = settings.strategy
     kind, _, number = name.partition(":")

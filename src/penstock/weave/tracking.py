@@ -59,7 +59,6 @@ class Cell(Generic[T]):
     """A shared variable that weave can see: read and write it by `value`."""
 
     def __init__(self, value: T) -> None:
-        """Start with this value."""
         self._value = value
         _touch(self)
 

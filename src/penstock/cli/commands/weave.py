@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from penstock.weave import Report
+    from penstock.weave import WeaveReport
     from penstock.weave.search import Progress
 
 _BAD_USE = 2
@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=("any", "fifo", "chaos"),
         default="any",
-        help="any: any ready task may be next (default); fifo: only the orders of asyncio itself; chaos: callbacks overtake too",
+        help="any: any ready task may be next (default); fifo: asyncio's own orders; chaos: callbacks overtake too",
     )
     parser.add_argument("--strategy", default="auto", help="auto (default), hash, dpor, delay:K or random:N")
     parser.add_argument("--max-schedules", type=int, metavar="N", help="give up after so many schedules")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return _EXIT[report.verdict]
 
 
-def _report(args: argparse.Namespace, program: Callable[[], Coroutine[Any, Any, object]]) -> Report:
+def _report(args: argparse.Namespace, program: Callable[[], Coroutine[Any, Any, object]]) -> WeaveReport:
     from penstock.weave import explore, replay
 
     if args.schedule:
@@ -81,7 +81,7 @@ def _report(args: argparse.Namespace, program: Callable[[], Coroutine[Any, Any, 
 
 
 def _with_fixed_hashes(args: argparse.Namespace) -> int:
-    """Run again with fixed string hashes: sets of strings have another order in each process, and a token would not fit."""
+    """Run again with fixed string hashes: else sets of strings differ in each process, and a token would not fit."""
     words = [args.program, "--mode", args.mode, "--strategy", args.strategy, "--seconds", str(args.seconds)]
     words += ["--jobs", str(args.jobs)]
     words += ["--max-schedules", str(args.max_schedules)] if args.max_schedules is not None else []
