@@ -7,6 +7,7 @@ dpor         one schedule for each order of steps that touch something in common
 tracking     which shared objects a step touches: `Cell`
 sharing      what tasks share out of sight
 hashing      depth first with pruning of states seen before
+jobs         the same with several processes
 fingerprint  what makes two states equal
 frames       which locals of a suspended frame are bound
 globals      module state that outlives a run

@@ -78,9 +78,15 @@ class HashSearch:
 
     def work_off(self) -> None:
         """Follow every branch of the frontier."""
+        while self.frontier.count:
+            self.work_off_some(1000)
+
+    def work_off_some(self, runs: int) -> None:
+        """Follow some branches of the frontier."""
         search = self._search
         assert search is not None
-        while self.frontier.count:
+        while self.frontier.count and runs:
+            runs -= 1
             (self._prefix, self._width), self._level = self.frontier.pop()
             self._choices = []
             self._marks = set()

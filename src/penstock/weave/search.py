@@ -60,6 +60,7 @@ class ExploreSettings:
     until: Literal["failure", "end"] = "failure"
     """Whether the first failure ends the search, or all failures are looked for."""
     jobs: int = 1
+    """How many processes search; more than one take the strategy `hash`, and none refines."""
     refines: Refinement | None = None
     threads: Literal["late", "prompt"] = "late"
     """Whether time may pass while work in a thread is under way, or waits for it."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.weave.dpor import DporSearch, Untracked
 from penstock.weave.hashing import HashSearch
-from penstock.weave.search import BadOption, ExploreSettings, Fixed, Search
+from penstock.weave.jobs import search_with_jobs
+from penstock.weave.search import BadOption, ExploreSettings, Fixed, Limit, Search
 
 if TYPE_CHECKING:
     from penstock.weave.loop import Step, WeaveLoop
@@ -111,9 +112,26 @@ class AutoSearch:
         HashSearch().search(search)
 
 
+class JobsSearch:
+    """`hash` with several processes."""
+
+    exhaustive = True
+
+    def __init__(self, settings: ExploreSettings) -> None:
+        self._settings = settings
+        self.told = f"hash with {settings.jobs} jobs"
+
+    def search(self, search: Search) -> None:
+        """Fork, search, gather."""
+        if cut := search_with_jobs(search.program, self._settings, search):
+            raise Limit(cut)
+
+
 def strategy_for(settings: ExploreSettings) -> Strategy:
     """Make the strategy that the settings name."""
     name = settings.strategy
+    if settings.jobs > 1 and name in {"auto", "hash"} and settings.refines is None:
+        return JobsSearch(settings)
     kind, _, number = name.partition(":")
     if kind in {"delay", "random"}:
         if not number.isdecimal() or (kind == "random" and int(number) < 1):
