@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.weave.promises import Broken
-from penstock.weave.values import Value, as_value
+from penstock.weave.values import FUNCTION, Value, as_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,6 +128,8 @@ def _told(view: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, tuple) and value[:1] == (FUNCTION,):
+        return "[" + ", ".join(sorted(f"{_plain(key)} |-> {_plain(item)}" for key, item in value[1])) + "]"
     if isinstance(value, (frozenset, set)):
         return "{" + ", ".join(sorted(map(_plain, value))) + "}"
     return repr(value)

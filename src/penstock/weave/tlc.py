@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 240.0
 
-_NODE = re.compile(r'^(-?\d+) \[label="(.*?)"(,style = filled)?\]', re.DOTALL)
+_NODE = re.compile(r'^(-?\d+) \[label="((?:[^"\\]|\\.)*)"(,style = filled)?\]')
 _EDGE = re.compile(r'^(-?\d+) -> (-?\d+) \[label="(.*?)"')
 _FIGURES = re.compile(r"(\d+) states generated, (\d+) distinct states found")
 
