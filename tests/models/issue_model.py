@@ -73,6 +73,8 @@ class FixedKms(LocalKms):
 class Trail:
     """Takes what would go to the audit."""
 
+    signed = 0
+
     def begin(self, walked: Walked) -> None:
         """Begin."""
 

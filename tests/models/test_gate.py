@@ -15,7 +15,7 @@ pytestmark = needs_tlc
 
 def explored(mode: str, **options):
     refinement = weave.Refinement(graph("Gate"))
-    report = weave.explore(partial(gate, 3, **options), mode=mode, ignores=IGNORES, refines=refinement, seconds=300)
+    report = weave.explore(partial(gate, 3, **options), mode=mode, ignores=IGNORES, refines=refinement, seconds=None)
     return report, refinement
 
 

@@ -38,7 +38,7 @@ def explored(changes: tuple[str, ...], jobs: int, mode: str, *, planted: bool = 
         ignores=IGNORES,
         threads="prompt",
         refines=refinement,
-        seconds=300,
+        seconds=None,
     )
     return report, refinement
 

