@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 from penstock import weave
 from penstock.kernel.clock import LoopClock
@@ -61,12 +62,13 @@ class OvertakingQueue(FairQueue):
 
 def request_from(number: int) -> Request:
     """Make a request as it stands when its headers have ended."""
-    request = Request.__new__(Request)
+    request: Any = Request.__new__(Request)
     request.route, request.headers, request.ticket = ROUTE, {}, None
     request.peer = Peer(f"10.0.0.{number}", 1, None, secure=False)
     request.received_at, request.timeout_s = asyncio.get_running_loop().time(), 30.0
     request.head = SimpleNamespace(length=0)
-    return request
+    made: Request = request
+    return made
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Door:
     state: dict[int, str]
     phase: str = "running"
     waits: dict[int, asyncio.Future[Refusal | None]] = field(default_factory=dict)
+    tickets: dict[int, Any] = field(default_factory=dict)
 
     def view(self) -> dict[str, object]:
         """Show the state in the words of Gate.tla."""
@@ -110,14 +113,14 @@ class Door:
                 wait.set_result(refusal)
 
         request.ticket.waiter = tell
-        self.waits[number].ticket = request.ticket
+        self.tickets[number] = request.ticket
         return await wait
 
     def leave(self, number: int) -> None:
         """Have a client go away, if it waits at this moment."""
         if self.state[number] == "waiting":
             self.state[number] = "over"
-            self.waits[number].ticket.ended(0, answered=False)
+            self.tickets[number].ended(0, answered=False)
             self.waits[number].set_result(REFUSED)
 
     def drain(self) -> None:

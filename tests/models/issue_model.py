@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from penstock import weave
 from penstock.capability.token import ED25519, TokenRoot
@@ -87,9 +88,10 @@ class Trail:
 
 def fixed_bytes(count: int) -> bytes:
     """Stand for os.urandom: other bytes at each call, the same in every run with the same steps."""
-    loop = asyncio.get_running_loop()
+    loop: Any = asyncio.get_running_loop()
     loop.drawn = getattr(loop, "drawn", 0) + 1
-    return loop.drawn.to_bytes(4, "big") * (count // 4)
+    drawn: int = loop.drawn
+    return drawn.to_bytes(4, "big") * (count // 4)
 
 
 @dataclass
@@ -103,14 +105,15 @@ class Mint:
 
     def watch(self) -> None:
         """See which key each job is to be signed by."""
-        plain = self.book.sign
+        book: Any = self.book
+        plain = book.sign
 
         async def sign(root: TokenRoot) -> str:
             if root.sub.startswith("user"):
                 self.signed_by[int(root.sub.removeprefix("user"))] = root.kid
             return await plain(root)
 
-        self.book.sign = sign
+        book.sign = sign
 
     def generation(self) -> int:
         """Count the keys that were in force so far."""
@@ -169,7 +172,7 @@ async def issue(changes: tuple[str, ...], *, jobs: int = 2, planted: bool = Fals
     inventory = Inventory("svc-passport", LoopClock(WALL_S))
     kms = KmsGate(inventory, FixedKms(), KmsLimits())
     book = Book(inventory, MemoryStore(), kms, Limits())
-    trail = Trail()
+    trail: Any = Trail()
     verifier = CapabilityVerifier(book.trust, inventory.clock)
     mint = Mint(book)
     asked = inventory.channel("issue", Job, capacity=4, full=Full.REFUSE)

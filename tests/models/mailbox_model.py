@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from penstock import weave
 from penstock.contracts.mailbox import Ack, Nack, Recv, Send
@@ -61,14 +62,17 @@ class Post:
         self.sent = self.sent or bool(messages)
         return {"state": {"a": state}, "tries": {"a": self.tries}}
 
+    def _shards(self) -> list[Any]:
+        return list(self.service.state.shards)
+
     def watch(self) -> None:
         """Look before each lease too: a worker may take a message back and lease it again in one step of the loop."""
-        for shard in self.service.state.shards:
+        for shard in self._shards():
             shard.lease = partial(self._lease, shard.lease)
 
     def take_any_receipt(self) -> None:
         """Settle whatever is leased, whoever asks: the planted bug."""
-        for shard in self.service.state.shards:
+        for shard in self._shards():
             shard._leased = lambda name, _receipt, _now, messages=shard.messages: (
                 found if (found := messages.get(name.seq)) is not None and found.state == LEASED else None
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
+from typing import Any
 
 from penstock import weave
 from tests.weave.programs import libraries, races
@@ -46,7 +47,8 @@ def random_program(seed: int):
 
 async def _random_program(scripts: tuple[tuple[tuple[str, int], ...], ...]) -> object:  # noqa: C901 a case each
     cells = (weave.Cell(0), weave.Cell(0))
-    log, tasks = weave.Cell(()), weave.Cell(())
+    log: weave.Cell[tuple[Any, ...]] = weave.Cell(())
+    tasks: weave.Cell[tuple[asyncio.Task[None], ...]] = weave.Cell(())
     event, lock, queue = asyncio.Event(), asyncio.Lock(), asyncio.Queue(1)
 
     async def do(who: int, operation: str, place: int) -> None:
