@@ -27,7 +27,7 @@ from penstock.kernel.supervisor import Supervisor, SupervisorOptions
 from penstock.services.mailbox.config import MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.service import SERVICE, MailboxService
-from penstock.services.mailbox.topics import LEASED, SETTLING
+from penstock.services.mailbox.shards.topics import LEASED, SETTLING
 from tests.models.drain_model import Middle
 
 IGNORES = (ChildSpec, Executor, Inventory, Log, Metrics, RestartPolicy, SupervisorOptions, random.Random)

@@ -103,7 +103,7 @@ TABLE = service_table(
         _count(
             "packed_max",
             1 << 22,
-            "Small objects that lie in packs, 30 to 50 bytes of memory each. Beyond it each gets a file of its own.",
+            "Small objects that lie in packs, 30 to 60 bytes of memory each. Beyond it each gets a file of its own.",
             high=1 << 28,
             unit="objects",
         ),
