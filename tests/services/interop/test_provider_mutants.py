@@ -5,18 +5,18 @@ A copy of the package is written under another name with one text changed, and t
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from penstock.services.interop import providers
-from tests.services.interop.deliveries import PRODUCT, broken
+from tests.services.interop.deliveries import broken
 from tests.services.interop.delivery_claims import pairs
 from tests.services.interop.delivery_kinds import cases
+from tests.services.interop.planting import planted, sight
 
 RULES = [*cases(), *pairs()]
-SOURCE = Path(providers.__file__).parent
 # The module, the text as it is, and the bug.
 MUTANTS = [
     ("verdict", "if len(found) > 1:", "if len(found) > 2:"),
@@ -103,38 +103,9 @@ EQUAL = {
 }
 
 
-def _plant(folder: Path, module: str, old: str, new: str) -> str:
-    package = folder.name
-    for path in SOURCE.glob("*.py"):
-        text = path.read_text()
-        if path.stem == module:
-            assert old in text, f"{module} has no {old!r} any more"
-            text = text.replace(old, new)
-        (folder / path.name).write_text(text.replace(PRODUCT, package))
-    return package
-
-
-def _first_sight(package: str) -> str:
-    for rule in RULES:
-        try:
-            fault = broken(package, rule)
-        except Exception as exc:  # noqa: BLE001 - a mutant that raises is seen as well
-            fault = f"{rule}: {exc!r}"
-        if fault:
-            return fault
-    return ""
-
-
 def _run(folder: Path, module: str, old: str, new: str) -> str:
-    folder.mkdir()
-    package = _plant(folder, module, old, new)
-    sys.path.insert(0, str(folder.parent))
-    try:
-        return _first_sight(package)
-    finally:
-        sys.path.remove(str(folder.parent))
-        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-            del sys.modules[name]
+    with planted(providers, folder, module, old, new) as package:
+        return next((fault for rule in RULES if (fault := sight(partial(broken, package, rule)))), "")
 
 
 @pytest.mark.parametrize("number", range(len(MUTANTS)))

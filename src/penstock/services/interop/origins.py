@@ -46,7 +46,9 @@ def real_peer(peer: str, fields: Iterable[tuple[bytes, bytes]], proxies: Sequenc
     address = _read(peer)
     if address is None or not _is_in(address, proxies):
         return address
-    hops = [hop for name, value in fields if name.lower() == _FORWARDED_FOR for hop in value.rsplit(b",", _HOPS_MAX + 1)]
+    hops = [
+        hop for name, value in fields if name.lower() == _FORWARDED_FOR for hop in value.rsplit(b",", _HOPS_MAX + 1)
+    ]
     for hop in hops[: -_HOPS_MAX - 1 : -1]:
         address = _read(hop.strip().decode("ascii", "replace"))
         if address is None or not _is_in(address, proxies):

@@ -1,0 +1,15 @@
+"""The SQS face: the protocol of AWS SQS, so that its clients work against the mailbox.
+
+| module | what it holds |
+|---|---|
+| `operations` | the 23 operations as data |
+| `json_protocol`, `query_protocol` | requests and answers as AWS JSON 1.0, and as forms and XML |
+| `refusals` | the protocol's errors, with their codes and statuses |
+| `sigv4` | who signed a request, by header or presigned |
+| `names` | names, URLs, ARNs and paths of queues |
+| `attributes` | queue attributes: checks, defaults, what they mean for the topic behind |
+| `messages` | bodies and message attributes: checks, how they travel, what a receiver asked for |
+| `digests` | the MD5 digests that clients compare |
+| `handles` | receipt handles, handles of move tasks, page tokens |
+| `checks` | from an operation's fields to a checked request |
+"""
