@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from penstock.config.decode import BAD, ValueDecoder
+from penstock.config.decode import BAD, ValueDecoder, complete
 from penstock.config.faults import (
     DEFAULT,
     ConfigFaults,
@@ -16,7 +16,7 @@ from penstock.config.faults import (
     may_be_secret,
     shown,
 )
-from penstock.config.kinds import REDACTED
+from penstock.config.kinds import REDACTED, Kind
 from penstock.config.schema import (
     RAM_BYTES,
     REQUIRED,
@@ -25,6 +25,7 @@ from penstock.config.schema import (
     KeyRule,
     Schema,
     Slot,
+    Table,
     unknown_rule,
 )
 from penstock.config.settings import Settings, show_value
@@ -36,7 +37,7 @@ class Machine:
     """What the settings need to know of the machine: the size of its memory, and secrets kept elsewhere."""
 
     ram_bytes: int
-    # Called with "_env" or "_file" and the name; raises BadValue when there is nothing.
+    # Called with "_env", "_file", "env:" or "file:" and the name; raises BadValue when there is nothing.
     fetch: Callable[[str, str], str]
 
 
@@ -65,6 +66,7 @@ def build(
     picker = _Picker(schema, machine, faults)
     for given in givens:
         picker.take(given)
+    picker.fill_named()
     resolver = _Resolver(schema, {**picker.picked, **pins}, machine, faults)
     resolver.resolve_all()
     if readable:
@@ -99,11 +101,39 @@ class _Picker:
             self.picked[slot.name] = Picked(self._patched(slot, value), given.place(""))
 
     def _patched(self, slot: Slot, value: object) -> object:
-        """Put one entry of a map over what lies below it; everything else replaces."""
+        """Put one entry of a map, or one field of a named table, over what lies below it; everything else replaces."""
+        if slot.part == "field":
+            table, _, field = slot.entry.partition(".")
+            tables = self.picked[slot.name].value if slot.name in self.picked else {}
+            assert isinstance(tables, Mapping)
+            return MappingProxyType({**tables, table: MappingProxyType({**tables.get(table, {}), field: value})})
         if slot.part != "entry":
             return value
         below = self.picked[slot.name].value if slot.name in self.picked else slot.key.default
         return MappingProxyType({**(below if isinstance(below, Mapping) else {}), slot.entry: value})
+
+    def fill_named(self) -> None:
+        """Complete the named tables, now that every source has said its part of them."""
+        for name, key in self._schema.keys.items():
+            picked = self.picked.get(name)
+            if key.kind is Kind.NAMED and picked is not None:
+                self.picked[name] = Picked(self._filled(name, key, picked), picked.origin)
+
+    def _filled(self, name: str, key: Key, picked: Picked) -> object:
+        schema = Schema([Table("row", key.fields)])
+        tables = picked.value
+        assert isinstance(tables, Mapping)
+        rows = {
+            table: complete(schema, dict(row), self._named_reporter(f"{name}.{table}", picked.origin))
+            for table, row in tables.items()
+        }
+        return MappingProxyType({table: row for table, row in rows.items() if row is not BAD})
+
+    def _named_reporter(self, name: str, origin: ValueOrigin) -> Callable[[str, object, str], None]:
+        def report(inside: str, _raw: object, rule: str) -> None:
+            self._faults.append(Fault(name + inside, "", origin, rule))
+
+        return report
 
     def _twice(self, slot: Slot, given: Given) -> bool:
         """Refuse a secret that is given in two ways at one level: it is unclear which one counts."""

@@ -45,6 +45,10 @@ class Kind(StrEnum):
     TABLES = "tables"
     SECRET = "secret"  # noqa: S105 the name of a kind, not a password
     SECRETS = "secrets"
+    # Tables by a free name: `[interop.providers.github]`.
+    NAMED = "named tables"
+    # A list of places, `env:NAME` or `file:path`; a secret itself is never written there.
+    SECRET_REFS = "secret references"  # noqa: S105 the name of a kind, not a password
 
 
 class BadValue(ValueError):

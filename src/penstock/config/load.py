@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from penstock.config.sources import Document, Sources
 
 _FILE_BYTES_MAX = 1 << 20
 _SECRET_BYTES_MAX = 64 << 10
+_ONE_NEWLINE = re.compile(r"\r?\n\Z")
 # Where the system will not say, assume a small machine.
 _RAM_BYTES_UNKNOWN = 2 << 30
 
@@ -68,21 +70,29 @@ class _Secrets:
         self._environ = environ
 
     def fetch(self, part: str, name: str) -> str:
-        text = self._environ.get(name, "") if part == "_env" else self._from_file(name)
+        from_env = part in ("_env", "env:")
+        text = self._environ.get(name, "") if from_env else self._from_file(part, name)
         if not text:
-            raise BadValue("names an environment variable that is not set" if part == "_env" else "names an empty file")
+            raise BadValue("names an environment variable that is not set" if from_env else "names an empty file")
         return text
 
     @staticmethod
-    def _from_file(name: str) -> str:
+    def _from_file(part: str, name: str) -> str:
         # Editors and `echo` end a file with a newline that is no part of the secret.
-        return _read(Path(name), _SECRET_BYTES_MAX).rstrip("\r\n")
+        if part == "_file":
+            return _read(Path(name), _SECRET_BYTES_MAX).rstrip("\r\n")
+        # What a provider made may end with a newline of its own, so exactly one is cut.
+        return _ONE_NEWLINE.sub("", _read(Path(name), _SECRET_BYTES_MAX, private=True))
 
 
-def _read(path: Path, bytes_max: int) -> str:
+def _read(path: Path, bytes_max: int, *, private: bool = False) -> str:
     try:
         with path.open("rb") as file:
+            if private and os.fstat(file.fileno()).st_mode & 0o077:
+                raise BadValue(f"is readable by group or world; run `chmod 600 {path}`")
             data = file.read(bytes_max + 1)
+    except BadValue:
+        raise
     except (OSError, ValueError) as exc:
         raise BadValue(f"cannot be read: {getattr(exc, 'strerror', None) or 'not a path'}") from None
     if len(data) > bytes_max:

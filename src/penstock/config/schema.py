@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum, StrEnum
@@ -12,7 +13,10 @@ from typing import Literal, TypeAlias
 from penstock.config.kinds import SCALARS, Kind
 
 SECRET_KINDS = frozenset({Kind.SECRET, Kind.SECRETS})
+# Values of these kinds are never shown.
+HIDDEN_KINDS = SECRET_KINDS | {Kind.SECRET_REFS}
 ITEM_KINDS = frozenset({Kind.LIST, Kind.MAP})
+NAMED_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 # A fact of the machine that a default may be computed from; it is read like a key but cannot be set.
 RAM_BYTES = "machine.ram_bytes"
 _NAME_CHARS_MAX = 100
@@ -51,7 +55,7 @@ class Key:
 
     An optional setting may be left empty; a default of None says so too. `inherits` names the key whose given value
     is taken when this one is not given. `item` is the kind of a list's or map's elements, `fields` the keys of each
-    table in a list of tables.
+    table in a list of tables, or of each table that has a free name.
     """
 
     name: str
@@ -75,7 +79,7 @@ class Key:
         """Read bounds and default by the key's own kind, so that a schema cannot contradict itself."""
         for field in ("low", "high", "default"):
             object.__setattr__(self, field, self._read(getattr(self, field)))
-        object.__setattr__(self, "secret", self.secret or self.kind in SECRET_KINDS)
+        object.__setattr__(self, "secret", self.secret or self.kind in HIDDEN_KINDS)
         object.__setattr__(self, "optional", self.optional or self.default is None)
         broken = None if self.default in (None, REQUIRED) else self.broken_rule(self.default)
         if broken and not isinstance(self.default, Derived):
@@ -151,12 +155,15 @@ class Table:
     help: str = ""
 
 
-Part: TypeAlias = Literal["value", "_env", "_file", "entry"]
+Part: TypeAlias = Literal["value", "_env", "_file", "entry", "field"]
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What a dotted name sets: a key's value, where its secret lies, or one entry of its map."""
+    """What a dotted name sets: a key's value, where its secret lies, one entry of its map, or a named table's field.
+
+    For a field, `name` is the key of the named tables, `key` the field's own, and `entry` is `table.field`.
+    """
 
     name: str
     key: Key
@@ -181,7 +188,9 @@ class Schema:
     def find(self, name: str) -> Slot | None:
         """Return what a dotted name sets, or None for an unknown one."""
         key = self.keys.get(name)
-        return Slot(name, key) if key is not None else self._find_secret(name) or self._find_entry(name)
+        if key is not None:
+            return Slot(name, key)
+        return self._find_secret(name) or self._find_entry(name) or self._find_field(name)
 
     def is_table(self, name: str) -> bool:
         """Tell whether keys lie below this name."""
@@ -221,6 +230,16 @@ class Schema:
         parent, _, entry = name.rpartition(".")
         key = self.keys.get(parent)
         return Slot(parent, key, "entry", entry) if key is not None and key.kind is Kind.MAP and entry else None
+
+    def _find_field(self, name: str) -> Slot | None:
+        for parent, key in self.keys.items():
+            if key.kind is not Kind.NAMED or not name.startswith(f"{parent}."):
+                continue
+            table, _, leaf = name.removeprefix(f"{parent}.").partition(".")
+            field = next((field for field in key.fields if field.name == leaf), None)
+            if field is not None and NAMED_NAME.fullmatch(table):
+                return Slot(parent, field, "field", f"{table}.{leaf}")
+        return None
 
     def _check_references(self) -> None:
         derived = [key.default.reads for key in self.keys.values() if isinstance(key.default, Derived)]

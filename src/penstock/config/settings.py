@@ -140,6 +140,10 @@ class Settings(Mapping[str, object]):
         """Return a list of tables, each with its fields' defaults filled in."""
         return self._typed(name, tuple)
 
+    def named(self, name: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return tables by their free names, each with its fields' defaults filled in."""
+        return self._typed(name, Mapping)  # type: ignore[type-abstract]
+
     def secret(self, name: str) -> Secret | None:
         """Return a secret, None when there is none."""
         return None if self[name] is None else self._typed(name, Secret)
@@ -187,6 +191,8 @@ def plain(key: Key, value: object) -> object:
         return None
     if key.secret:
         return REDACTED
+    if key.kind is Kind.NAMED and isinstance(value, Mapping):
+        return {name: _plain_row(key, row) for name, row in value.items()}
     if key.kind is Kind.TABLES and isinstance(value, tuple):
         return [_plain_row(key, row) for row in value]
     if key.kind is Kind.MAP and isinstance(value, Mapping):
