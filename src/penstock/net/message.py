@@ -84,6 +84,11 @@ class Request:
         return self.head.target.query
 
     @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """Return the header fields as they were sent: names in lower case, repeated ones not joined."""
+        return self.head.fields
+
+    @property
     def corr_id(self) -> str:
         """Return the correlation id every answer, log line and downstream call carries."""
         return self.corr.decode("ascii")

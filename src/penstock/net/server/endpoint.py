@@ -24,8 +24,8 @@ class Endpoint:
 
     __slots__ = (
         "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals",
-        "body_bytes_max", "decode", "handler", "latency", "ok", "path", "stream_body", "timeout_max_s", "timeout_s",
-        "whole_bytes_max",
+        "body_bytes_max", "decode", "handler", "latency", "ok", "path", "raw_body", "stream_body", "timeout_max_s",
+        "timeout_s", "whole_bytes_max",
     )  # fmt: skip
 
     def __init__(self, route: Route | None, metrics: Metrics, *, body_bytes_max: int, timeout_s: float) -> None:
@@ -34,6 +34,7 @@ class Endpoint:
         self.handler: Callable[..., Any] = _no_route if route is None else route.handler
         self.decode = _decoder(route)
         self.stream_body = route is not None and route.stream_body
+        self.raw_body = route is not None and route.raw_body
         self._own_bytes_max = None if route is None else route.body_bytes_max
         self._own_deadline_s = None if route is None else route.deadline_s
         self._own_deadline_max_s = None if route is None else route.deadline_max_s

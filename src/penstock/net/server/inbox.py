@@ -197,7 +197,7 @@ class Inbox:
                 elif (
                     0 < length <= endpoint.whole_bytes_max
                     and length <= len(reader.data) - reader.pos
-                    and not head.encoded
+                    and (not head.encoded or endpoint.raw_body)
                 ):
                     # It is here already, in the one receive buffer; it takes from the budget if its answer has to wait.
                     request.body = reader.take_body()
@@ -351,7 +351,7 @@ class Inbox:
         if length > endpoint.body_bytes_max:
             raise OverLimit("The body is too large.", limit="body")
         self.reader.bound_body(endpoint.body_bytes_max)
-        encoding = request.headers.get(b"content-encoding", b"identity")
+        encoding = b"identity" if endpoint.raw_body else request.headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
             # Unknown encodings are refused here, at the end of the headers.
             Inflater(encoding, ratio_cap=1, bytes_max=1)
@@ -400,7 +400,7 @@ class Inbox:
             intake.end()
         elif isinstance(intake, CollectedBody):
             encoding = intake.request.headers.get(b"content-encoding", b"identity")
-            if encoding == b"identity":
+            if encoding == b"identity" or intake.endpoint.raw_body:
                 self._serve_whole(intake)
                 return
             self.intake = InflatingBody(intake, encoding, self._core.options.decompress_ratio_cap)

@@ -22,6 +22,8 @@ class Route:
     body: type | None = None
     answer: type | None = None
     stream_body: bool = False
+    # The handler gets the body as it was sent, not inflated: a signature covers exactly those bytes.
+    raw_body: bool = False
     body_bytes_max: int | None = None
     op: str = ""
     summary: str = ""

@@ -65,12 +65,18 @@ class HttpHead:
 
     __slots__ = (
         "corr_id", "encoded", "expects_continue", "headers", "keep_alive", "length", "memo", "method", "minor", "plain",
-        "start", "target",
+        "repeats", "start", "target",
     )  # fmt: skip
 
-    def __init__(self, start: StartLine, headers: dict[bytes, bytes]) -> None:
-        """Read from the fields how the message is framed and what happens to the connection."""
+    def __init__(
+        self, start: StartLine, headers: dict[bytes, bytes], repeats: list[tuple[bytes, bytes]] | None = None
+    ) -> None:
+        """Read from the fields how the message is framed and what happens to the connection.
+
+        `repeats` are the fields one by one, where a name came more than once.
+        """
         self.start = start
+        self.repeats = repeats
         self.method = start.method
         self.target = start.target
         self.minor = start.minor
@@ -91,6 +97,11 @@ class HttpHead:
         self.plain = self.keep_alive and start.method != "HEAD"
         if headers.get(b"host") not in _hosts or start.target.authority is not None:
             check_host(headers, start)
+
+    @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """Return the fields as they were sent, repeated ones not joined."""
+        return list(self.headers.items()) if self.repeats is None else self.repeats
 
 
 class HeadScan:

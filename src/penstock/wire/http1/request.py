@@ -142,7 +142,8 @@ class RequestReader:
             HeadScan().check(raw, 0)
         line = raw[: raw.find(b"\r\n")]
         start = start_lines.get(line) or self._read_start_line(line, raw)
-        head = HttpHead(start, self._read_fields(raw, lines - 2))
+        headers, repeats = self._read_fields(raw, lines - 2)
+        head = HttpHead(start, headers, repeats)
         self._synced = True
         if len(raw) <= _MEMO_BYTES_MAX and head.length != CHUNKED:
             self._heads.put(raw, head)
@@ -156,8 +157,11 @@ class RequestReader:
             HeadScan().check(raw, 0)
             raise
 
-    def _read_fields(self, raw: bytes, count: int) -> dict[bytes, bytes]:
-        """Let the parser judge the head and take the fields; a bare CR or LF anywhere is refused there."""
+    def _read_fields(self, raw: bytes, count: int) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]] | None]:
+        """Let the parser judge the head and take the fields; a bare CR or LF anywhere is refused there.
+
+        Where a name came more than once, the fields are also given one by one.
+        """
         fields = self._fields
         fields.clear()
         try:
@@ -169,11 +173,13 @@ class RequestReader:
             raise Malformed(f"The request head is malformed: {exc}.") from exc
         # The parser takes off the blanks before a value, not those behind it.
         headers = {_LOWER.get(name) or name.lower(): value.rstrip() for name, value in fields.items()}
+        repeats = None
         if len(headers) != count:
-            headers = http1_head.join_repeats(http1_head.fields_of(raw))
+            repeats = http1_head.fields_of(raw)
+            headers = http1_head.join_repeats(repeats)
         if b"_" in raw or not raw.isascii():
             http1_head.check_fields(headers)
-        return headers
+        return headers, repeats
 
     def _feed_without_upgrade(self, raw: bytes) -> bytes:
         """Ignore the upgrade: a fresh parser gets the head without it, so that the body is framed."""
