@@ -2,12 +2,24 @@
 
 | module | what it holds |
 |---|---|
-| `providers` | one check for each kind of webhook sender; pure |
+| `config` | the `[interop]` table and the options read from it |
+| `endpoints` | webhook endpoints as the settings describe them |
+| `providers/` | one check for each kind of webhook sender; pure |
 | `origins` | where a webhook may come from; pure |
 | `events` | a verified webhook as the event that consumers read; pure |
 | `attacks` | when bad signatures are too many, and what the audit then gets; pure |
 | `brownout` | when the bridge sheds work; pure |
 | `audit` | the record of decisions as lines of a hash chain; pure |
-| `sqs` | the protocol of AWS SQS; pure |
+| `inbox` | the last deliveries for the operator's page; pure |
 | `signing` | a webhook as its provider would send it, to try an endpoint out; pure |
+| `sqs/` | the protocol of AWS SQS; pure |
+| `calls` | the discipline of calls to the services behind |
+| `authority` | with what right the bridge acts: its issuer token, and passports for one purpose each |
+| `claimed_sends` | how an event and its claim become one message |
+| `records` | what is told about each decision: audit, events, inbox, counters |
+| `work` | what travels from the listener to a worker |
+| `webhooks` | a worker's duty for webhooks |
+| `worker`, `sentinel`, `audit_writer` | the agents: one job each |
+| `reads` | objects read through the bridge |
+| `routes`, `service` | HTTP, and the only wiring |
 """

@@ -96,6 +96,12 @@ class Brownout:
         second.slow += elapsed_s >= limits.p95_s
         second.slowish += elapsed_s >= limits.p95_s * limits.clear_at
 
+    def note_left_out(self, now: float) -> None:
+        """Count a call that an open breaker kept back: it failed, and says nothing about latency."""
+        second = self._second(now)
+        second.samples += 1
+        second.failures += 1
+
     def _second(self, now: float) -> _Second:
         at = int(now / _TICK_S)
         second = self._seconds[at % len(self._seconds)]
