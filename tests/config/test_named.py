@@ -1,4 +1,4 @@
-"""Tables by a free name, and secrets that are only named: from file, environment and --set, with lines and redaction."""
+"""Tables by a free name, and secrets that are only named: from file, environment and --set."""
 
 from __future__ import annotations
 

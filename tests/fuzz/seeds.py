@@ -18,12 +18,13 @@ from penstock.contracts import mailbox_rules, passport
 from penstock.contracts.method import Methods
 from penstock.contracts.passport import KeySet, Revocation, Revocations
 from penstock.kernel.errors import Busy
-from penstock.services.passport import audit
 from penstock.wire import cbor
+from penstock.wire.audit_chain import AuditChain
 from penstock.wire.oap import frame, problem
 from tests.capability.kit import Issuer, narrowed
 from tests.fuzz.mutating import CORPUS
 from tests.fuzz.targets import GENUINE, SIGNED_POLICY
+from tests.services.interop.senders import SENDERS, Sent
 from tests.wire.http1.h11_differences import DIFFERENCES
 
 _CAVEATS: Final = (
@@ -97,8 +98,23 @@ def seeds() -> dict[str, list[bytes]]:
             b"*",
             b"/a/",
         ],
+        "webhook_requests": [_webhook(sender.send()) for sender in SENDERS.values()],
+        "sqs_requests": [
+            b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":{"a":{"DataType":"String","StringValue":"x"}}}',
+            b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Name=a&MessageAttribute.1.Value.DataType=String",
+            b"authorization: AWS4-HMAC-SHA256 Credential=AKIAFAKE/20231114/us-east-1/sqs/aws4_request, "
+            b"SignedHeaders=host;x-amz-date, Signature="
+            + b"0" * 64
+            + b"\nhost: h\nx-amz-date: 20231114T221320Z\n\nbody",
+            b"X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAFAKE%2F20231114%2Fus-east-1%2Fsqs%2Faws4_request"
+            b"&X-Amz-Date=20231114T221320Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=" + b"0" * 64,
+        ],
         "inflated": [b"\0" + gzip.compress(b"a" * 90, mtime=0), b"\1" + zlib.compress(b"hello" * 9), b"\2" + _zstd()],
     }
+
+
+def _webhook(sent: Sent) -> bytes:
+    return b"\n".join(b"%b: %b" % pair for pair in sent.fields) + b"\n\n" + sent.body
 
 
 def _bytes(text: str) -> bytes:
@@ -116,7 +132,7 @@ def _published() -> bytes:
 
 
 def _chain(records: int) -> bytes:
-    chain = audit.AuditChain()
+    chain = AuditChain()
     return b"".join(chain.add("issue", 1_800_000_000_000 + n, {"tid": f"{n:032x}", "epoch": n}) for n in range(records))
 
 

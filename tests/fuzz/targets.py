@@ -21,13 +21,22 @@ from penstock.contracts import mailbox_rules, passport
 from penstock.contracts.capability import Grant
 from penstock.contracts.method import Methods
 from penstock.kernel.errors import Malformed, PenstockError
+from penstock.services.interop.providers.kinds import make_verifier
+from penstock.services.interop.providers.setup import WebhookSetup
+from penstock.services.interop.providers.verdict import WebhookRequest, verify
+from penstock.services.interop.sqs import json_protocol, query_protocol
+from penstock.services.interop.sqs.operations import OPERATIONS
+from penstock.services.interop.sqs.refusals import SqsRefusal
+from penstock.services.interop.sqs.sigv4 import SignatureCheck, SignedRequest
 from penstock.services.passport import audit, policy
 from penstock.wire import cbor
+from penstock.wire.audit_chain import AuditChain, ChainRecord
 from penstock.wire.inflate import Inflater
 from penstock.wire.oap import frame as oap
 from penstock.wire.oap import hello, problem
 from penstock.wire.target import parse_target
 from tests.capability.kit import SEND, Issuer
+from tests.services.interop import senders
 from tests.wire.http1.answer_reading import read as read_answer
 from tests.wire.http1.requests_drawn import read_all
 from tests.wire.http1.test_h11 import check as check_against_h11
@@ -124,10 +133,10 @@ def audit_chain(data: bytes) -> None:
     """An audit file: an accepted one is what chaining its records again gives."""
     with contextlib.suppress(PenstockError):
         walked = audit.walk(data)
-        chain, again = audit.AuditChain(), b""
+        chain, again = AuditChain(), b""
         whole = data[: data.rfind(b"\n") + 1]
         for line in whole.split(b"\n")[:-1]:
-            record = msgspec.json.decode(line, type=audit.Record)
+            record = msgspec.json.decode(line, type=ChainRecord)
             again += chain.add(record.action, record.at_ms, record.facts)
         assert (again, chain.head, chain.n) == (whole, walked.head, walked.records)
 
@@ -272,3 +281,49 @@ def _plainly(encoding: bytes, body: bytes) -> bytes:
     if encoding == b"zstd":
         return zstandard.ZstdDecompressor().decompressobj().decompress(body)
     return zlib.decompress(body, 31 if encoding == b"gzip" else 15)
+
+
+# --- the bridge --------------------------------------------------------------------------------------------------------
+
+_NOW: Final = 1_700_000_000
+_VERIFIERS: Final = {
+    kind: make_verifier(kind, WebhookSetup(**senders.settings(sender))) for kind, sender in senders.SENDERS.items()
+}
+# A GitLab token in plain text signs nothing: whatever has it is accepted.
+_SIGNING: Final = [kind for kind in _VERIFIERS if kind != "gitlab"]
+
+
+def read_webhook(data: bytes) -> WebhookRequest:
+    """Read lines of `name: value` up to an empty one, and the body after it."""
+    head, _, body = data.partition(b"\n\n")
+    lines = [line.partition(b": ") for line in head.split(b"\n")]
+    return WebhookRequest([(name, value) for name, _, value in lines], body, b"/webhooks/test")
+
+
+@target
+def webhook_requests(data: bytes) -> None:
+    """A webhook for every kind of sender: never an exception, and only what a sender signed is accepted."""
+    request = read_webhook(data)
+    for kind in _SIGNING:
+        verdict = verify(_VERIFIERS[kind], request, _NOW)
+        genuine = senders.SENDERS[kind].send()
+        signed = request.body == genuine.body and genuine.value(senders.SENDERS[kind].signature) in data
+        assert verdict.refusal is not None or signed, f"{kind}: accepted what nobody signed"
+    verify(_VERIFIERS["gitlab"], request, _NOW)
+
+
+@target
+def sqs_requests(data: bytes) -> None:
+    """A request of the SQS face in both protocols, and its signature: fields or a refusal, never another exception."""
+    for operation in OPERATIONS.values():
+        with contextlib.suppress(SqsRefusal):
+            json_protocol.decode_json(operation, data)
+        with contextlib.suppress(SqsRefusal):
+            query_protocol.decode_query(operation, query_protocol.decode_form(data))
+    head, _, body = data.partition(b"\n\n")
+    lines = [line.partition(b": ") for line in head.split(b"\n")]
+    fields = [(name.lower(), value) for name, _, value in lines]
+    signed = SignedRequest("POST", "/", head.decode("latin-1"), fields, body)
+    with contextlib.suppress(SqsRefusal):
+        SignatureCheck({}.get).check(signed, _NOW)
+        raise AssertionError("a signature without a secret")

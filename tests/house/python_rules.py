@@ -123,7 +123,17 @@ def _imports(module: ast.Module) -> Iterator[str]:
 
 
 # Modules for users, and ways between services that are ready before the first service uses them; such a row then goes.
-OFFERED = frozenset({"penstock.client.sync", "penstock.net.oap.server"})
+OFFERED = frozenset(
+    {
+        "penstock.client.sync",
+        "penstock.net.oap.server",
+        # The SQS face is wired when topics have settings.
+        *(
+            f"penstock.services.interop.sqs.{name}"
+            for name in ("attributes", "checks", "digests", "json_protocol", "query_protocol", "sigv4")
+        ),
+    }
+)
 
 
 def no_module_is_dead(tree: Tree) -> list[str]:

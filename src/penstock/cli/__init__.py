@@ -44,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "dlq": "list dead letters, show them, send them back",
     "put": "store bytes; prints their address",
     "get": "fetch an object by its address",
+    "webhook": "sign a webhook as its provider would, to try an endpoint out",
     "audit": "walk the hash-chained audit",
     "mailbox": "check the mailbox's files, repair damaged ones",
     "storage": "check the content store's files, repair damaged packs",

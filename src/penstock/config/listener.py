@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from penstock.config.kinds import PORT_MAX, HostPort, Kind
 from penstock.config.schema import (
@@ -186,6 +187,13 @@ class ListenerSettings:
     allowed_hosts: tuple[str, ...]
 
 
+def _public_host(settings: Settings, key: str) -> tuple[str, ...]:
+    """Return the host of a service's public URL, where it has one: those outside send it as Host."""
+    url = settings.get(key)
+    host = urlsplit(url).hostname if isinstance(url, str) else None
+    return () if host is None else (host,)
+
+
 def listener_settings(settings: Settings, table: str) -> ListenerSettings:
     """Read the effective listener keys of a table."""
     address = settings.address(f"{table}.bind_addr")
@@ -204,5 +212,5 @@ def listener_settings(settings: Settings, table: str) -> ListenerSettings:
         decompress_ratio_cap=settings.integer(f"{table}.limits.decompress_ratio_cap"),
         tls_cert_path=settings.path(f"{table}.tls.cert_path"),
         tls_key_path=settings.path(f"{table}.tls.key_path"),
-        allowed_hosts=settings.texts(f"{table}.allowed_hosts"),
+        allowed_hosts=(*settings.texts(f"{table}.allowed_hosts"), *_public_host(settings, f"{table}.public_url")),
     )

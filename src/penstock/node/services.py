@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.capability import config as capability_config
 from penstock.config import node_schema
+from penstock.contracts.call import Call
+from penstock.kernel.errors import NotReady
 from penstock.kernel.inventory import Inventory
 from penstock.node.frames import framed_mailbox, framed_passport, framed_storage
 from penstock.node.neighbours import Neighbours
@@ -14,6 +16,10 @@ from penstock.node.part import STAGE_EDGE, ServicePart
 from penstock.services.echo import config as echo_config
 from penstock.services.echo.service import SERVICE as ECHO
 from penstock.services.echo.service import EchoService
+from penstock.services.interop import config as interop_config
+from penstock.services.interop.authority import issuer_request
+from penstock.services.interop.service import SERVICE as INTEROP
+from penstock.services.interop.service import BridgeAround, InteropService
 from penstock.services.mailbox import config as mailbox_config
 from penstock.services.mailbox.service import SERVICE as MAILBOX
 from penstock.services.mailbox.service import MailboxService
@@ -28,15 +34,24 @@ from penstock.services.storage.service import SERVICE as STORAGE
 from penstock.services.storage.service import StorageService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from penstock.config import Schema
+    from penstock.contracts.passport import Issued
     from penstock.node.build import Node
 
 
 def schema() -> Schema:
     """Put together the schema of everything this build knows."""
-    services = (echo_config, passport_config, mailbox_config, storage_config, omnigate_config, capability_config)
+    services = (
+        echo_config,
+        passport_config,
+        mailbox_config,
+        storage_config,
+        interop_config,
+        omnigate_config,
+        capability_config,
+    )
     return node_schema(*(service.TABLE for service in services))
 
 
@@ -108,6 +123,50 @@ def _build_storage(node: Node) -> ServicePart:
     return ServicePart("storage", supervisor, service.listener, service.routes, close=close)
 
 
+def _build_interop(node: Node) -> ServicePart:
+    inventory = Inventory(INTEROP)
+    settings = node.settings.value
+    pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
+    options = interop_config.InteropOptions.from_settings(settings, node.listener_settings("interop"))
+    verifier = node.verifier(pool)
+    around = BridgeAround(
+        mailbox=node.mailbox,
+        storage=node.storage,
+        # Under `insecure_dev` nobody checks, so nothing has to be minted.
+        passport=None if verifier is None else node.passport,
+        mint=None if verifier is None else _bridge_token(node),
+        verifier=verifier,
+        budget=node.budget,
+    )
+    service = InteropService(inventory, options, around)
+
+    async def close() -> None:
+        await service.close()
+        await pool.close()
+
+    return ServicePart(
+        "interop",
+        node.supervise("interop", inventory, service),
+        service.listener,
+        service.routes,
+        apply=lambda changed: service.apply(interop_config.InteropOptions.from_settings(changed, options.listener)),
+        close=close,
+        # It leads to the others, as the gateway does.
+        stage=STAGE_EDGE,
+    )
+
+
+def _bridge_token(node: Node) -> Callable[[], Awaitable[Issued]]:
+    """Have svc-passport mint the bridge's own token: it is issued for the bridge and dies with what minted it."""
+
+    async def mint() -> Issued:
+        if node.passport is None:
+            raise NotReady("svc-passport does not run here.", phase="absent", service="svc-passport")
+        return await node.passport.issue(issuer_request(), Call(node.operator_token()))
+
+    return mint
+
+
 def _build_omnigate(node: Node) -> ServicePart:
     inventory = Inventory(OMNIGATE)
     settings = node.settings.value
@@ -140,7 +199,8 @@ SERVICES: dict[str, Callable[[Node], ServicePart]] = {
     "mailbox": _build_mailbox,
     "storage": _build_storage,
     "echo": _build_echo,
-    # Last: it leads to the others.
+    # The two that lead to the others come last.
+    "interop": _build_interop,
     "omnigate": _build_omnigate,
 }
 SERVICE_NAMES = tuple(SERVICES)

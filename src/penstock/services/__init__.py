@@ -3,6 +3,7 @@
 omnigate/  the gateway: fair admission, quotas, a streaming reverse proxy, views
 mailbox/   the durable, at-least-once queue
 passport/  issues, verifies and revokes capability tokens
+interop/   the bridge: webhooks verified at the edge, puts and reads
 storage/   objects under their BLAKE3 digest
 echo/      the smallest complete service: one route, one bounded channel, a worker pool
 """

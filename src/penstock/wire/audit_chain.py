@@ -1,4 +1,4 @@
-"""A record as a chain of lines: each names the hash of the line before, so that none can be taken out, changed or moved.
+"""A record as a chain of lines: each names the hash of the line before, so that none can be taken out or changed.
 
 Pure: lines in, lines out. Who writes them where is the business of the service whose acts they record.
 """
@@ -41,9 +41,10 @@ class AuditChain:
 
     __slots__ = ("head", "n")
 
-    def __init__(self, end: ChainEnd = ChainEnd()) -> None:  # noqa: B008 - a value
-        """Go on after this end."""
-        self.n, self.head = end
+    def __init__(self, n: int = 0, head: str = GENESIS) -> None:
+        """Go on after line `n`, whose hash is `head`."""
+        self.n = n
+        self.head = head
 
     @property
     def end(self) -> ChainEnd:
@@ -66,19 +67,26 @@ def walk_chain(lines: Iterable[bytes], start: ChainEnd = ChainEnd()) -> ChainEnd
 
     A last line without its newline was never finished and is ignored: its writer will write it again.
     """
-    chain = AuditChain(start)
+    chain = AuditChain(*start)
     for line in lines:
         if not line.endswith(b"\n"):
             break
-        record = _read(line, chain.n + 1)
-        if chain.add(record.action, record.at_ms, record.facts) != line:
-            raise Integrity(
-                f"Record {chain.n} of the audit does not follow from the one before.", reason="broken_chain", n=chain.n
-            )
+        chain_on(chain, line)
     return chain.end
 
 
-def _read(line: bytes, n: int) -> ChainRecord:
+def chain_on(chain: AuditChain, line: bytes) -> ChainRecord:
+    """Take the next line of a chain and return its record; `Integrity` when it does not follow."""
+    record = read_record(line, chain.n + 1)
+    if chain.add(record.action, record.at_ms, record.facts) != line:
+        raise Integrity(
+            f"Record {chain.n} of the audit does not follow from the one before.", reason="broken_chain", n=chain.n
+        )
+    return record
+
+
+def read_record(line: bytes, n: int) -> ChainRecord:
+    """Read one line; `n` is the number that the refusal of an unreadable one names."""
     try:
         return msgspec.json.decode(line, type=ChainRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:

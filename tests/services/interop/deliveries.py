@@ -72,7 +72,7 @@ def broken(package: str, case: Case | Pair) -> str:
     return "" if (first.claim == second.claim) is case.same else f"{case}: same is {not case.same}"
 
 
-# --- every kind ----------------------------------------------------------------------------------------------------------
+# --- every kind ------------------------------------------------------------------------------------------------------
 
 
 def _common(sender: Sender) -> Iterator[Case]:
@@ -119,15 +119,29 @@ def _spelling(sender: Sender) -> Iterator[Case]:
     if sender.encoding == "hex":
         head, _, tag = text.rpartition(b"=")
         head += b"=" if head else b""
-        spellings = {"upper_hex": tag.upper(), "short_hex": tag[:-2], "long_hex": tag + b"00", "no_hex": b"z" * len(tag),
-                     "blank_in_hex": tag[:2] + b" " + tag[3:], "non_ascii": b"\xff" * len(tag), "odd_hex": tag[:-1],
-                     "newline": tag + b"\n"}  # fmt: skip
+        spellings = {
+            "upper_hex": tag.upper(),
+            "short_hex": tag[:-2],
+            "long_hex": tag + b"00",
+            "no_hex": b"z" * len(tag),
+            "blank_in_hex": tag[:2] + b" " + tag[3:],
+            "non_ascii": b"\xff" * len(tag),
+            "odd_hex": tag[:-1],
+            "newline": tag + b"\n",
+        }
     else:
         head, comma, tag = text.rpartition(b",")
         head += comma
-        spellings = {"junk_base64": tag[:4] + b"!!" + tag[4:], "no_padding": tag.rstrip(b"="), "tail": tag + b"AAAA",
-                     "url_base64": b"-_" + tag[2:], "newline": tag + b"\n", "non_ascii": b"\xff" + tag[1:],
-                     "unused_bits": _unused_bits(tag), "more_padding": tag + b"="}  # fmt: skip
+        spellings = {
+            "junk_base64": tag[:4] + b"!!" + tag[4:],
+            "no_padding": tag.rstrip(b"="),
+            "tail": tag + b"AAAA",
+            "url_base64": b"-_" + tag[2:],
+            "newline": tag + b"\n",
+            "non_ascii": b"\xff" + tag[1:],
+            "unused_bits": _unused_bits(tag),
+            "more_padding": tag + b"=",
+        }
     for rule, spelled in spellings.items():
         yield Case(kind, rule, setup, good.with_field(sig, head + spelled), "bad_signature_form")
     if kind in ("github", "slack_webhook"):
@@ -145,8 +159,20 @@ def _unused_bits(tag: bytes) -> bytes:
     return tag.rstrip(b"=")[:-1] + spelled + tag[len(tag.rstrip(b"=")) :]
 
 
-BAD_TIMES = (b"1_700_000_000", b"+1700000000", b"01700000000", b" 1700000000", b"1700000000.0", b"-1", b"0", b"", b"abc",
-             b"1700000000000", b"\xd9\xa1\xd9\xa7", b"1e9")  # fmt: skip
+BAD_TIMES = (
+    b"1_700_000_000",
+    b"+1700000000",
+    b"01700000000",
+    b" 1700000000",
+    b"1700000000.0",
+    b"-1",
+    b"0",
+    b"",
+    b"abc",
+    b"1700000000000",
+    b"\xd9\xa1\xd9\xa7",
+    b"1e9",
+)
 
 
 def _times(sender: Sender) -> Iterator[Case]:

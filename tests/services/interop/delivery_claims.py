@@ -37,9 +37,12 @@ def _other_id(sender: Sender, body: bytes) -> Sent:
 def _label_pairs() -> Iterator[Pair]:
     """Replay under another event name or delivery id: these fields are not signed."""
     for kind, names in {
-        "github": (b"x-github-event", b"x-github-delivery"), "gitea": (b"x-gitea-event",), "shopify": (b"x-shopify-topic",),
-        "gitlab": (b"x-gitlab-event",), "linear": (b"linear-delivery",),
-    }.items():  # fmt: skip
+        "github": (b"x-github-event", b"x-github-delivery"),
+        "gitea": (b"x-gitea-event",),
+        "shopify": (b"x-shopify-topic",),
+        "gitlab": (b"x-gitlab-event",),
+        "linear": (b"linear-delivery",),
+    }.items():
         for name in names:
             good = SENDERS[kind].send()
             replay = good.with_field(name, b"another")

@@ -160,9 +160,12 @@ def _twilio() -> Iterator[Case]:
     blank = good.body.replace(b"&Blank=", b"")
     yield Case("twilio", "blank_value_dropped", setup, replace(good, body=blank), "wrong_signature")
     for algorithm, digest, refusal in (
-        (b"HMAC_SHA256", "sha256", ""), (b"HMAC_SHA1", "sha1", ""), (b"HMAC_MD5", "md5", "bad_settings"), (b"", "sha1", "bad_settings"),
+        (b"HMAC_SHA256", "sha256", ""),
+        (b"HMAC_SHA1", "sha1", ""),
+        (b"HMAC_MD5", "md5", "bad_settings"),
+        (b"", "sha1", "bad_settings"),
         (b"HMAC_SHA256", "sha1", "bad_signature_form"),
-    ):  # fmt: skip
+    ):
         tag = twilio_signed(host + target, good.body, sender.secret, digest)
         sent = good.with_field(name, tag).and_field(
             b"x-twilio-webhooks-signature-settings", b"key=k1,algorithm=" + algorithm
@@ -214,19 +217,28 @@ def _linear() -> Iterator[Case]:
     sender = SENDERS["linear"]
     raw = replace(sender, at=lambda body, _: body)
     for rule, time, refusal in (
-        ("seconds", b"1700000000", "bad_timestamp"), ("text", b'"1700000000000"', "no_timestamp"), ("null", b"null", "no_timestamp"),
-        ("float", b"1700000000000.0", "bad_timestamp"), ("exponent", b"1.7e12", "bad_timestamp"), ("good", b"1700000000000", ""),
-        ("fourteen_digits", b"17000000000000", "bad_timestamp"), ("negative", b"-1700000000000", "bad_timestamp"),
-    ):  # fmt: skip
+        ("seconds", b"1700000000", "bad_timestamp"),
+        ("text", b'"1700000000000"', "no_timestamp"),
+        ("null", b"null", "no_timestamp"),
+        ("float", b"1700000000000.0", "bad_timestamp"),
+        ("exponent", b"1.7e12", "bad_timestamp"),
+        ("good", b"1700000000000", ""),
+        ("fourteen_digits", b"17000000000000", "bad_timestamp"),
+        ("negative", b"-1700000000000", "bad_timestamp"),
+    ):
         yield Case(
             "linear", f"time_{rule}", settings(sender), raw.send(b'{"a":1,"webhookTimestamp":%b}' % time), refusal
         )
     for rule, body, refusal in (
-        ("no_time", b"{}", "no_timestamp"), ("list", b"[]", "bad_body"), ("not_json", b"x", "bad_body"), ("not_utf8", b"\xff", "bad_body"),
-        ("time_twice", b'{"webhookTimestamp":1,"webhookTimestamp":1700000000000}', "bad_body"), ("nan", b'{"a":NaN}', "bad_body"),
+        ("no_time", b"{}", "no_timestamp"),
+        ("list", b"[]", "bad_body"),
+        ("not_json", b"x", "bad_body"),
+        ("not_utf8", b"\xff", "bad_body"),
+        ("time_twice", b'{"webhookTimestamp":1,"webhookTimestamp":1700000000000}', "bad_body"),
+        ("nan", b'{"a":NaN}', "bad_body"),
         ("deep", b'{"webhookTimestamp":1700000000000,"a":' + b"[" * 99 + b"]" * 99 + b"}", "bad_body"),
         ("very_deep", b"[" * 100_000, "bad_body"),
-    ):  # fmt: skip
+    ):
         yield Case("linear", rule, settings(sender), raw.send(body), refusal)
 
 
@@ -259,15 +271,26 @@ def _custom() -> Iterator[Case]:
         ("underscore", b"timestamp=1_700_000_000,signature=" + tag, "bad_signature_form"),
     ):
         yield Case("hmac", rule, settings(sender), good.with_field(name, spelled), refusal)
-    zoom = {"secrets": (b"fake-secret",), "header": "x-zm-signature", "format": "v0={hex}", "template": "v0:{ts}:{body}",
-            "timestamp_header": "x-zm-request-timestamp"}  # fmt: skip
+    zoom = {
+        "secrets": (b"fake-secret",),
+        "header": "x-zm-signature",
+        "format": "v0={hex}",
+        "template": "v0:{ts}:{body}",
+        "timestamp_header": "x-zm-request-timestamp",
+    }
     slack = SENDERS["slack_webhook"].send()
     renamed = {b"x-slack-signature": b"x-zm-signature", b"x-slack-request-timestamp": b"x-zm-request-timestamp"}
     zoomed = replace(slack, fields=tuple((renamed[n], v) for n, v in slack.fields))
     yield Case("hmac", "time_in_own_field", zoom, zoomed)
     yield Case("hmac", "time_in_own_field_missing", zoom, zoomed.without(b"x-zm-request-timestamp"), "no_timestamp")
-    named = {"secrets": (b"k" * 32,), "header": "webhook-signature", "format": "v1,{b64}", "template": "{id}.{ts}.{body}",
-             "timestamp_header": "webhook-timestamp", "id_header": "webhook-id"}  # fmt: skip
+    named = {
+        "secrets": (b"k" * 32,),
+        "header": "webhook-signature",
+        "format": "v1,{b64}",
+        "template": "{id}.{ts}.{body}",
+        "timestamp_header": "webhook-timestamp",
+        "id_header": "webhook-id",
+    }
     yield Case("hmac", "signed_id", named, SENDERS["standard_webhooks"].send())
     yield Case("hmac", "signed_id_missing", named, SENDERS["standard_webhooks"].send().without(b"webhook-id"), "no_id")
     dotted = replace(SENDERS["standard_webhooks"], sign=standard("webhook", "a.b")).send()

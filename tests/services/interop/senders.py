@@ -64,9 +64,11 @@ class Sender:
     ):
         timed = self.at(self.body if body is None else body, now)
         where = self.target if target is None else target
-        signed = TARGETED[self.kind](timed, secret or self.secret, where) if self.kind in TARGETED else (
-            self.sign(timed, secret or self.secret, now)
-        )  # fmt: skip
+        signed = (
+            TARGETED[self.kind](timed, secret or self.secret, where)
+            if self.kind in TARGETED
+            else (self.sign(timed, secret or self.secret, now))
+        )
         return Sent((*signed, *self.extra), timed, where)
 
     def settings(self, *secrets: str, **more: Any) -> dict[str, Any]:
@@ -78,8 +80,11 @@ def _tag(secret: str, content: bytes) -> bytes:
 
 
 def _github(body, secret, now):
-    return [(b"x-hub-signature-256", b"sha256=" + _tag(secret, body).hex().encode()), (b"x-github-event", b"push"),
-            (b"x-github-delivery", b"d-%d" % now)]  # fmt: skip
+    return [
+        (b"x-hub-signature-256", b"sha256=" + _tag(secret, body).hex().encode()),
+        (b"x-github-event", b"push"),
+        (b"x-github-delivery", b"d-%d" % now),
+    ]
 
 
 def _gitea(body, secret, now):
@@ -105,16 +110,22 @@ def standard(prefix: str, event_id: str = "msg_1"):
         key = base64.b64decode(secret.removeprefix("whsec_"))
         tag = hmac.new(key, f"{event_id}.{now}.".encode() + body, hashlib.sha256).digest()
         p = prefix.encode()
-        return [(p + b"-signature", b"v1," + base64.b64encode(tag)), (p + b"-id", event_id.encode()),
-                (p + b"-timestamp", str(now).encode())]  # fmt: skip
+        return [
+            (p + b"-signature", b"v1," + base64.b64encode(tag)),
+            (p + b"-id", event_id.encode()),
+            (p + b"-timestamp", str(now).encode()),
+        ]
 
     return sign
 
 
 def standard_v1a(body, seed, now):
     tag = SigningKey(base64.b64decode(seed)).sign(f"msg_1.{now}.".encode() + body).signature
-    return [(b"webhook-signature", b"v1a," + base64.b64encode(tag)), (b"webhook-id", b"msg_1"),
-            (b"webhook-timestamp", str(now).encode())]  # fmt: skip
+    return [
+        (b"webhook-signature", b"v1a," + base64.b64encode(tag)),
+        (b"webhook-id", b"msg_1"),
+        (b"webhook-timestamp", str(now).encode()),
+    ]
 
 
 def _discord(body, seed, now):
@@ -173,38 +184,72 @@ SENDERS = {
         Sender("gitea", "fake-secret", OTHER_SECRET, b"x-gitea-signature", _gitea),
         Sender("shopify", "fake-secret", OTHER_SECRET, b"x-shopify-hmac-sha256", _shopify, encoding="base64"),
         Sender(
-            "slack_webhook", "fake-secret", OTHER_SECRET, b"x-slack-signature", _slack, time=b"x-slack-request-timestamp",
+            "slack_webhook",
+            "fake-secret",
+            OTHER_SECRET,
+            b"x-slack-signature",
+            _slack,
+            time=b"x-slack-request-timestamp",
             body=b'{"type":"event_callback","event_id":"Ev1","event":{"type":"message"}}',
         ),
         Sender("stripe", "whsec_fake", OTHER_SECRET, b"stripe-signature", _stripe),
         Sender(
-            "standard_webhooks", SHARED, OTHER_SHARED, b"webhook-signature", standard("webhook"),
-            time=b"webhook-timestamp", encoding="base64",
+            "standard_webhooks",
+            SHARED,
+            OTHER_SHARED,
+            b"webhook-signature",
+            standard("webhook"),
+            time=b"webhook-timestamp",
+            encoding="base64",
         ),
-        Sender("svix", SHARED, OTHER_SHARED, b"svix-signature", standard("svix"), time=b"svix-timestamp", encoding="base64"),
         Sender(
-            "twilio", "fake-token", OTHER_SECRET, b"x-twilio-signature", _twilio, encoding="base64",
+            "svix", SHARED, OTHER_SHARED, b"svix-signature", standard("svix"), time=b"svix-timestamp", encoding="base64"
+        ),
+        Sender(
+            "twilio",
+            "fake-token",
+            OTHER_SECRET,
+            b"x-twilio-signature",
+            _twilio,
+            encoding="base64",
             body=urlencode({"MessageSid": "SM1", "Body": "hello there", "Blank": ""}).encode(),
             setup=(("public_url", "https://hooks.example.org"),),
             extra=((b"content-type", b"application/x-www-form-urlencoded"),),
         ),
         Sender(
-            "discord", SEED, OTHER_SEED, b"x-signature-ed25519", _discord, time=b"x-signature-timestamp",
+            "discord",
+            SEED,
+            OTHER_SEED,
+            b"x-signature-ed25519",
+            _discord,
+            time=b"x-signature-timestamp",
             body=b'{"type":2,"id":"77","data":{"name":"x"}}',
         ),
         Sender("gitlab", "fake-token", OTHER_SECRET, b"x-gitlab-token", _gitlab, encoding="plain"),
         Sender(
-            "linear", "fake-secret", OTHER_SECRET, b"linear-signature", _linear, window_s=60, at=_linear_at,
+            "linear",
+            "fake-secret",
+            OTHER_SECRET,
+            b"linear-signature",
+            _linear,
+            window_s=60,
+            at=_linear_at,
             body=b'{"type":"Issue","action":"create","data":{"id":"L1","n":1.50}}',
         ),
         Sender(
-            "hmac", "fake-secret", OTHER_SECRET, b"x-buildkite-signature", _buildkite,
+            "hmac",
+            "fake-secret",
+            OTHER_SECRET,
+            b"x-buildkite-signature",
+            _buildkite,
             setup=(
-                ("header", "X-Buildkite-Signature"), ("format", "timestamp={ts},signature={hex}"), ("template", "{ts}.{body}"),
+                ("header", "X-Buildkite-Signature"),
+                ("format", "timestamp={ts},signature={hex}"),
+                ("template", "{ts}.{body}"),
             ),
         ),
     )
-}  # fmt: skip
+}
 
 
 def settings(sender: Sender, *secrets: str, **more: Any) -> dict[str, Any]:

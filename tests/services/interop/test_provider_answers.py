@@ -24,7 +24,7 @@ def _request(sent):
     return WebhookRequest(sent.fields, sent.body, sent.target)
 
 
-# --- handshakes ----------------------------------------------------------------------------------------------------------
+# --- handshakes ------------------------------------------------------------------------------------------------------
 
 
 def test_slack_challenge_is_answered():
@@ -73,7 +73,7 @@ def test_github_ping_and_stripe_test_event_are_events():
     assert stripe.claim is not None
 
 
-# --- settings ------------------------------------------------------------------------------------------------------------
+# --- settings --------------------------------------------------------------------------------------------------------
 
 HMAC = {"secrets": (b"s",), "header": "x-sig"}
 BAD_SETUPS = {
@@ -105,10 +105,13 @@ BAD_SETUPS = {
     "hmac_id_open": ("hmac", {**HMAC, "template": "{id}-{body}", "id_header": "x-id"}),
     "hmac_id_not_sent": ("hmac", {**HMAC, "template": "{id}.{body}"}),
     "hmac_id_not_signed": ("hmac", {**HMAC, "id_header": "x-id"}),
-    "hmac_time_then_id": ("hmac", {**HMAC, "timestamp_header": "x-t", "id_header": "x-id", "template": "{ts}{id}.{body}"}),
+    "hmac_time_then_id": (
+        "hmac",
+        {**HMAC, "timestamp_header": "x-t", "id_header": "x-id", "template": "{ts}{id}.{body}"},
+    ),
     "hmac_body_first": ("hmac", {**HMAC, "timestamp_header": "x-t", "template": "{body}.{ts}"}),
     "unknown_kind": ("bitbucket", {"secrets": (b"s",)}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD_SETUPS)
@@ -142,7 +145,7 @@ def test_public_key_cannot_sign(kind):
         verifier.sign(SigningNeeds(b"{}", NOW))
 
 
-# --- labels, keys and chosen claims --------------------------------------------------------------------------------------
+# --- labels, keys and chosen claims ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,12 +179,25 @@ BODY = (
 @pytest.mark.parametrize(
     ("words", "value"),
     [
-        ("pointer:/id", "a"), ("pointer:/n", "5"), ("pointer:/deep/0/x~1y", "z"), ("pointer:/deep/0/m~0n", "w"), ("pointer:/", "empty"),
-        ("pointer:/none", ""), ("pointer:/f", ""), ("pointer:/t", ""), ("pointer:/deep", ""), ("pointer:/deep/1/x", ""),
-        ("pointer:/deep/00", ""), ("pointer:/deep/-1", ""), ("pointer:/big", ""), ("pointer:/long", ""), ("pointer:/id/x", ""),
-        ("header:X-GitHub-Event", "push"), ("header:x-none", ""),
+        ("pointer:/id", "a"),
+        ("pointer:/n", "5"),
+        ("pointer:/deep/0/x~1y", "z"),
+        ("pointer:/deep/0/m~0n", "w"),
+        ("pointer:/", "empty"),
+        ("pointer:/none", ""),
+        ("pointer:/f", ""),
+        ("pointer:/t", ""),
+        ("pointer:/deep", ""),
+        ("pointer:/deep/1/x", ""),
+        ("pointer:/deep/00", ""),
+        ("pointer:/deep/-1", ""),
+        ("pointer:/big", ""),
+        ("pointer:/long", ""),
+        ("pointer:/id/x", ""),
+        ("header:X-GitHub-Event", "push"),
+        ("header:x-none", ""),
     ],
-)  # fmt: skip
+)
 def test_value_is_found_by_pointer_or_field(words, value):
     verifier = make_verifier("github", WebhookSetup(secrets=(b"s",)))
 
@@ -214,9 +230,16 @@ def test_words_that_name_nothing_are_refused(words):
 
 @pytest.mark.parametrize(
     ("rule", "by"),
-    [("auto", "content"), ("none", None), ("signature", "signature"), ("pointer:/id", "pointer"), ("header:X-GitHub-Event", "header"),
-     ("pointer:/none", "content"), ("header:x-none", "content")],
-)  # fmt: skip
+    [
+        ("auto", "content"),
+        ("none", None),
+        ("signature", "signature"),
+        ("pointer:/id", "pointer"),
+        ("header:X-GitHub-Event", "header"),
+        ("pointer:/none", "content"),
+        ("header:x-none", "content"),
+    ],
+)
 def test_claim_can_be_chosen_and_falls_back_to_auto(rule, by):
     sender = SENDERS["github"]
     sent = sender.send()

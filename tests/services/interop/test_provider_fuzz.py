@@ -18,14 +18,40 @@ NAMES = sorted(
     {name for sender in SENDERS.values() for name, _ in sender.send().fields} | {b"content-type", b"idempotency-key"}
 )
 PIECES = [
-    b"t=", b"v1=", b"v0=", b"v1,", b"v1a,", b"sha256=", b",", b" ", b"=", b"1700000000", b"1_7", b"a" * 64, b"A" * 43 + b"=", b"\xff",
-    b"application/x-www-form-urlencoded", b"key=,algorithm=HMAC_SHA256", b"timestamp=1700000000,signature=", b"0" * 128,
-]  # fmt: skip
+    b"t=",
+    b"v1=",
+    b"v0=",
+    b"v1,",
+    b"v1a,",
+    b"sha256=",
+    b",",
+    b" ",
+    b"=",
+    b"1700000000",
+    b"1_7",
+    b"a" * 64,
+    b"A" * 43 + b"=",
+    b"\xff",
+    b"application/x-www-form-urlencoded",
+    b"key=,algorithm=HMAC_SHA256",
+    b"timestamp=1700000000,signature=",
+    b"0" * 128,
+]
 values = st.one_of(st.binary(max_size=80), st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join))
 bodies = st.one_of(
     st.binary(max_size=200),
-    st.sampled_from([b"", b"{}", b"[]", b'{"type":1}', b"[" * 5000, b'{"id":"\\ud800"}', b'{"type":"url_verification","challenge":"x"}']),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            b"",
+            b"{}",
+            b"[]",
+            b'{"type":1}',
+            b"[" * 5000,
+            b'{"id":"\\ud800"}',
+            b'{"type":"url_verification","challenge":"x"}',
+        ]
+    ),
+)
 
 
 @st.composite

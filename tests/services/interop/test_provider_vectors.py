@@ -1,4 +1,4 @@
-"""What providers have published, and what their own libraries sign, is accepted; their libraries accept what we sign."""
+"""What providers published and what their own libraries sign is accepted; their libraries accept what we sign."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.services.interop.senders import NOW, OTHER_SHARED, SEED, SENDERS, SHA
 
 SLACK_BODY = (
     b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar"
-    b"&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com"
+    b"&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2F"
+    b"hooks.slack.com"
     b"%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121."
     b"803a0bc887a14d10d2c447fce8b6703c"
 )
@@ -31,6 +32,10 @@ TWILIO_FORM = {
 }
 OLD_TWILIO_FORM = {**TWILIO_FORM, "Caller": "+14158675309", "From": "+14158675309"}
 TWILIO_TARGET = b"/myapp.php?foo=1&bar=2"
+DISCORD_TAG = (
+    b"1695961a47c91a1ec033b819b7e87e3dbc583dd0cee6d1fd0216f58ac87b6228"
+    b"ae531ddbf91fb7bc28d7edf7f08604da16f54624f38a6bc0614e4dc13cd47f0f"
+)
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
 TWILIO_DIGEST = b"&bodySHA256=0a1ff7634d9ab3b95db5c9a2dfe9416e41502b283a80c7cf19632632f96e6620"
 
@@ -41,26 +46,71 @@ def _verdict(kind, secret, fields, body, now=NOW, *, target=b"/", **more):
 
 
 VECTORS = {
-    "github": ("github", "It's a Secret to Everybody", [
-        (b"x-hub-signature-256", b"sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")], b"Hello, World!", NOW),
-    "slack": ("slack_webhook", "8f742231b10e8888abcd99yyyzzz85a5", [
-        (b"x-slack-request-timestamp", b"1531420618"),
-        (b"x-slack-signature", b"v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503")], SLACK_BODY, 1531420618),
-    "standard_v1": ("standard_webhooks", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", [
-        *STANDARD, (b"webhook-signature", b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")],
-        b'{"test": 2432232314}', 1614265330),
-    "standard_v1a": ("standard_webhooks", "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=", [
-        *STANDARD, (b"webhook-signature", b"v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg==")],
-        b'{"test": 2432232314}', 1614265330),
-    "stripe": ("stripe", "whsec_test_secret", [
-        (b"stripe-signature", b"t=1492774577,v1=88a022085c6bdb887b02cb26ff76dd681234d9675c0f22844059f55552a8883a")],
-        b'{"id":"evt_test_webhook","object":"event"}', 1492774577),
-    "shopify": ("shopify", "shop-secret", [(b"x-shopify-hmac-sha256", b"plW8VGqq0nDMIEhDqaNNW99asdUCy7EIqLZVcQwtAZ0=")], b'{"id":1}', NOW),
-    "discord": ("discord", "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", [
-        (b"x-signature-timestamp", b"1700000000"),
-        (b"x-signature-ed25519", b"1695961a47c91a1ec033b819b7e87e3dbc583dd0cee6d1fd0216f58ac87b6228ae531ddbf91fb7bc28d7edf7f08604da16f54624f38a6bc0614e4dc13cd47f0f")],
-        b'{"type":1}', NOW),
-}  # fmt: skip
+    "github": (
+        "github",
+        "It's a Secret to Everybody",
+        [(b"x-hub-signature-256", b"sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")],
+        b"Hello, World!",
+        NOW,
+    ),
+    "slack": (
+        "slack_webhook",
+        "8f742231b10e8888abcd99yyyzzz85a5",
+        [
+            (b"x-slack-request-timestamp", b"1531420618"),
+            (b"x-slack-signature", b"v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"),
+        ],
+        SLACK_BODY,
+        1531420618,
+    ),
+    "standard_v1": (
+        "standard_webhooks",
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        [*STANDARD, (b"webhook-signature", b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")],
+        b'{"test": 2432232314}',
+        1614265330,
+    ),
+    "standard_v1a": (
+        "standard_webhooks",
+        "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=",
+        [
+            *STANDARD,
+            (
+                b"webhook-signature",
+                b"v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg==",
+            ),
+        ],
+        b'{"test": 2432232314}',
+        1614265330,
+    ),
+    "stripe": (
+        "stripe",
+        "whsec_test_secret",
+        [(b"stripe-signature", b"t=1492774577,v1=88a022085c6bdb887b02cb26ff76dd681234d9675c0f22844059f55552a8883a")],
+        b'{"id":"evt_test_webhook","object":"event"}',
+        1492774577,
+    ),
+    "shopify": (
+        "shopify",
+        "shop-secret",
+        [(b"x-shopify-hmac-sha256", b"plW8VGqq0nDMIEhDqaNNW99asdUCy7EIqLZVcQwtAZ0=")],
+        b'{"id":1}',
+        NOW,
+    ),
+    "discord": (
+        "discord",
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+        [
+            (b"x-signature-timestamp", b"1700000000"),
+            (
+                b"x-signature-ed25519",
+                DISCORD_TAG,
+            ),
+        ],
+        b'{"type":1}',
+        NOW,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -98,7 +148,7 @@ def test_published_twilio_json_signature_covers_the_url_and_the_url_the_body():
     assert found.refusal == "body_digest"
 
 
-# --- signed by the providers' own libraries ------------------------------------------------------------------------------
+# --- signed by the providers' own libraries --------------------------------------------------------------------------
 
 BODIES = [b'{"id":"evt_1","type":"made"}', '{"name":"gr\u00fc\u00dfe"}'.encode(), b"{}"]
 
@@ -164,14 +214,18 @@ def test_what_twilio_signs_is_accepted(form, port):
     url = f"https://hooks.example.org{port}/webhooks/test"
     tag = RequestValidator("fake-token").compute_signature(url, Many(form))
     found = _verdict(
-        "twilio", "fake-token", [FORM, (b"x-twilio-signature", tag.encode())], body,
-        target=b"/webhooks/test", public_url="https://hooks.example.org",
-    )  # fmt: skip
+        "twilio",
+        "fake-token",
+        [FORM, (b"x-twilio-signature", tag.encode())],
+        body,
+        target=b"/webhooks/test",
+        public_url="https://hooks.example.org",
+    )
 
     assert found.refusal is None
 
 
-# --- signed by us, checked by their libraries ----------------------------------------------------------------------------
+# --- signed by us, checked by their libraries ------------------------------------------------------------------------
 
 
 def _signed(kind, body, **needs):

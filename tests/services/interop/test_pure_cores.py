@@ -22,7 +22,7 @@ from penstock.services.interop.signing import WebhookTrial, sign_delivery
 from penstock.wire.audit_chain import ChainEnd, walk_chain
 from tests.services.interop.senders import NOW, SENDERS, settings
 
-# --- bad signatures ------------------------------------------------------------------------------------------------------
+# --- bad signatures --------------------------------------------------------------------------------------------------
 
 
 def test_attack_is_announced_once_and_then_counted():
@@ -66,7 +66,7 @@ def test_attack_ends_when_a_minute_is_quiet():
     assert attack.bad(71) == "audit"
 
 
-# --- origins -------------------------------------------------------------------------------------------------------------
+# --- origins ---------------------------------------------------------------------------------------------------------
 
 PROXIES = read_networks(["10.0.0.0/8", "::1"])
 
@@ -138,7 +138,7 @@ def test_any_forwarded_for_is_read_without_raising(peer, value):
     )
 
 
-# --- events --------------------------------------------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------------------
 
 
 def _event(kind, body=None, *, extra=()):
@@ -153,9 +153,16 @@ def _event(kind, body=None, *, extra=()):
 @pytest.mark.parametrize("kind", SENDERS)
 def test_event_shows_no_secret_and_no_signature(kind):
     extra = [
-        (b"Authorization", b"Bearer fake"), (b"Cookie", b"a=fake"), (b"X-Gitlab-Token", b"fake"), (b"X-Api-Key", b"fake"),
-        (b"X-Hub-Signature", b"fake"), (b"Proxy-Authorization", b"fake"), (b"X-Auth", b"fake"), (b"Host", b"h"), (b"User-Agent", b"ua"),
-    ][: 2 if kind == "gitlab" else None]  # fmt: skip
+        (b"Authorization", b"Bearer fake"),
+        (b"Cookie", b"a=fake"),
+        (b"X-Gitlab-Token", b"fake"),
+        (b"X-Api-Key", b"fake"),
+        (b"X-Hub-Signature", b"fake"),
+        (b"Proxy-Authorization", b"fake"),
+        (b"X-Auth", b"fake"),
+        (b"Host", b"h"),
+        (b"User-Agent", b"ua"),
+    ][: 2 if kind == "gitlab" else None]
     event, sent = _event(kind, extra=extra)
     text = with_body(event, b"").decode()
 
@@ -198,7 +205,7 @@ def test_repeated_field_is_shown_whole():
     assert event.headers["x-many"] == "1, \ufffd"
 
 
-# --- audit ---------------------------------------------------------------------------------------------------------------
+# --- audit -----------------------------------------------------------------------------------------------------------
 
 
 def _act(n):
@@ -258,7 +265,7 @@ def test_unfinished_last_line_is_ignored():
     assert walk_chain([lines[0], lines[1][:-1]]).records == 1
 
 
-# --- trials --------------------------------------------------------------------------------------------------------------
+# --- trials ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SENDERS if kind != "discord"])

@@ -1,4 +1,4 @@
-"""The bridge over real sockets: webhooks are verified, durable and answered; the rest is refused with nothing claimed."""
+"""The bridge over real sockets: webhooks are durable when answered; the rest is refused with nothing claimed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def live(kind: str, body: bytes | None = None, **more) -> Sent:
     return SENDERS[kind].send(body, now=int(SYSTEM.wall()), target=target, **more)
 
 
-# --- webhooks ------------------------------------------------------------------------------------------------------------
+# --- webhooks --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", SENDERS)
@@ -207,7 +207,7 @@ async def test_secrets_swap_live():
     assert (before, after) == ([202, 401], [401, 202])
 
 
-# --- refusals before any work --------------------------------------------------------------------------------------------
+# --- refusals before any work ----------------------------------------------------------------------------------------
 
 
 async def test_rate_is_limited_for_webhooks_and_not_for_reads():
@@ -247,7 +247,7 @@ async def test_full_work_queue_is_429_at_once():
     assert statuses.count(202) >= 2
 
 
-# --- downstreams ---------------------------------------------------------------------------------------------------------
+# --- downstreams -----------------------------------------------------------------------------------------------------
 
 
 class Failing(MemoryMailbox):
@@ -318,7 +318,7 @@ async def test_late_mailbox_is_503_within_the_deadline():
     assert answer.status in (503, 504)
 
 
-# --- authority -----------------------------------------------------------------------------------------------------------
+# --- authority -------------------------------------------------------------------------------------------------------
 
 
 class Counter:
@@ -402,7 +402,7 @@ async def test_passport_that_is_down_is_503():
     assert (answer.status, len(world.mailbox.state.messages)) == (503, 0)
 
 
-# --- puts and reads ------------------------------------------------------------------------------------------------------
+# --- puts and reads --------------------------------------------------------------------------------------------------
 
 OCTETS = ((b"Content-Type", b"application/octet-stream"),)
 JSON = ((b"Content-Type", b"application/json"),)
@@ -429,11 +429,21 @@ async def test_bytes_are_put_and_read_back():
     ("body", "status"),
     [
         ({"payload": base64.b64encode(b"foobar").decode()}, 202),
-        ({"payload": base64.b64encode(gzip.compress(b"foobar")).decode(), "meta": {"content_encoding": "gzip", "type": "x"}}, 202),
-        ({"payload": "!!"}, 400), ({"payload": "Zm9v\n"}, 400), ({"payload": 1}, 400), ({}, 400), ({"payload": "", "other": 1}, 400),
+        (
+            {
+                "payload": base64.b64encode(gzip.compress(b"foobar")).decode(),
+                "meta": {"content_encoding": "gzip", "type": "x"},
+            },
+            202,
+        ),
+        ({"payload": "!!"}, 400),
+        ({"payload": "Zm9v\n"}, 400),
+        ({"payload": 1}, 400),
+        ({}, 400),
+        ({"payload": "", "other": 1}, 400),
         ({"payload": "Zm9v", "meta": {"content_encoding": "nope"}}, 415),
     ],
-)  # fmt: skip
+)
 async def test_put_as_json(body, status):
     async with bridge() as world:
         answer = await world.http.ask("POST", "/put", json.dumps(body).encode(), JSON)
@@ -523,7 +533,7 @@ async def test_slow_puts_do_not_delay_a_webhook_and_more_than_half_are_429():
     assert statuses == [202] * 4 + [429] * 4
 
 
-# --- brownout ------------------------------------------------------------------------------------------------------------
+# --- brownout --------------------------------------------------------------------------------------------------------
 
 
 async def test_brownout_sheds_puts_and_large_webhooks_and_keeps_reads_and_small_webhooks():
@@ -566,7 +576,7 @@ async def test_own_failures_turn_brownout_on_and_bad_requests_do_not():
     assert not second.active
 
 
-# --- attacks, audit, inbox -----------------------------------------------------------------------------------------------
+# --- attacks, audit, inbox -------------------------------------------------------------------------------------------
 
 
 async def test_attacked_endpoint_is_announced_counted_and_still_open_to_good_ones():
@@ -645,7 +655,7 @@ async def test_inbox_shows_the_last_deliveries_without_the_bodies_of_refused_one
     assert newest[0].msg_id == good.json()["msg_id"]
 
 
-# --- the seed's tables ---------------------------------------------------------------------------------------------------
+# --- the seed's tables -----------------------------------------------------------------------------------------------
 
 
 async def test_inventory_is_the_seeds():

@@ -22,14 +22,37 @@ from penstock.testing.contracts.memory_storage import MemoryStorage
 from tests.services.interop.senders import SENDERS, Sent, public_hex
 
 LISTENER = ListenerSettings(
-    host="127.0.0.1", port=0, uds_path=None, uds_allow_uids=(), max_conns=256, max_conns_per_ip=256,
-    read_timeout_s=60.0, write_timeout_s=60.0, idle_timeout_s=60.0, request_deadline_s=30.0, body_bytes_max=1 << 20,
-    decompress_ratio_cap=10, tls_cert_path=None, tls_key_path=None, allowed_hosts=(),
-)  # fmt: skip
+    host="127.0.0.1",
+    port=0,
+    uds_path=None,
+    uds_allow_uids=(),
+    max_conns=256,
+    max_conns_per_ip=256,
+    read_timeout_s=60.0,
+    write_timeout_s=60.0,
+    idle_timeout_s=60.0,
+    request_deadline_s=30.0,
+    body_bytes_max=1 << 20,
+    decompress_ratio_cap=10,
+    tls_cert_path=None,
+    tls_key_path=None,
+    allowed_hosts=(),
+)
 ROW = {
-    "kind": "", "topic": "", "tolerance_s": None, "allow_ips": (), "allow_hosts": (), "key": "", "claim": "auto", "on_attack": "report",
-    "header": "", "format": "{hex}", "template": "{body}", "timestamp_header": "", "id_header": "",
-}  # fmt: skip
+    "kind": "",
+    "topic": "",
+    "tolerance_s": None,
+    "allow_ips": (),
+    "allow_hosts": (),
+    "key": "",
+    "claim": "auto",
+    "on_attack": "report",
+    "header": "",
+    "format": "{hex}",
+    "template": "{body}",
+    "timestamp_header": "",
+    "id_header": "",
+}
 
 
 def endpoints(rows: dict[str, dict[str, Any]] | None = None) -> Endpoints:

@@ -13,9 +13,9 @@ from penstock.cli.commands import audit as audit_command
 from penstock.contracts import passport as p
 from penstock.contracts.call import Call
 from penstock.kernel.errors import Conflict, Forbidden, Integrity
-from penstock.services.passport.audit import AuditChain, Record
 from penstock.services.passport.kms_local import LocalKms
 from penstock.services.passport.store import read_evidence, read_head
+from penstock.wire.audit_chain import AuditChain, ChainRecord
 from tests.services.passport.kit import FakeKms, options, running, until
 from tests.services.passport.test_commands import call
 
@@ -34,7 +34,7 @@ def rewritten(tmp_path, dropped: int) -> None:
     path = tmp_path / "audit" / "passport.jsonl"
     chain, lines = AuditChain(), []
     for number, line in enumerate(path.read_bytes().splitlines()):
-        record = Record(**{"hash": "", **json.loads(line)})
+        record = ChainRecord(**{"hash": "", **json.loads(line)})
         if number != dropped:
             lines.append(chain.add(record.action, record.at_ms, record.facts))
     path.write_bytes(b"".join(lines))

@@ -23,6 +23,7 @@ from penstock.kernel.pool import Pool
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.passport import audit, audit_signer, background
 from penstock.services.passport.store import FileStore
+from penstock.wire.audit_chain import AuditChain
 from tests.services.passport.kit import START_S, options, running
 
 
@@ -194,12 +195,12 @@ async def test_the_published_file_beats_while_the_issuer_lives_and_no_longer(tmp
 
 
 def lines(count: int) -> list[bytes]:
-    chain = audit.AuditChain()
+    chain = AuditChain()
     return [chain.add("issue", n, {"tid": str(n), "epoch": n}) for n in range(count)]
 
 
 def test_a_whole_chain_walks_to_its_head():
-    chain = audit.AuditChain()
+    chain = AuditChain()
     data = b"".join(chain.add("issue", n, {"n": n, "epoch": 3}) for n in range(5))
 
     assert audit.walk(data) == audit.Walked(5, chain.head, 3)

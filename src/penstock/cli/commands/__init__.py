@@ -19,4 +19,5 @@ tour               shows the promises on a running node
 up                 run the whole node
 version            print the version
 weave              try every schedule of a small asyncio program
+webhook            sign a webhook as its provider would
 """

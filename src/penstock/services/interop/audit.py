@@ -44,7 +44,7 @@ class AuditBook:
 
     def __init__(self, end: ChainEnd = ChainEnd()) -> None:  # noqa: B008 - a value
         """Go on where the chain ended."""
-        self._chain = AuditChain(end)
+        self._chain = AuditChain(*end)
         self._dropped_seen = 0
         self._attested = end.records
 

@@ -102,7 +102,7 @@ class BridgeAuthority:
         fresh = self._fresh[purpose] = (issued.token, now + PASSPORT_TTL_S / 2)
         return fresh
 
-    # --- the issuer token ----------------------------------------------------------------------------------------------
+    # --- the issuer token --------------------------------------------------------------------------------------------
 
     async def run(self, child: Child) -> None:
         """Get the issuer token and renew it at half of its life; tried again each second while that fails."""

@@ -47,7 +47,7 @@ class BrownoutState(NamedTuple):
 
 @dataclass(slots=True)
 class _Second:
-    """What happened in one second. `slow` and `slowish` are calls at or above the limit, and at or above its clear level."""
+    """What happened in one second. `slow`: calls at or above the limit; `slowish`: at or above its clear level."""
 
     at: int = -1
     samples: int = 0
@@ -78,7 +78,7 @@ class Brownout:
         self._last_trigger = 0.0
         self.state = BrownoutState()
 
-    # --- what happens --------------------------------------------------------------------------------------------------
+    # --- what happens ------------------------------------------------------------------------------------------------
 
     def note_answer(self, now: float, status: int) -> None:
         """Count one of our answers; only good ones and our own failures are samples."""
@@ -110,7 +110,7 @@ class Brownout:
             second.calls = second.slow = second.slowish = 0
         return second
 
-    # --- the decision --------------------------------------------------------------------------------------------------
+    # --- the decision ------------------------------------------------------------------------------------------------
 
     def look(self, now: float, queue_fill: float) -> BrownoutState:
         """Decide once; `queue_fill` is the filled part of the work queue, 0 to 1."""

@@ -1,4 +1,4 @@
-"""The discipline of every call to a service behind the bridge: deadline, retries by the seed's schedule, breaker, latency.
+"""The discipline of every call to a service behind the bridge: deadline, retries, breaker, latency.
 
 All calls of this service are idempotent: a claim, a content address and a token that nobody has seen yet may each be
 asked for twice. So a call that failed is tried again, after 50-100 ms, then 200-400 ms, three tries in all, while the

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from penstock.config import (
     Apply,
@@ -15,7 +14,6 @@ from penstock.config import (
     Kind,
     channel_key,
     listener_settings,
-    oap_key,
     service_drain,
     service_table,
 )
@@ -96,26 +94,110 @@ _TABLE = service_table(
     "interop",
     port_offset=PORT_OFFSET,
     keys=(
-        oap_key(),
-        Key("public_url", Kind.STR, None, help="Where providers reach this service: https:// and the host. Twilio signs it."),
-        Key("providers", Kind.NAMED, {}, fields=_ENDPOINT, help="Webhook endpoints by name; the name is the last part of the URL."),
+        Key(
+            "public_url",
+            Kind.STR,
+            None,
+            help="Where providers reach this service: https:// and the host. Twilio signs it.",
+        ),
+        Key(
+            "providers",
+            Kind.NAMED,
+            {},
+            fields=_ENDPOINT,
+            help="Webhook endpoints by name; the name is the last part of the URL.",
+        ),
         Key("trusted_proxies", Kind.LIST, (), help="Addresses and networks whose X-Forwarded-For is believed."),
-        Key("max_rps", Kind.INT, 500, low=1, high=1_000_000, unit="requests/s", zero_off=True, help="Webhooks and puts a second. Above: 429 `rate_limited`."),
-        Key("burst", Kind.INT, 250, low=1, high=1_000_000, unit="requests", help="How many may come at once above `max_rps`."),
-        Key("workers", Kind.INT, 8, low=2, high=256, unit="tasks", apply=Apply.RESTART, help="Workers; at most half as many puts are streamed at once."),
-        Key("webhook_deadline", Kind.DURATION, "2s", low="100ms", high="30s", apply=Apply.RESTART, help="A webhook is answered within this."),
-        Key("put_max_bytes", Kind.SIZE, "64MiB", low="1KiB", high="1GiB", apply=Apply.RESTART, help="The largest streamed put."),
-        Key("bad_signatures_max", Kind.INT, 60, low=1, high=100_000, unit="a minute", apply=Apply.RESTART, help="Bad signatures at one endpoint; above it is under attack, and further ones are only counted."),
-        Key("brownout.error_rate", Kind.FLOAT, 0.01, low=0.0001, high=1.0, apply=Apply.RESTART, help="The part of failures over five minutes that turns brownout on."),
-        Key("brownout.p95", Kind.DURATION, "500ms", low="10ms", high="60s", apply=Apply.RESTART, help="The downstream p95 over a minute that turns brownout on."),
-        Key("audit.sink", Kind.CHOICE, "memory", choices=("memory", "stdout", "file"), apply=Apply.RESTART, help="Where the record of decisions goes. `file` is refused under amnesia."),
+        Key(
+            "max_rps",
+            Kind.INT,
+            500,
+            low=1,
+            high=1_000_000,
+            unit="requests/s",
+            zero_off=True,
+            help="Webhooks and puts a second. Above: 429 `rate_limited`.",
+        ),
+        Key(
+            "burst",
+            Kind.INT,
+            250,
+            low=1,
+            high=1_000_000,
+            unit="requests",
+            help="How many may come at once above `max_rps`.",
+        ),
+        Key(
+            "workers",
+            Kind.INT,
+            8,
+            low=2,
+            high=256,
+            unit="tasks",
+            apply=Apply.RESTART,
+            help="Workers; at most half as many puts are streamed at once.",
+        ),
+        Key(
+            "webhook_deadline",
+            Kind.DURATION,
+            "2s",
+            low="100ms",
+            high="30s",
+            apply=Apply.RESTART,
+            help="A webhook is answered within this.",
+        ),
+        Key(
+            "put_max_bytes",
+            Kind.SIZE,
+            "64MiB",
+            low="1KiB",
+            high="1GiB",
+            apply=Apply.RESTART,
+            help="The largest streamed put.",
+        ),
+        Key(
+            "bad_signatures_max",
+            Kind.INT,
+            60,
+            low=1,
+            high=100_000,
+            unit="a minute",
+            apply=Apply.RESTART,
+            help="Bad signatures at one endpoint; above it is under attack, and further ones are only counted.",
+        ),
+        Key(
+            "brownout.error_rate",
+            Kind.FLOAT,
+            0.01,
+            low=0.0001,
+            high=1.0,
+            apply=Apply.RESTART,
+            help="The part of failures over five minutes that turns brownout on.",
+        ),
+        Key(
+            "brownout.p95",
+            Kind.DURATION,
+            "500ms",
+            low="10ms",
+            high="60s",
+            apply=Apply.RESTART,
+            help="The downstream p95 over a minute that turns brownout on.",
+        ),
+        Key(
+            "audit.sink",
+            Kind.CHOICE,
+            "memory",
+            choices=("memory", "stdout", "file"),
+            apply=Apply.RESTART,
+            help="Where the record of decisions goes. `file` is refused under amnesia.",
+        ),
         Key("audit.path", Kind.PATH, None, apply=Apply.RESTART, help="The file of `audit.sink = file`."),
         channel_key("work", 512, "webhooks and puts on their way to a worker. Full: 429 `busy`."),
         channel_key("audit", 512, "decisions on their way to the audit. Full: the oldest is dropped and counted."),
         service_drain("5s", "5s"),
     ),
     help="The bridge to the outside world: webhooks, puts and reads.",
-)  # fmt: skip
+)
 TABLE = replace(
     _TABLE,
     rules=(
@@ -154,7 +236,7 @@ class InteropOptions:
             error_rate=settings.number("interop.brownout.error_rate"), p95_s=seconds("interop.brownout.p95")
         )
         return cls(
-            listener=_with_public_host(listener or listener_settings(settings, "interop"), settings),
+            listener=listener or listener_settings(settings, "interop"),
             endpoints=endpoints_of(settings),
             rps=number("interop.max_rps"),
             burst=number("interop.burst"),
@@ -180,9 +262,3 @@ def endpoints_of(settings: Settings) -> Endpoints:
 
 def _public_url(settings: Settings) -> str:
     return "" if settings["interop.public_url"] is None else settings.text("interop.public_url")
-
-
-def _with_public_host(listener: ListenerSettings, settings: Settings) -> ListenerSettings:
-    """Let the listener answer to the public host: providers send it as Host."""
-    host = urlsplit(_public_url(settings)).hostname
-    return listener if host is None else replace(listener, allowed_hosts=(*listener.allowed_hosts, host))

@@ -1,4 +1,4 @@
-"""Endpoints as the settings describe them: which check, which topic, who may send; made whole and swapped in one step."""
+"""Endpoints as the settings describe them: which check, which topic, who may send; swapped in one step."""
 
 from __future__ import annotations
 

@@ -14,9 +14,24 @@ from penstock.services.interop.providers.verdict import WebhookRequest, WebhookV
 INLINE_BYTES_MAX: Final = 512 << 10
 # Fields of the connection, and those a secret may stand in whatever the provider calls it.
 _DROPPED: Final = frozenset(
-    {b"connection", b"content-length", b"content-encoding", b"expect", b"forwarded", b"host", b"keep-alive", b"proxy-connection",
-     b"te", b"trailer", b"transfer-encoding", b"upgrade", b"via", b"x-corr-id", b"x-deadline-ms"}
-)  # fmt: skip
+    {
+        b"connection",
+        b"content-length",
+        b"content-encoding",
+        b"expect",
+        b"forwarded",
+        b"host",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"via",
+        b"x-corr-id",
+        b"x-deadline-ms",
+    }
+)
 _SECRET: Final = re.compile(
     rb"authoriz|authentic|\bauth\b|cookie|credential|hmac|key\b|password|secret|signature|token|x-forwarded"
 )

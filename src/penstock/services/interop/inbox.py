@@ -36,7 +36,7 @@ class Inbox:
     """A ring of deliveries, and counts by endpoint and verdict since the start."""
 
     def __init__(self, deliveries_max: int = DELIVERIES_MAX, bytes_max: int = BYTES_MAX) -> None:
-        """Start empty."""
+        """Bound the ring by deliveries and by bytes."""
         self._deliveries_max = deliveries_max
         self._bytes_max = bytes_max
         self._held: deque[InboxDelivery] = deque()

@@ -33,7 +33,7 @@ class BridgeReads:
     """`GET /o/{addr}`."""
 
     def __init__(self, behind: Behind) -> None:
-        """Take what is behind."""
+        """Take the store and the authority to read from it."""
         self._behind = behind
 
     async def get(self, request: Request) -> Response | StreamResponse:

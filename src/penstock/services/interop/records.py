@@ -62,7 +62,7 @@ class BridgeRecords:
         """Return the wall time in milliseconds."""
         return int(self._clock.wall() * 1000)  # lint: allow PK012 records and events keep wall times
 
-    # --- webhooks ------------------------------------------------------------------------------------------------------
+    # --- webhooks ----------------------------------------------------------------------------------------------------
 
     def delivered(self, endpoint: WebhookEndpoint, delivery: InboxDelivery, b3_hash: str = "") -> None:
         """Tell of a webhook that was accepted, was a duplicate, was a handshake or could not be passed on."""
@@ -124,7 +124,7 @@ class BridgeRecords:
                     BridgeAct("webhook", self.now_ms(), "deny", endpoint=name, reason="bad_signatures", count=counted)
                 )
 
-    # --- puts and the state of the bridge ------------------------------------------------------------------------------
+    # --- puts and the state of the bridge ----------------------------------------------------------------------------
 
     def put(self, corr_id: str, address: str, reason: str = "") -> None:
         """Tell of a put."""

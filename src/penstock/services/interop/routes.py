@@ -50,14 +50,35 @@ AUDIENCE: Final = "svc-interop"
 SHED_ABOVE_BYTES: Final = 64 << 10
 PUT_DEADLINE_S: Final = 600.0
 _WEBHOOK_ERRORS: Final = (
-    "malformed", "unauthenticated", "bad_origin", "not_found", "over_limit", "unsupported", "busy", "rate_limited", "backpressure",
-    "not_ready", "timeout", "downstream_unavailable", "canceled", "internal",
-)  # fmt: skip
+    "malformed",
+    "unauthenticated",
+    "bad_origin",
+    "not_found",
+    "over_limit",
+    "unsupported",
+    "busy",
+    "rate_limited",
+    "backpressure",
+    "not_ready",
+    "timeout",
+    "downstream_unavailable",
+    "canceled",
+    "internal",
+)
 _PUT_ERRORS: Final = (*_WEBHOOK_ERRORS, "expired", "forbidden", "conflict")
 _GET_ERRORS: Final = (
-    "malformed", "unauthenticated", "expired", "forbidden", "not_found", "integrity", "rate_limited", "not_ready", "timeout",
-    "downstream_unavailable", "internal",
-)  # fmt: skip
+    "malformed",
+    "unauthenticated",
+    "expired",
+    "forbidden",
+    "not_found",
+    "integrity",
+    "rate_limited",
+    "not_ready",
+    "timeout",
+    "downstream_unavailable",
+    "internal",
+)
 
 
 class PutMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,26 +136,49 @@ class BridgeRoutes:
         """Describe the routes; OpenAPI and the router read the same description."""
         return [
             Route(
-                method="POST", path="/webhooks/{name}", handler=self._webhook, answer=WebhookAnswer, op="webhook", open=True,
-                summary="Take a provider's webhook: verified, then durable, then answered.", raw_body=True,
-                body_bytes_max=BODY_BYTES_MAX, deadline_s=self._options.webhook_deadline_s, errors=_WEBHOOK_ERRORS,
+                method="POST",
+                path="/webhooks/{name}",
+                handler=self._webhook,
+                answer=WebhookAnswer,
+                op="webhook",
+                open=True,
+                summary="Take a provider's webhook: verified, then durable, then answered.",
+                raw_body=True,
+                body_bytes_max=BODY_BYTES_MAX,
+                deadline_s=self._options.webhook_deadline_s,
+                errors=_WEBHOOK_ERRORS,
             ),
             Route(
-                method="POST", path="/put", handler=self._put, answer=PutAnswer, op="put", stream_body=True,
-                summary="Store bytes under their address.", body_bytes_max=self._options.put_bytes_max,
-                deadline_s=PUT_DEADLINE_S, errors=_PUT_ERRORS,
+                method="POST",
+                path="/put",
+                handler=self._put,
+                answer=PutAnswer,
+                op="put",
+                stream_body=True,
+                summary="Store bytes under their address.",
+                body_bytes_max=self._options.put_bytes_max,
+                deadline_s=PUT_DEADLINE_S,
+                errors=_PUT_ERRORS,
             ),
             Route(
-                method="GET", path="/o/{addr}", handler=self._get, op="get", summary="Read an object, or a range of it.",
+                method="GET",
+                path="/o/{addr}",
+                handler=self._get,
+                op="get",
+                summary="Read an object, or a range of it.",
                 errors=_GET_ERRORS,
             ),
             Route(
-                method="GET", path="/readyz/read", handler=self._read_ready, op="readyz", open=True,
+                method="GET",
+                path="/readyz/read",
+                handler=self._read_ready,
+                op="readyz",
+                open=True,
                 summary="Tell whether objects can be read; true in brownout too.",
             ),
-        ]  # fmt: skip
+        ]
 
-    # --- before any work -----------------------------------------------------------------------------------------------
+    # --- before any work ---------------------------------------------------------------------------------------------
 
     def admit(self, request: Request) -> None:
         """Refuse at the end of the headers what costs the least to refuse there: rate, brownout, origin, no token."""
@@ -167,7 +211,7 @@ class BridgeRoutes:
             raise NotReady("This endpoint is paused.", phase="paused")
         return endpoint
 
-    # --- webhooks ------------------------------------------------------------------------------------------------------
+    # --- webhooks ----------------------------------------------------------------------------------------------------
 
     def _webhook(self, request: Request) -> Any:  # noqa: ANN401 - the future of the job's answer
         # A chunked body has no length in its head: it is weighed here.
@@ -192,7 +236,7 @@ class BridgeRoutes:
         if status:
             self._brownout.note_answer(now, status)
 
-    # --- puts ----------------------------------------------------------------------------------------------------------
+    # --- puts --------------------------------------------------------------------------------------------------------
 
     async def _put(self, request: Request) -> Response:
         await self._allow(request, "put")
@@ -216,7 +260,7 @@ class BridgeRoutes:
             return _json_pieces(request)
         raise Unsupported("A put is application/octet-stream or application/json.")
 
-    # --- reads ---------------------------------------------------------------------------------------------------------
+    # --- reads -------------------------------------------------------------------------------------------------------
 
     async def _get(self, request: Request) -> Any:  # noqa: ANN401 - a whole answer or a stream
         await self._allow(request, "get")

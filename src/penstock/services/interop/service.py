@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from penstock.kernel.backoff import FullJitter
 from penstock.kernel.channel import Full
 from penstock.kernel.child import ChildSpec, Drain
+from penstock.kernel.restart import Escalation, RestartPolicy
 from penstock.kernel.snapshot import Snapshot
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
@@ -129,8 +131,10 @@ class InteropService:
         ]
 
     def supervision(self) -> SupervisorOptions:
-        """Say how long the drain may take."""
-        return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s)
+        """Say how long the drain may take; more than five crashes of a task in a minute end the service."""
+        backoff = FullJitter(base_s=0.1, cap_s=5.0)
+        policy = RestartPolicy(escalation=Escalation.FATAL, backoff=backoff)
+        return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s, policy=policy)
 
     async def close(self) -> None:
         """Let the threads go, after the supervisor ended everything else; safe to call twice."""

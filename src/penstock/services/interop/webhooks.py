@@ -1,4 +1,4 @@
-"""Worker duty for webhooks: verify each, store large bodies, put all events of an endpoint into the mailbox in one batch.
+"""Worker duty for webhooks: verify each, store large bodies, put an endpoint's events into the mailbox in one batch.
 
 A batch is worked in two steps. First every request is judged, which takes no I/O: bad ones and handshakes are answered
 at once. Then, endpoint by endpoint, the events go to the mailbox. A webhook is answered with 202 only after the mailbox
@@ -101,7 +101,7 @@ class WebhookDesk:
         for group in by_endpoint.values():
             await self._pass_on(group)
 
-    # --- judging -------------------------------------------------------------------------------------------------------
+    # --- judging -----------------------------------------------------------------------------------------------------
 
     def _judge(self, job: BridgeJob) -> _Verified | None:
         """Verify one webhook; answers it here unless its event has to be sent."""
@@ -153,7 +153,7 @@ class WebhookDesk:
         claim = endpoint.claim.choose(endpoint.verifier, work.request, verdict)
         return build_event(arrival, endpoint.verifier, work.request, verdict, claim)
 
-    # --- passing on ----------------------------------------------------------------------------------------------------
+    # --- passing on --------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, group: list[_Verified]) -> None:
         """Send the events of one endpoint; what goes wrong with the whole is the answer of each."""
@@ -220,9 +220,15 @@ class WebhookDesk:
         event: bytes = b"",
     ) -> InboxDelivery:
         return InboxDelivery(
-            corr_id=job.corr_id, endpoint=work.endpoint.name, at_ms=work.at_ms, verdict=result, reason=reason,
-            event_type=verdict.event_type, msg_id=msg_id, event=event,
-        )  # fmt: skip
+            corr_id=job.corr_id,
+            endpoint=work.endpoint.name,
+            at_ms=work.at_ms,
+            verdict=result,
+            reason=reason,
+            event_type=verdict.event_type,
+            msg_id=msg_id,
+            event=event,
+        )
 
 
 def _attrs(verified: _Verified) -> dict[str, str]:
@@ -232,7 +238,7 @@ def _attrs(verified: _Verified) -> dict[str, str]:
 
 
 def _inflated(work: WebhookWork) -> bytes:
-    """Return the body as the provider meant it: the signature covered the bytes on the wire, the event has the content."""
+    """Return the body as it was meant: the signature covered the bytes on the wire, the event has the content."""
     encoding = work.request.label(b"content-encoding") or "identity"
     if encoding == "identity":
         return work.request.body

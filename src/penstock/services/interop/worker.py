@@ -35,7 +35,7 @@ class BridgeWorker:
     """Works off the `work` channel; one object serves all instances."""
 
     def __init__(self, inventory: Inventory, behind: Behind, records: BridgeRecords, puts_max: int) -> None:
-        """Take what is behind."""
+        """Take the services behind and the number of puts that may be streamed at once."""
         self._behind = behind
         self._records = records
         self._puts_max = puts_max
@@ -67,7 +67,7 @@ class BridgeWorker:
         except Busy as error:
             job.fail(error)
 
-    # --- puts ----------------------------------------------------------------------------------------------------------
+    # --- puts --------------------------------------------------------------------------------------------------------
 
     async def _put(self, job: BridgeJob, work: PutWork) -> None:
         try:

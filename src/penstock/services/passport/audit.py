@@ -12,58 +12,18 @@ import mmap
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from blake3 import blake3
 
 from penstock.capability.attesting import check_attested
 from penstock.capability.trust import KeyRecord
 from penstock.contracts.passport import Attested
 from penstock.kernel.errors import Integrity
 from penstock.services.passport.recovery import NotedRevocation
+from penstock.wire.audit_chain import GENESIS, AuditChain, ChainRecord, chain_on, read_record
 
-GENESIS: Final = "0" * 64
-_CHAIN: Final = blake3(derive_key_context="penstock.audit.v1")
 _REVOKE: Final = b'"action":"revoke"'
-_encode: Final = msgspec.json.Encoder().encode
-
-
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line. `hash` covers all the other members, `prev` among them."""
-
-    n: int
-    at_ms: int
-    action: str
-    facts: dict[str, Any]
-    prev: str
-    hash: str = ""
-
-
-def _hash(body: bytes) -> str:
-    hasher = _CHAIN.copy()
-    hasher.update(body)
-    return hasher.hexdigest()
-
-
-class AuditChain:
-    """The end of a chain, where lines are added."""
-
-    __slots__ = ("head", "n")
-
-    def __init__(self, n: int = 0, head: str = GENESIS) -> None:
-        """Go on after line `n`, whose hash is `head`."""
-        self.n = n
-        self.head = head
-
-    def add(self, action: str, at_ms: int, facts: dict[str, Any]) -> bytes:
-        """Return the next line."""
-        record = Record(self.n + 1, at_ms, action, facts, self.head)
-        body = _encode(record)
-        self.n += 1
-        self.head = _hash(body)
-        # The hash is the last member, so that a line is its body with the hash put in.
-        return body[:-1] + b',"hash":"' + self.head.encode("ascii") + b'"}\n'
 
 
 class Walked(msgspec.Struct, frozen=True):
@@ -92,16 +52,11 @@ def walk_lines(lines: Iterable[bytes], start: Walked) -> Walked:
     for line in lines:
         if not line.endswith(b"\n"):
             break
-        record = _read(line, chain.n + 1)
-        if chain.add(record.action, record.at_ms, record.facts) != line:
-            raise Integrity(
-                f"Record {chain.n} of the audit does not follow from the one before.", reason="broken_chain", n=chain.n
-            )
-        epoch = max(epoch, _epoch(record))
+        epoch = max(epoch, _epoch(chain_on(chain, line)))
     return Walked(chain.n, chain.head, epoch)
 
 
-def _epoch(record: Record) -> int:
+def _epoch(record: ChainRecord) -> int:
     epoch = record.facts.get("epoch", 0)
     return epoch if isinstance(epoch, int) else 0
 
@@ -192,7 +147,7 @@ def _line_with(path: Path, head: str) -> int:
             if end < 0:
                 return 0
             start = data.rfind(b"\n", 0, end) + 1
-            return _read(data[start : end + len(line_end)], 0).n
+            return read_record(data[start : end + len(line_end)], 0).n
 
 
 def noted_revocations(path: Path) -> list[NotedRevocation]:
@@ -207,25 +162,18 @@ def noted_revocations(path: Path) -> list[NotedRevocation]:
                 start, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
                 if end < 0:
                     break
-                record = _read(data[start : end + 1], 0)
+                record = read_record(data[start : end + 1], 0)
                 if record.action == "revoke":
                     found.append(_noted(record))
                 place = data.find(_REVOKE, end)
     return found
 
 
-def _noted(record: Record) -> NotedRevocation:
+def _noted(record: ChainRecord) -> NotedRevocation:
     facts = record.facts
     return NotedRevocation(
         record.at_ms, facts["kind"], str(facts["value"]), int(facts["epoch"]), str(facts.get("within", ""))
     )
-
-
-def _read(line: bytes, n: int) -> Record:
-    try:
-        return msgspec.json.decode(line, type=Record)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-        raise Integrity(f"Record {n} of the audit cannot be read.", reason="broken_chain", n=n) from exc
 
 
 def append(path: Path, lines: bytes, *, sync: bool) -> int:

@@ -10,7 +10,8 @@ from penstock.kernel.channel import Full
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
-from penstock.services.passport.audit import GENESIS, AuditChain, Walked
+from penstock.services.passport.audit import Walked
+from penstock.wire.audit_chain import GENESIS, AuditChain
 
 if TYPE_CHECKING:
     from penstock.contracts.passport import Attested

@@ -15,16 +15,26 @@ from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
 _LISTS = {
-    "AWSAccountIdList": "AWSAccountId", "ActionNameList": "ActionName", "AttributeNameList": "AttributeName",
-    "MessageAttributeNameList": "MessageAttributeName", "MessageSystemAttributeList": "MessageSystemAttributeName",
-    "TagKeyList": "TagKey", "QueueUrlList": "QueueUrl", "MessageList": "Message", "StringList": "StringListValue",
-    "BinaryList": "BinaryListValue", "BatchResultErrorEntryList": "BatchResultErrorEntry",
+    "AWSAccountIdList": "AWSAccountId",
+    "ActionNameList": "ActionName",
+    "AttributeNameList": "AttributeName",
+    "MessageAttributeNameList": "MessageAttributeName",
+    "MessageSystemAttributeList": "MessageSystemAttributeName",
+    "TagKeyList": "TagKey",
+    "QueueUrlList": "QueueUrl",
+    "MessageList": "Message",
+    "StringList": "StringListValue",
+    "BinaryList": "BinaryListValue",
+    "BatchResultErrorEntryList": "BatchResultErrorEntry",
     "ListMessageMoveTasksResultEntryList": "ListMessageMoveTasksResultEntry",
-}  # fmt: skip
+}
 _MAPS = {
-    "QueueAttributeMap": ("Attribute", "Name"), "MessageSystemAttributeMap": ("Attribute", "Name"), "TagMap": ("Tag", "Key"),
-    "MessageBodyAttributeMap": ("MessageAttribute", "Name"), "MessageBodySystemAttributeMap": ("MessageSystemAttribute", "Name"),
-}  # fmt: skip
+    "QueueAttributeMap": ("Attribute", "Name"),
+    "MessageSystemAttributeMap": ("Attribute", "Name"),
+    "TagMap": ("Tag", "Key"),
+    "MessageBodyAttributeMap": ("MessageAttribute", "Name"),
+    "MessageBodySystemAttributeMap": ("MessageSystemAttribute", "Name"),
+}
 
 
 @cache

@@ -15,9 +15,12 @@ from tests.services.interop.sqs import botocore_models as oracle
 
 # Texts that a form, JSON and XML all have to bring across whole.
 text = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"), include_characters="\t\n\r", exclude_characters="\ufffe\uffff"),
-    min_size=1, max_size=20,
-)  # fmt: skip
+    st.characters(
+        codec="utf-8", exclude_categories=("Cs", "Cc"), include_characters="\t\n\r", exclude_characters="\ufffe\uffff"
+    ),
+    min_size=1,
+    max_size=20,
+)
 name = st.text("abcdefghijklmnopqrstuvwxyz0123456789_-", min_size=1, max_size=10)
 whole = st.integers(0, 2**31 - 1)
 
@@ -116,7 +119,7 @@ def test_batch_always_says_what_succeeded():
     assert _encode("json", "DeleteMessageBatch", {"Successful": [], "Failed": []}) == b'{"Successful":[]}'
 
 
-# --- errors --------------------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,19 +141,27 @@ def test_error_has_its_old_code_in_both_protocols(kind):
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (b"x", "SerializationException"), (b"[]", "SerializationException"), (b"\xff", "SerializationException"),
-        (b"[" * 100_000, "SerializationException"), (b'{"QueueUrl":1,"MessageBody":"b"}', "SerializationException"),
-        (b'{"QueueUrl":"q"}', "MissingParameter"), (b"", "MissingParameter"), (b'{"QueueUrl":null,"MessageBody":"b"}', "MissingParameter"),
+        (b"x", "SerializationException"),
+        (b"[]", "SerializationException"),
+        (b"\xff", "SerializationException"),
+        (b"[" * 100_000, "SerializationException"),
+        (b'{"QueueUrl":1,"MessageBody":"b"}', "SerializationException"),
+        (b'{"QueueUrl":"q"}', "MissingParameter"),
+        (b"", "MissingParameter"),
+        (b'{"QueueUrl":null,"MessageBody":"b"}', "MissingParameter"),
         (b'{"QueueUrl":"q","MessageBody":"b","DelaySeconds":"1"}', "SerializationException"),
         (b'{"QueueUrl":"q","MessageBody":"b","DelaySeconds":true}', "SerializationException"),
         (b'{"QueueUrl":"q","MessageBody":"b","DelaySeconds":1.5}', "SerializationException"),
         (b'{"QueueUrl":"q","MessageBody":"b","DelaySeconds":99999999999999999999}', "SerializationException"),
         (b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":[]}', "SerializationException"),
         (b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":{"a":1}}', "SerializationException"),
-        (b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":{"a":{"DataType":"Binary","BinaryValue":"!"}}}', "SerializationException"),
+        (
+            b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":{"a":{"DataType":"Binary","BinaryValue":"!"}}}',
+            "SerializationException",
+        ),
         (b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":{"a":{}}}', "MissingParameter"),
     ],
-)  # fmt: skip
+)
 def test_broken_json_is_refused(body, code):
     with pytest.raises(SqsRefusal) as refused:
         json_protocol.decode_json(OPERATIONS["SendMessage"], body)
@@ -167,21 +178,30 @@ def test_unknown_target_is_refused(target):
 @pytest.mark.parametrize(
     ("form", "code"),
     [
-        (b"", "MissingAction"), (b"Action=", "MissingAction"), (b"Action=Nope", "InvalidAction"), (b"Action.1=SendMessage", "MissingAction"),
-        (b"Action=SendMessage&Action=SendMessage", "MalformedQueryString"), (b"Action=%ff", "MalformedQueryString"),
-        (b"\xff", "MalformedQueryString"), (b"&".join(b"a%d=1" % n for n in range(2001)), "MalformedQueryString"),
-        (b"Action=SendMessage", "MissingParameter"), (b"Action=SendMessage&QueueUrl=q", "MissingParameter"),
+        (b"", "MissingAction"),
+        (b"Action=", "MissingAction"),
+        (b"Action=Nope", "InvalidAction"),
+        (b"Action.1=SendMessage", "MissingAction"),
+        (b"Action=SendMessage&Action=SendMessage", "MalformedQueryString"),
+        (b"Action=%ff", "MalformedQueryString"),
+        (b"\xff", "MalformedQueryString"),
+        (b"&".join(b"a%d=1" % n for n in range(2001)), "MalformedQueryString"),
+        (b"Action=SendMessage", "MissingParameter"),
+        (b"Action=SendMessage&QueueUrl=q", "MissingParameter"),
         (b"Action=SendMessage&QueueUrl.1=q&MessageBody=b", "InvalidParameterValue"),
         (b"Action=SendMessage&QueueUrl=q&MessageBody=b&DelaySeconds=1_0", "InvalidParameterValue"),
         (b"Action=SendMessage&QueueUrl=q&MessageBody=b&DelaySeconds=", "InvalidParameterValue"),
         (b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.x.Name=a", "InvalidParameterValue"),
         (b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1=a", "InvalidParameterValue"),
         (b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Name=a", "InvalidParameterValue"),
-        (b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Value.DataType=String", "InvalidParameterValue"),
+        (
+            b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Value.DataType=String",
+            "InvalidParameterValue",
+        ),
         (b"Action=SendMessage&QueueUrl=q&QueueUrl.1=r&MessageBody=b", "MalformedQueryString"),
         (b"Action=SendMessage&QueueUrl.1=r&QueueUrl=q&MessageBody=b", "MalformedQueryString"),
     ],
-)  # fmt: skip
+)
 def test_broken_form_is_refused(form, code):
     with pytest.raises(SqsRefusal) as refused:
         _read_form(form)

@@ -91,7 +91,7 @@ def _and(request, name, value):
     return request._replace(fields=[*request.fields, (name, value)])
 
 
-# --- accepted ------------------------------------------------------------------------------------------------------------
+# --- accepted --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "eu-central-1", "local"])
@@ -157,7 +157,7 @@ def test_secret_of_the_key_decides():
         check.check(request, now)
 
 
-# --- refused -------------------------------------------------------------------------------------------------------------
+# --- refused ---------------------------------------------------------------------------------------------------------
 
 GOOD = _signed()
 AUTH = dict(GOOD.fields)[b"authorization"]
@@ -179,7 +179,7 @@ CHANGED = {
     "signature": _with(GOOD, b"authorization", AUTH[:-1] + (b"1" if AUTH.endswith(b"0") else b"0")),
     "unsigned_payload": _and(GOOD, b"x-amz-content-sha256", b"UNSIGNED-PAYLOAD"),
     "other_digest": _and(GOOD, b"x-amz-content-sha256", b"0" * 64),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", CHANGED)
@@ -188,7 +188,9 @@ def test_changed_request_does_not_match(what):
 
 
 INCOMPLETE = {
-    "upper_hex": _with(GOOD, b"authorization", AUTH.rpartition(b"=")[0] + b"=" + AUTH.rpartition(b"=")[2].upper().replace(b"0", b"A")),
+    "upper_hex": _with(
+        GOOD, b"authorization", AUTH.rpartition(b"=")[0] + b"=" + AUTH.rpartition(b"=")[2].upper().replace(b"0", b"A")
+    ),
     "short": _with(GOOD, b"authorization", AUTH[:-1]),
     "no_signature": _with(GOOD, b"authorization", AUTH.partition(b", Signature")[0]),
     "no_credential": _with(GOOD, b"authorization", b"AWS4-HMAC-SHA256 " + AUTH.partition(b", ")[2]),
@@ -209,7 +211,7 @@ INCOMPLETE = {
     "long": _with(GOOD, b"authorization", AUTH + b"," * 5000),
     "signed_twice": GOOD._replace(query="X-Amz-Signature=0"),
     "non_ascii": _with(GOOD, b"authorization", AUTH[:-1] + b"\xff"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", INCOMPLETE)

@@ -18,7 +18,10 @@ MUTANTS = [
     ("if now > latest:", "if now >= latest:"),
     ("if at > now + SKEW_S:", "if False:"),
     ("if said is not None and said != digest:", "if False:"),
-    ('if said is not None and said != digest:', 'if said is not None and said != digest and said != "UNSIGNED-PAYLOAD":'),
+    (
+        "if said is not None and said != digest:",
+        'if said is not None and said != digest and said != "UNSIGNED-PAYLOAD":',
+    ),
     ("digest = hashlib.sha256(body).hexdigest()\n", "digest = hashlib.sha256(b'').hexdigest()\n"),
     ("if not needed.issubset(claimed.names)", "if False"),
     ('({"x-amz-target"} if b"x-amz-target" in fields else set())', "set()"),
@@ -26,17 +29,26 @@ MUTANTS = [
     ('if b"x-amz-security-token" in fields:', "if False:"),
     ("hmac.compare_digest(_sign(key, claimed, form), claimed.signature)", "True"),
     ("if secret is None:", "if False:"),
-    ("name = (claimed.key_id, secret, claimed.day, claimed.region)", 'name = (claimed.key_id, "", claimed.day, claimed.region)'),
-    ("name = (claimed.key_id, secret, claimed.day, claimed.region)", 'name = (claimed.key_id, secret, claimed.day, "")'),
+    (
+        "name = (claimed.key_id, secret, claimed.day, claimed.region)",
+        'name = (claimed.key_id, "", claimed.day, claimed.region)',
+    ),
+    (
+        "name = (claimed.key_id, secret, claimed.day, claimed.region)",
+        'name = (claimed.key_id, secret, claimed.day, "")',
+    ),
     ('path = quote(request.path, safe="/~")', 'path = "/"'),
-    ('{request.method}\\n{path}', '{path}'),
+    ("{request.method}\\n{path}", "{path}"),
     ("{query}\\n{headers}", "{headers}"),
     ('" ".join(value.decode("utf-8", "replace").split())', 'value.decode("utf-8", "replace")'),
     ("int(expires) > _EXPIRES_MAX_S", "False"),
     ('pair[0] != b"X-Amz-Signature"', 'not pair[0].startswith(b"X-Amz-")'),
     ("sorted(pairs, key=lambda pair:", "list(pairs) or sorted(pairs, key=lambda pair:"),
-    ('text = f"{_ALGORITHM}\\n{claimed.date}\\n{scope}\\n{digest}"', 'text = f"{_ALGORITHM}\\n{claimed.date}\\n{digest}"'),
-]  # fmt: skip
+    (
+        'text = f"{_ALGORITHM}\\n{claimed.date}\\n{scope}\\n{digest}"',
+        'text = f"{_ALGORITHM}\\n{claimed.date}\\n{digest}"',
+    ),
+]
 
 
 def _requests():

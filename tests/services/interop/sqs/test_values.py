@@ -60,7 +60,7 @@ def _code(call, *args, **more):
     return refused.value.legacy
 
 
-# --- names ---------------------------------------------------------------------------------------------------------------
+# --- names -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,24 @@ def test_good_name(name, fifo):
     assert check_name(name, fifo=fifo) == name
 
 
-@pytest.mark.parametrize(("name", "fifo"), [
-    ("", False), ("a" * 81, False), ("a.b", False), ("a b", False), ("a/b", False), ("a\n", False), ("\u00fc", False), ("a.fifo", False), ("a", True),
-    (".fifo", True), ("a" * 76 + ".fifo", True), ("a.fifo\n", True), ("a.b.fifo", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "fifo"),
+    [
+        ("", False),
+        ("a" * 81, False),
+        ("a.b", False),
+        ("a b", False),
+        ("a/b", False),
+        ("a\n", False),
+        ("\u00fc", False),
+        ("a.fifo", False),
+        ("a", True),
+        (".fifo", True),
+        ("a" * 76 + ".fifo", True),
+        ("a.fifo\n", True),
+        ("a.b.fifo", True),
+    ],
+)
 def test_bad_name(name, fifo):
     assert _code(check_name, name, fifo=fifo) == "InvalidParameterValue"
 
@@ -83,11 +97,16 @@ def test_root_paths_are_the_service(path):
     assert read_path(path) is None
 
 
-@pytest.mark.parametrize(("path", "found"), [
-    ("/000000000000/q", PathQueue("000000000000", "q")), ("/sqs/000000000000/q", PathQueue("000000000000", "q")),
-    ("/000000000000/q.fifo/", PathQueue("000000000000", "q.fifo")), ("/queue/eu-west-1/000000000000/q", PathQueue("000000000000", "q", "eu-west-1")),
-    ("/sqs/queue/eu-west-1/000000000000/q", PathQueue("000000000000", "q", "eu-west-1")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/000000000000/q", PathQueue("000000000000", "q")),
+        ("/sqs/000000000000/q", PathQueue("000000000000", "q")),
+        ("/000000000000/q.fifo/", PathQueue("000000000000", "q.fifo")),
+        ("/queue/eu-west-1/000000000000/q", PathQueue("000000000000", "q", "eu-west-1")),
+        ("/sqs/queue/eu-west-1/000000000000/q", PathQueue("000000000000", "q", "eu-west-1")),
+    ],
+)
 def test_paths_of_queues(path, found):
     assert read_path(path) == found
 
@@ -153,7 +172,7 @@ def test_other_arns_are_refused(arn):
     assert _code(read_arn, arn) == "InvalidParameterValue"
 
 
-# --- handles -------------------------------------------------------------------------------------------------------------
+# --- handles ---------------------------------------------------------------------------------------------------------
 
 
 def test_handles_come_back():
@@ -171,7 +190,7 @@ def test_foreign_handles_are_refused(text):
     assert _code(read_task, text) == "InvalidParameterValue"
 
 
-# --- digests -------------------------------------------------------------------------------------------------------------
+# --- digests ---------------------------------------------------------------------------------------------------------
 
 
 def _md5_by_the_book(attributes):
@@ -186,10 +205,18 @@ def _md5_by_the_book(attributes):
     return digest.hexdigest()
 
 
-@pytest.mark.parametrize("attributes", [
-    {"a": {"DataType": "String", "StringValue": "x"}}, {"b": {"DataType": "Binary.png", "BinaryValue": b"\0\xff"}},
-    {"z": {"DataType": "Number.int", "StringValue": "1"}, "B": {"DataType": "String", "StringValue": "\u00fc"}, "a": {"DataType": "Binary", "BinaryValue": b"1"}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"a": {"DataType": "String", "StringValue": "x"}},
+        {"b": {"DataType": "Binary.png", "BinaryValue": b"\0\xff"}},
+        {
+            "z": {"DataType": "Number.int", "StringValue": "1"},
+            "B": {"DataType": "String", "StringValue": "\u00fc"},
+            "a": {"DataType": "Binary", "BinaryValue": b"1"},
+        },
+    ],
+)
 def test_attribute_digest_is_by_the_book(attributes):
     assert attributes_md5(attributes) == _md5_by_the_book(attributes)
 
@@ -200,39 +227,78 @@ def test_digests_of_known_texts():
     assert attributes_md5({}) is None
 
 
-# --- sending -------------------------------------------------------------------------------------------------------------
+# --- sending ---------------------------------------------------------------------------------------------------------
 
 TEXT = {"DataType": "String", "StringValue": "x"}
 
 
-@pytest.mark.parametrize(("given_", "rules", "code"), [
-    ({"MessageBody": ""}, STANDARD, "MissingParameter"),
-    ({"MessageBody": "\0"}, STANDARD, "InvalidMessageContents"),
-    ({"MessageBody": "\ufffe"}, STANDARD, "InvalidMessageContents"),
-    ({"MessageBody": "\x0b"}, STANDARD, "InvalidMessageContents"),
-    ({"MessageBody": "x" * 1025}, QueueRules(bytes_max=1024), "InvalidParameterValue"),
-    ({"MessageBody": "x" * 1017, "MessageAttributes": {"a": TEXT}}, QueueRules(bytes_max=1024), "InvalidParameterValue"),
-    ({"MessageBody": "b", "DelaySeconds": 901}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b", "DelaySeconds": -1}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageDeduplicationId": "d"}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageGroupId": ""}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageGroupId": "g" * 129}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageGroupId": "a b"}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b"}, FIFO, "MissingParameter"),
-    ({"MessageBody": "b", "MessageGroupId": "g"}, FIFO, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "d", "DelaySeconds": 1}, FIFO, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageSystemAttributes": {"Other": TEXT}}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageSystemAttributes": {"AWSTraceHeader": {"DataType": "Number", "StringValue": "1"}}}, STANDARD, "InvalidParameterValue"),
-    ({"MessageBody": "b", "MessageAttributes": {f"a{n}": TEXT for n in range(11)}}, STANDARD, "InvalidParameterValue"),
-    *(({"MessageBody": "b", "MessageAttributes": {name: TEXT}}, STANDARD, "InvalidParameterValue")
-      for name in ("", "a b", ".a", "a.", "a..b", "AWS.x", "amazon.x", "a" * 257, "\u00fc", "a\n")),
-    *(({"MessageBody": "b", "MessageAttributes": {"a": value}}, STANDARD, "InvalidParameterValue")
-      for value in ({"DataType": "Text", "StringValue": "x"}, {"DataType": "String"}, {"DataType": "String", "StringValue": ""},
-                    {"DataType": "Binary", "StringValue": "x"}, {"DataType": "String", "BinaryValue": b"x"}, {"DataType": "Stringx", "StringValue": "x"},
-                    {"DataType": "String.", "StringValue": "x"}, {"DataType": "Number", "StringValue": "x"}, {"DataType": "Number", "StringValue": "1 "},
-                    {"DataType": "String", "StringValue": "\0"}, {"DataType": "String." + "x" * 256, "StringValue": "x"})),
-    ({"MessageBody": "b", "MessageAttributes": {"a": {**TEXT, "StringListValues": ["x"]}}}, STANDARD, "AWS.SimpleQueueService.UnsupportedOperation"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given_", "rules", "code"),
+    [
+        ({"MessageBody": ""}, STANDARD, "MissingParameter"),
+        ({"MessageBody": "\0"}, STANDARD, "InvalidMessageContents"),
+        ({"MessageBody": "\ufffe"}, STANDARD, "InvalidMessageContents"),
+        ({"MessageBody": "\x0b"}, STANDARD, "InvalidMessageContents"),
+        ({"MessageBody": "x" * 1025}, QueueRules(bytes_max=1024), "InvalidParameterValue"),
+        (
+            {"MessageBody": "x" * 1017, "MessageAttributes": {"a": TEXT}},
+            QueueRules(bytes_max=1024),
+            "InvalidParameterValue",
+        ),
+        ({"MessageBody": "b", "DelaySeconds": 901}, STANDARD, "InvalidParameterValue"),
+        ({"MessageBody": "b", "DelaySeconds": -1}, STANDARD, "InvalidParameterValue"),
+        ({"MessageBody": "b", "MessageDeduplicationId": "d"}, STANDARD, "InvalidParameterValue"),
+        ({"MessageBody": "b", "MessageGroupId": ""}, STANDARD, "InvalidParameterValue"),
+        ({"MessageBody": "b", "MessageGroupId": "g" * 129}, STANDARD, "InvalidParameterValue"),
+        ({"MessageBody": "b", "MessageGroupId": "a b"}, STANDARD, "InvalidParameterValue"),
+        ({"MessageBody": "b"}, FIFO, "MissingParameter"),
+        ({"MessageBody": "b", "MessageGroupId": "g"}, FIFO, "InvalidParameterValue"),
+        (
+            {"MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "d", "DelaySeconds": 1},
+            FIFO,
+            "InvalidParameterValue",
+        ),
+        ({"MessageBody": "b", "MessageSystemAttributes": {"Other": TEXT}}, STANDARD, "InvalidParameterValue"),
+        (
+            {
+                "MessageBody": "b",
+                "MessageSystemAttributes": {"AWSTraceHeader": {"DataType": "Number", "StringValue": "1"}},
+            },
+            STANDARD,
+            "InvalidParameterValue",
+        ),
+        (
+            {"MessageBody": "b", "MessageAttributes": {f"a{n}": TEXT for n in range(11)}},
+            STANDARD,
+            "InvalidParameterValue",
+        ),
+        *(
+            ({"MessageBody": "b", "MessageAttributes": {name: TEXT}}, STANDARD, "InvalidParameterValue")
+            for name in ("", "a b", ".a", "a.", "a..b", "AWS.x", "amazon.x", "a" * 257, "\u00fc", "a\n")
+        ),
+        *(
+            ({"MessageBody": "b", "MessageAttributes": {"a": value}}, STANDARD, "InvalidParameterValue")
+            for value in (
+                {"DataType": "Text", "StringValue": "x"},
+                {"DataType": "String"},
+                {"DataType": "String", "StringValue": ""},
+                {"DataType": "Binary", "StringValue": "x"},
+                {"DataType": "String", "BinaryValue": b"x"},
+                {"DataType": "Stringx", "StringValue": "x"},
+                {"DataType": "String.", "StringValue": "x"},
+                {"DataType": "Number", "StringValue": "x"},
+                {"DataType": "Number", "StringValue": "1 "},
+                {"DataType": "String", "StringValue": "\0"},
+                {"DataType": "String." + "x" * 256, "StringValue": "x"},
+            )
+        ),
+        (
+            {"MessageBody": "b", "MessageAttributes": {"a": {**TEXT, "StringListValues": ["x"]}}},
+            STANDARD,
+            "AWS.SimpleQueueService.UnsupportedOperation",
+        ),
+    ],
+)
 def test_message_that_may_not_be_sent(given_, rules, code):
     assert _code(check_send, given_, rules) == code
 
@@ -256,10 +322,18 @@ def test_good_messages():
     )
 
 
-@pytest.mark.parametrize(("entries", "code"), [
-    ([], "EmptyBatchRequest"), ([{"Id": str(n)} for n in range(11)], "TooManyEntriesInBatchRequest"), ([{"Id": "a"}, {"Id": "a"}], "BatchEntryIdsNotDistinct"),
-    ([{"Id": ""}], "InvalidBatchEntryId"), ([{"Id": "a b"}], "InvalidBatchEntryId"), ([{"Id": "a" * 81}], "InvalidBatchEntryId"), ([{"Id": "a\n"}], "InvalidBatchEntryId"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        ([], "EmptyBatchRequest"),
+        ([{"Id": str(n)} for n in range(11)], "TooManyEntriesInBatchRequest"),
+        ([{"Id": "a"}, {"Id": "a"}], "BatchEntryIdsNotDistinct"),
+        ([{"Id": ""}], "InvalidBatchEntryId"),
+        ([{"Id": "a b"}], "InvalidBatchEntryId"),
+        ([{"Id": "a" * 81}], "InvalidBatchEntryId"),
+        ([{"Id": "a\n"}], "InvalidBatchEntryId"),
+    ],
+)
 def test_batch_that_is_refused_as_a_whole(entries, code):
     assert _code(check_entries, entries, "X") == "AWS.SimpleQueueService." + code
 
@@ -279,14 +353,22 @@ def test_batch_is_bounded_as_a_whole_and_a_bad_entry_fails_alone():
     assert (failure["Id"], failure["Code"], failure["SenderFault"]) == ("c", "InvalidMessageContents", True)
 
 
-# --- receiving, settling, lists ------------------------------------------------------------------------------------------
+# --- receiving, settling, lists --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("given_", "code"), [
-    ({"MaxNumberOfMessages": 0}, "InvalidParameterValue"), ({"MaxNumberOfMessages": 11}, "InvalidParameterValue"), ({"WaitTimeSeconds": 21}, "InvalidParameterValue"),
-    ({"WaitTimeSeconds": -1}, "InvalidParameterValue"), ({"VisibilityTimeout": 43201}, "InvalidParameterValue"), ({"VisibilityTimeout": -1}, "InvalidParameterValue"),
-    ({"AttributeNames": ["Nope"]}, "InvalidAttributeName"), ({"MessageSystemAttributeNames": ["Nope"]}, "InvalidAttributeName"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given_", "code"),
+    [
+        ({"MaxNumberOfMessages": 0}, "InvalidParameterValue"),
+        ({"MaxNumberOfMessages": 11}, "InvalidParameterValue"),
+        ({"WaitTimeSeconds": 21}, "InvalidParameterValue"),
+        ({"WaitTimeSeconds": -1}, "InvalidParameterValue"),
+        ({"VisibilityTimeout": 43201}, "InvalidParameterValue"),
+        ({"VisibilityTimeout": -1}, "InvalidParameterValue"),
+        ({"AttributeNames": ["Nope"]}, "InvalidAttributeName"),
+        ({"MessageSystemAttributeNames": ["Nope"]}, "InvalidAttributeName"),
+    ],
+)
 def test_receive_that_is_refused(given_, code):
     assert _code(check_receive, given_) == code
 
@@ -342,26 +424,57 @@ def test_pages_tags_permissions_and_moves():
     assert _code(check_move_page, {"MaxResults": 11}) == "InvalidParameterValue"
 
 
-# --- queue attributes ----------------------------------------------------------------------------------------------------
+# --- queue attributes ------------------------------------------------------------------------------------------------
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:dead"
 
 
-@pytest.mark.parametrize(("given_", "fifo", "code"), [
-    ({"Nope": "1"}, False, "InvalidAttributeName"), ({"QueueArn": "x"}, False, "InvalidAttributeName"), ({"FifoQueue": "true"}, False, "InvalidAttributeName"),
-    ({"FifoQueue": "false"}, True, "InvalidAttributeValue"), ({"VisibilityTimeout": "43201"}, False, "InvalidAttributeValue"),
-    ({"VisibilityTimeout": "-1"}, False, "InvalidAttributeValue"), ({"VisibilityTimeout": "1_0"}, False, "InvalidAttributeValue"), ({"DelaySeconds": "901"}, False, "InvalidAttributeValue"),
-    ({"MessageRetentionPeriod": "59"}, False, "InvalidAttributeValue"), ({"MessageRetentionPeriod": "1209601"}, False, "InvalidAttributeValue"),
-    ({"MaximumMessageSize": "1023"}, False, "InvalidAttributeValue"), ({"MaximumMessageSize": "1048577"}, False, "InvalidAttributeValue"),
-    ({"ReceiveMessageWaitTimeSeconds": "21"}, False, "InvalidAttributeValue"), ({"Policy": "x"}, False, "InvalidAttributeValue"), ({"Policy": "[]"}, False, "InvalidAttributeValue"),
-    ({"RedrivePolicy": "x"}, False, "InvalidAttributeValue"), ({"RedrivePolicy": "{}"}, False, "InvalidParameterValue"),
-    ({"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 0})}, False, "InvalidParameterValue"),
-    ({"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 1001})}, False, "InvalidParameterValue"),
-    ({"RedrivePolicy": json.dumps({"deadLetterTargetArn": "x", "maxReceiveCount": 1})}, False, "InvalidParameterValue"),
-    ({"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": True})}, False, "InvalidParameterValue"),
-    ({"RedriveAllowPolicy": '{"redrivePermission":"x"}'}, False, "InvalidAttributeValue"), ({"RedriveAllowPolicy": '{"redrivePermission":"byQueue"}'}, False, "InvalidAttributeValue"),
-    ({"DeduplicationScope": "x"}, True, "InvalidAttributeValue"), ({"ContentBasedDeduplication": "x"}, True, "InvalidAttributeValue"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given_", "fifo", "code"),
+    [
+        ({"Nope": "1"}, False, "InvalidAttributeName"),
+        ({"QueueArn": "x"}, False, "InvalidAttributeName"),
+        ({"FifoQueue": "true"}, False, "InvalidAttributeName"),
+        ({"FifoQueue": "false"}, True, "InvalidAttributeValue"),
+        ({"VisibilityTimeout": "43201"}, False, "InvalidAttributeValue"),
+        ({"VisibilityTimeout": "-1"}, False, "InvalidAttributeValue"),
+        ({"VisibilityTimeout": "1_0"}, False, "InvalidAttributeValue"),
+        ({"DelaySeconds": "901"}, False, "InvalidAttributeValue"),
+        ({"MessageRetentionPeriod": "59"}, False, "InvalidAttributeValue"),
+        ({"MessageRetentionPeriod": "1209601"}, False, "InvalidAttributeValue"),
+        ({"MaximumMessageSize": "1023"}, False, "InvalidAttributeValue"),
+        ({"MaximumMessageSize": "1048577"}, False, "InvalidAttributeValue"),
+        ({"ReceiveMessageWaitTimeSeconds": "21"}, False, "InvalidAttributeValue"),
+        ({"Policy": "x"}, False, "InvalidAttributeValue"),
+        ({"Policy": "[]"}, False, "InvalidAttributeValue"),
+        ({"RedrivePolicy": "x"}, False, "InvalidAttributeValue"),
+        ({"RedrivePolicy": "{}"}, False, "InvalidParameterValue"),
+        (
+            {"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 0})},
+            False,
+            "InvalidParameterValue",
+        ),
+        (
+            {"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 1001})},
+            False,
+            "InvalidParameterValue",
+        ),
+        (
+            {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "x", "maxReceiveCount": 1})},
+            False,
+            "InvalidParameterValue",
+        ),
+        (
+            {"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": True})},
+            False,
+            "InvalidParameterValue",
+        ),
+        ({"RedriveAllowPolicy": '{"redrivePermission":"x"}'}, False, "InvalidAttributeValue"),
+        ({"RedriveAllowPolicy": '{"redrivePermission":"byQueue"}'}, False, "InvalidAttributeValue"),
+        ({"DeduplicationScope": "x"}, True, "InvalidAttributeValue"),
+        ({"ContentBasedDeduplication": "x"}, True, "InvalidAttributeValue"),
+    ],
+)
 def test_attribute_that_may_not_be_set(given_, fifo, code):
     assert _code(queue_attributes.check_attributes, given_, fifo=fifo) == code
 
@@ -407,7 +520,7 @@ def test_attributes_asked_for():
     assert queue_attributes.select([], everything) == {}
 
 
-# --- how messages travel -------------------------------------------------------------------------------------------------
+# --- how messages travel ---------------------------------------------------------------------------------------------
 
 values = st.one_of(st.text(max_size=8), st.binary(max_size=8))
 

@@ -59,7 +59,7 @@ class DiscordVerifier:
     signed_fields = frozenset({_TIME})
 
     def __init__(self, setup: WebhookSetup) -> None:
-        """Take the public keys."""
+        """Take the application's public keys, newest first."""
         self._keys = tuple(_read_key(secret) for secret in check_secrets(setup.secrets, "discord"))
         self._window_s = setup.window_s(TOLERANCE_S)
 

@@ -45,7 +45,7 @@ class GitlabSignedVerifier(StandardVerifier):
     """GitLab with a signing token; the plain token it may send as well is kept out of the event."""
 
     def __init__(self, setup: WebhookSetup) -> None:
-        """Take the signing tokens."""
+        """Take the signing tokens; the fields are those of Standard Webhooks."""
         super().__init__(setup, "gitlab", b"webhook")
         self.secret_fields |= {TOKEN}
 
@@ -57,7 +57,7 @@ class GitlabTokenVerifier:
     signed_fields: frozenset[bytes] = frozenset()
 
     def __init__(self, tokens: tuple[bytes, ...]) -> None:
-        """Take the tokens."""
+        """Take the tokens that are live, newest first."""
         self._tokens = tokens
 
     def check(self, request: WebhookRequest, now: float) -> WebhookVerdict:

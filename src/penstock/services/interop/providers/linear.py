@@ -49,7 +49,7 @@ class LinearVerifier:
     signed_fields: frozenset[bytes] = frozenset()
 
     def __init__(self, setup: WebhookSetup) -> None:
-        """Take the signing secrets."""
+        """Take the webhook's signing secrets, newest first."""
         self._secrets = check_secrets(setup.secrets, "linear")
         self._window_s = setup.window_s(_TOLERANCE_S)
 

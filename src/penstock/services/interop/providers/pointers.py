@@ -1,4 +1,4 @@
-"""Values out of a delivery by the words of an endpoint's settings: its ordering key, and a claim that is not automatic."""
+"""Values out of a delivery by an endpoint's settings: its ordering key, and a claim that is not automatic."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def _as_text(value: object) -> str:
 
 
 class ClaimRule:
-    """`claim` of an endpoint: auto, none, signature, pointer:... or header:...; what is not there falls back to auto."""
+    """`claim` of an endpoint: auto, none, signature, pointer:... or header:...; a missing value falls back to auto."""
 
     __slots__ = ("_value", "_word")
 
     def __init__(self, text: str) -> None:
-        """Read the setting."""
+        """Read the setting; refuse words that name no rule."""
         self._word = text
         self._value = None if text in ("auto", "none", "signature") else DeliveryValue(text)
 

@@ -56,7 +56,7 @@ class SlackVerifier:
     signed_fields = frozenset({_TIME})
 
     def __init__(self, setup: WebhookSetup) -> None:
-        """Take the signing secrets."""
+        """Take the app's signing secrets, newest first."""
         self._secrets = check_secrets(setup.secrets, "slack_webhook")
         self._window_s = setup.window_s(TOLERANCE_S)
 

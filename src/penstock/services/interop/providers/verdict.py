@@ -40,7 +40,7 @@ class RefusedWebhook(Exception):
     """This request is not from the provider."""
 
     def __init__(self, refusal: WebhookRefusal) -> None:
-        """Say why."""
+        """Say why; the sender never learns it."""
         super().__init__(refusal.value)
         self.refusal = refusal
 

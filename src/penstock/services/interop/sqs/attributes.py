@@ -32,9 +32,15 @@ FIFO_DEFAULTS: Final[Mapping[str, str]] = {
 }
 # What the queue counts or is; it can be asked for and not set.
 READ_ONLY: Final = frozenset(
-    {"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed", "CreatedTimestamp",
-     "LastModifiedTimestamp", "QueueArn"}
-)  # fmt: skip
+    {
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesNotVisible",
+        "ApproximateNumberOfMessagesDelayed",
+        "CreatedTimestamp",
+        "LastModifiedTimestamp",
+        "QueueArn",
+    }
+)
 
 
 def _refuse(name: str) -> SqsRefusal:
@@ -99,9 +105,17 @@ def read_redrive(value: str) -> tuple[str, int]:
     if isinstance(count, str) and _WHOLE.fullmatch(count):
         count = int(count)
     if not isinstance(arn, str) or isinstance(count, bool) or not isinstance(count, int):
-        raise SqsRefusal("InvalidParameterValueException", f"Value {value[:200]} for parameter {name} is invalid. Reason: Redrive policy does not contain mandatory attributes: deadLetterTargetArn, maxReceiveCount.")  # fmt: skip
+        raise SqsRefusal(
+            "InvalidParameterValueException",
+            f"Value {value[:200]} for parameter {name} is invalid. Reason: Redrive policy does not contain mandatory "
+            "attributes: deadLetterTargetArn, maxReceiveCount.",
+        )
     if not 1 <= count <= _RECEIVES_MAX:
-        raise SqsRefusal("InvalidParameterValueException", f"Value {value[:200]} for parameter {name} is invalid. Reason: Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive.")  # fmt: skip
+        raise SqsRefusal(
+            "InvalidParameterValueException",
+            f"Value {value[:200]} for parameter {name} is invalid. Reason: Invalid value for maxReceiveCount: {count}, "
+            "valid values are from 1 to 1000 both inclusive.",
+        )
     read_arn(arn)
     return arn, count
 

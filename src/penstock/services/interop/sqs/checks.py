@@ -1,4 +1,4 @@
-"""From an operation's fields to a checked request; every refusal has the code and the words that AWS clients know; pure."""
+"""From an operation's fields to a checked request; refusals have the codes and words that AWS clients know; pure."""
 
 from __future__ import annotations
 
@@ -102,11 +102,12 @@ def _check_fifo(group: str, dedup_id: str, rules: QueueRules) -> None:
         raise missing("MessageGroupId")
     if not dedup_id and not rules.content_dedup:
         raise invalid(
-            "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+            "The queue should either have ContentBasedDeduplication enabled "
+            "or MessageDeduplicationId provided explicitly"
         )
 
 
-# --- batches -------------------------------------------------------------------------------------------------------------
+# --- batches ---------------------------------------------------------------------------------------------------------
 
 
 class BatchItem(NamedTuple):
@@ -119,8 +120,11 @@ class BatchItem(NamedTuple):
 def batch_failure(item_id: str, refusal: SqsRefusal) -> dict[str, Any]:
     """Write the failure of one entry."""
     return {
-        "Id": item_id, "SenderFault": refusal.status < 500, "Code": refusal.legacy, "Message": refusal.message,
-    }  # fmt: skip
+        "Id": item_id,
+        "SenderFault": refusal.status < 500,
+        "Code": refusal.legacy,
+        "Message": refusal.message,
+    }
 
 
 def check_entries(entries: list[Given], kind: str) -> list[Given]:
@@ -173,7 +177,7 @@ def _entry_bytes(entry: Given) -> int:
     return size_of(entry.get("MessageBody", ""), entry.get("MessageAttributes", {}))
 
 
-# --- receiving and settling ----------------------------------------------------------------------------------------------
+# --- receiving and settling ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +234,7 @@ def check_delete(given: Given) -> ReceiptHandle:
     return read_handle(given["ReceiptHandle"])
 
 
-# --- lists, tags, permissions, moves -------------------------------------------------------------------------------------
+# --- lists, tags, permissions, moves ---------------------------------------------------------------------------------
 
 
 def check_page(given: Given) -> int:

@@ -90,7 +90,7 @@ def _read_bytes(field: SqsField, text: str) -> bytes:
     return data
 
 
-# --- answers -------------------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 def encode_json(operation: SqsOperation, answer: dict[str, Any]) -> bytes:

@@ -15,9 +15,18 @@ from penstock.services.interop.sqs.refusals import SqsRefusal, invalid, unknown_
 
 ATTRIBUTES_MAX: Final = 10
 SYSTEM_NAMES: Final = frozenset(
-    {"SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp", "SequenceNumber", "MessageDeduplicationId",
-     "MessageGroupId", "AWSTraceHeader", "DeadLetterQueueSourceArn"}
-)  # fmt: skip
+    {
+        "SenderId",
+        "SentTimestamp",
+        "ApproximateReceiveCount",
+        "ApproximateFirstReceiveTimestamp",
+        "SequenceNumber",
+        "MessageDeduplicationId",
+        "MessageGroupId",
+        "AWSTraceHeader",
+        "DeadLetterQueueSourceArn",
+    }
+)
 ENCODING: Final = "penstock.encoding"
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
@@ -39,7 +48,8 @@ def check_body(body: str) -> str:
     if not is_legal(body):
         raise SqsRefusal(
             "InvalidMessageContents",
-            "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
+            "Invalid characters found. Valid unicode characters are "
+            "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
         )
     return body
 
@@ -61,7 +71,8 @@ def _check_attribute(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
     found = _TYPE.fullmatch(kind)
     if found is None or len(kind) > _TYPE_CHARS_MAX or not is_legal(kind):
         raise invalid(
-            f"The message attribute '{name}' has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String."
+            f"The message attribute '{name}' has an invalid message attribute type, "
+            "the set of supported type prefixes is Binary, Number, and String."
         )
     if value.get("StringListValues") or value.get("BinaryListValues"):
         raise SqsRefusal("UnsupportedOperation", "Message attribute list values are not supported.")
@@ -96,7 +107,7 @@ def _attribute_bytes(name: str, value: Mapping[str, Any]) -> int:
     return len(name.encode("utf-8")) + len(value["DataType"].encode("utf-8")) + len(data)
 
 
-# --- how a message travels -----------------------------------------------------------------------------------------------
+# --- how a message travels -------------------------------------------------------------------------------------------
 
 
 class MessageMeta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=False):
@@ -176,7 +187,7 @@ def body_of(payload: bytes) -> ShownBody:
     return ShownBody(base64.b64encode(payload).decode("ascii"), {ENCODING: ("String", "base64")})
 
 
-# --- what a receiver asked for -------------------------------------------------------------------------------------------
+# --- what a receiver asked for ---------------------------------------------------------------------------------------
 
 
 def select_attributes(names: Iterable[str], attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,11 +208,14 @@ def check_system_names(names: Iterable[str]) -> frozenset[str]:
     return SYSTEM_NAMES if "All" in wanted else wanted
 
 
-# --- order and repeats ---------------------------------------------------------------------------------------------------
+# --- order and repeats -----------------------------------------------------------------------------------------------
 
 
 def fifo_idem_key(body: str, dedup_id: str, *, group: str) -> str:
-    """Return the key of a FIFO message: by its dedup id, else by its body; `group` is empty unless repeats count by group."""
+    """Return the key of a FIFO message: by its dedup id, else by its body.
+
+    `group` is empty unless repeats count by group.
+    """
     by, value = (b"id", dedup_id.encode("utf-8")) if dedup_id else (b"body", blake3(body.encode("utf-8")).digest())
     return blake3(length_prefixed(group.encode("utf-8"), by, value)).hexdigest()
 

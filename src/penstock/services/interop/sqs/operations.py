@@ -1,4 +1,4 @@
-"""The 23 operations as data: what each takes and answers, and what its fields are called in the query protocol; pure."""
+"""The 23 operations as data: what each takes and answers, and its fields' names in the query protocol; pure."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ _ALL: Final = (
     SqsOperation(
         "AddPermission",
         (
-            _URL, _needed("Label"), _texts("AWSAccountIds", "AWSAccountId", required=True),
+            _URL,
+            _needed("Label"),
+            _texts("AWSAccountIds", "AWSAccountId", required=True),
             _texts("Actions", "ActionName", required=True),
         ),
     ),
@@ -181,9 +183,7 @@ _ALL: Final = (
         (_needed("SourceArn"), _whole("MaxResults")),
         (SqsField("Results", FieldKind.STRUCTS, query="ListMessageMoveTasksResultEntry", fields=_MOVE),),
     ),
-    SqsOperation(
-        "ListQueueTags", (_URL,), (SqsField("Tags", FieldKind.MAP, query="Tag", pair=_TAG_PAIR),)
-    ),
+    SqsOperation("ListQueueTags", (_URL,), (SqsField("Tags", FieldKind.MAP, query="Tag", pair=_TAG_PAIR),)),
     SqsOperation(
         "ListQueues",
         (_text("QueueNamePrefix"), _text("NextToken"), _whole("MaxResults")),
@@ -193,10 +193,14 @@ _ALL: Final = (
     SqsOperation(
         "ReceiveMessage",
         (
-            _URL, _texts("AttributeNames", "AttributeName"),
+            _URL,
+            _texts("AttributeNames", "AttributeName"),
             _texts("MessageSystemAttributeNames", "MessageSystemAttributeName"),
-            _texts("MessageAttributeNames", "MessageAttributeName"), _whole("MaxNumberOfMessages"),
-            _whole("VisibilityTimeout"), _whole("WaitTimeSeconds"), _text("ReceiveRequestAttemptId"),
+            _texts("MessageAttributeNames", "MessageAttributeName"),
+            _whole("MaxNumberOfMessages"),
+            _whole("VisibilityTimeout"),
+            _whole("WaitTimeSeconds"),
+            _text("ReceiveRequestAttemptId"),
         ),
         (SqsField("Messages", FieldKind.STRUCTS, query="Message", fields=_MESSAGE),),
     ),
@@ -207,17 +211,13 @@ _ALL: Final = (
         (_URL, _entries("SendMessageBatchRequestEntry", *_SENDING)),
         (_succeeded("SendMessageBatchResultEntry", *_SENT), _FAILED),
     ),
-    SqsOperation(
-        "SetQueueAttributes", (_URL, SqsField("Attributes", FieldKind.MAP, required=True, query="Attribute"))
-    ),
+    SqsOperation("SetQueueAttributes", (_URL, SqsField("Attributes", FieldKind.MAP, required=True, query="Attribute"))),
     SqsOperation(
         "StartMessageMoveTask",
         (_needed("SourceArn"), _text("DestinationArn"), _whole("MaxNumberOfMessagesPerSecond")),
         (_text("TaskHandle"),),
     ),
-    SqsOperation(
-        "TagQueue", (_URL, SqsField("Tags", FieldKind.MAP, required=True, query="Tag", pair=_TAG_PAIR))
-    ),
+    SqsOperation("TagQueue", (_URL, SqsField("Tags", FieldKind.MAP, required=True, query="Tag", pair=_TAG_PAIR))),
     SqsOperation("UntagQueue", (_URL, _texts("TagKeys", "TagKey", required=True))),
-)  # fmt: skip
+)
 OPERATIONS: Final = {operation.name: operation for operation in _ALL}

@@ -134,7 +134,7 @@ def _pairs(field: SqsField, raw: str | Tree) -> list[tuple[str, str | Tree]]:
     return found
 
 
-# --- answers -------------------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 def escape(text: str) -> str:
@@ -152,7 +152,8 @@ def encode_query(operation: SqsOperation, answer: dict[str, Any], request_id: st
 
 def encode_query_refusal(refusal: SqsRefusal, request_id: str) -> bytes:
     """Write an error as XML."""
-    error = f"<Error><Type>{refusal.fault}</Type><Code>{refusal.legacy}</Code><Message>{escape(refusal.message)}</Message><Detail/></Error>"
+    code, message = f"<Code>{refusal.legacy}</Code>", f"<Message>{escape(refusal.message)}</Message>"
+    error = f"<Error><Type>{refusal.fault}</Type>{code}{message}<Detail/></Error>"
     return _document("ErrorResponse", f"{error}<RequestId>{escape(request_id)}</RequestId>")
 
 

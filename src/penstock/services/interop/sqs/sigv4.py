@@ -139,7 +139,7 @@ def _single_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[bytes, str]:
     return found
 
 
-# --- what a request claims -----------------------------------------------------------------------------------------------
+# --- what a request claims -------------------------------------------------------------------------------------------
 
 
 def _from_header(fields: dict[bytes, str], query: str) -> _Claimed:
@@ -212,7 +212,7 @@ def _query_pairs(query: str) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((unquote_to_bytes(name), unquote_to_bytes(value)) for name, _, value in parts)
 
 
-# --- the checks ----------------------------------------------------------------------------------------------------------
+# --- the checks ------------------------------------------------------------------------------------------------------
 
 
 def _check_time(claimed: _Claimed, now: float) -> None:

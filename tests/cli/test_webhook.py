@@ -1,0 +1,76 @@
+"""`penstock webhook sign`: what it prints is accepted; what cannot be signed is told in a sentence."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import pairwise
+
+import pytest
+
+from penstock.cli import main
+from penstock.kernel.clock import SYSTEM
+from penstock.services.interop.providers.kinds import make_verifier
+from penstock.services.interop.providers.setup import WebhookSetup
+from penstock.services.interop.providers.verdict import WebhookRequest, verify
+
+GITHUB = ("--set", "interop.providers.github.secrets=env:HOOK_SECRET")
+
+
+@pytest.fixture
+def body(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOOK_SECRET", "fake-secret")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "body.json"
+    file.write_bytes(b'{"a":1}')
+    return file
+
+
+def test_printed_line_is_accepted_by_the_endpoint(body, capsys):
+    code = main(["webhook", "sign", "github", str(body), *GITHUB])
+    words = shlex.split(capsys.readouterr().out)
+    fields = [word.partition(": ") for flag, word in pairwise(words) if flag == "-H"]
+    request = WebhookRequest([(name.encode(), value.encode()) for name, _, value in fields], b'{"a":1}')
+
+    assert code == 0
+    assert words[-1] == "http://127.0.0.1:5309/webhooks/github"
+    assert verify(make_verifier("github", WebhookSetup(secrets=(b"fake-secret",))), request, SYSTEM.wall()).accepted
+
+
+def test_public_url_and_a_given_one_are_used(body, capsys):
+    main(["webhook", "sign", "github", str(body), *GITHUB, "--set", "interop.public_url=https://hooks.example.org"])
+    main(["webhook", "sign", "github", str(body), *GITHUB, "--url", "http://localhost:1/"])
+
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == [
+        "https://hooks.example.org/webhooks/github",
+        "http://localhost:1/webhooks/github",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["sign", "nobody", "body.json", *GITHUB], "There is no endpoint 'nobody'"),
+        (["sign", "github", "missing.json", *GITHUB], "No such file"),
+        (
+            ["sign", "discord", "body.json", "--set", "interop.providers.discord.secrets=env:DISCORD"],
+            "Only Discord can sign",
+        ),
+        (["sign", "github", "body.json", *GITHUB, "--send", "--url", "http://127.0.0.1:1"], "cannot be reached"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(body, capsys, monkeypatch, arguments, told):
+    monkeypatch.setenv("DISCORD", "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+
+    code = main(["webhook", *arguments])
+    out = capsys.readouterr()
+
+    assert code == 1
+    assert told in out.err
+    assert "fake-secret" not in out.err + out.out
+
+
+def test_settings_that_cannot_work_are_told_at_start(body, capsys):
+    code = main(["webhook", "sign", "a", str(body), "--set", "interop.providers.a.secrets=env:HOOK_SECRET"])
+
+    assert code == 2
+    assert "There is no kind 'a'" in capsys.readouterr().err
