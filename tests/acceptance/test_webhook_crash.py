@@ -1,0 +1,107 @@
+"""A node is killed at any moment while a webhook is under way, and the provider tries again: exactly one message."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import random
+import threading
+from pathlib import Path
+
+from penstock.kernel.clock import SYSTEM
+from tests.acceptance.node_process import NodeProcess
+from tests.services.interop.senders import SENDERS
+
+CYCLES = 200 if os.environ.get("PENSTOCK_TEST_FULL") else 4
+SETTINGS = ("--set", "interop.providers.stripe.secrets=env:HOOK_SECRET", "--set", "node.omnigate=false")
+ENV = {**os.environ, "HOOK_SECRET": SENDERS["stripe"].secret}
+
+
+def _deliver(node: NodeProcess, number: int) -> dict[str, object] | None:
+    """Send an event as its provider does, signed for this very try; None when no answer came."""
+    body = json.dumps({"id": f"evt_{number}", "type": "made", "pending_webhooks": random.randrange(9)}).encode()
+    sent = SENDERS["stripe"].send(body, now=int(SYSTEM.wall()))
+    connection = node.connect("interop")
+    try:
+        connection.request(
+            "POST", "/webhooks/stripe", body, {name.decode(): value.decode() for name, value in sent.fields}
+        )
+        answer = connection.getresponse()
+        said = json.loads(answer.read())
+        return said if answer.status == 202 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+
+
+def _killed_while_delivering(node: NodeProcess, number: int, moment_s: float) -> dict[str, object] | None:
+    """Deliver, and kill the node a moment after the request left."""
+    found: list[dict[str, object] | None] = []
+    provider = threading.Thread(target=lambda: found.append(_deliver(node, number)))
+    provider.start()
+    killer = threading.Timer(moment_s, node.process.kill)
+    killer.start()
+    provider.join()
+    killer.join()
+    node.process.wait()
+    return found[0]
+
+
+def _until_accepted(node: NodeProcess, number: int) -> dict[str, object]:
+    """Try again as a provider does."""
+    for _ in range(600):
+        said = _deliver(node, number)
+        if said is not None:
+            return said
+        threading.Event().wait(0.05)
+    raise AssertionError(f"evt_{number} was never accepted")
+
+
+def test_killed_node_and_the_providers_retry_make_one_message(tmp_path: Path) -> None:
+    moments, ledger = random.Random(7), {}
+    for number in range(CYCLES):
+        with NodeProcess(*SETTINGS, data_dir=tmp_path / "data", env=ENV) as node:
+            # The node is warm: the bridge has its authority, and the moments fall into the work.
+            _until_accepted(node, 100_000 + number)
+            before = _killed_while_delivering(node, number, moments.uniform(0.0, 0.012))
+            ledger[number] = before["msg_id"] if before is not None else None
+    with NodeProcess(*SETTINGS, data_dir=tmp_path / "data", env=ENV) as node:
+        after = {number: _until_accepted(node, number)["msg_id"] for number in range(CYCLES)}
+        stored = _stored(node)
+
+    # What was answered with 202 before the kill is the message that the retry finds.
+    assert {number: msg_id for number, msg_id in ledger.items() if msg_id is not None}.items() <= after.items()
+    assert sorted(stored) == sorted(
+        [f"evt_{number}" for number in range(CYCLES)] + [f"evt_{100_000 + n}" for n in range(CYCLES)]
+    )
+
+
+def _stored(node: NodeProcess) -> list[str]:
+    """Take every event out of the topic, and name it by its id."""
+    found: list[str] = []
+    while True:
+        answer = node.ask(
+            "mailbox",
+            "POST",
+            "/v1/recv",
+            {"topic": "webhooks/stripe", "max_messages": 256, "visibility_ms": 600_000},
+            token=True,
+        )
+        messages = answer.json()["messages"]
+        if not messages:
+            return found
+        found += [json.loads(base64.b64decode(message["payload_b64"]))["id"] for message in messages]
+
+
+def test_kill_at_once_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    with NodeProcess(*SETTINGS, data_dir=tmp_path / "data", env=ENV) as node:
+        first = _until_accepted(node, 1)
+        node.process.kill()
+        node.process.wait()
+    with NodeProcess(*SETTINGS, data_dir=tmp_path / "data", env=ENV) as node:
+        again = _until_accepted(node, 1)
+
+    assert (again["msg_id"], again["duplicate"]) == (first["msg_id"], True)
