@@ -106,8 +106,14 @@ Apply(e) ==
     /\ applied' = [applied EXCEPT ![e] = @ + 1]
     /\ UNCHANGED <<step, claimed, stored, answered, faults>>
 
+(* When every event is answered and applied there is nothing left to do.    *)
+Rest ==
+    /\ \A e \in Events : e \in answered /\ step[e] = "none" /\ applied[e] = stored[e]
+    /\ UNCHANGED vars
+
 Next ==
     \/ Crash
+    \/ Rest
     \/ \E e \in Events :
         \/ Deliver(e) \/ Replay(e) \/ Verify(e) \/ Send(e) \/ Claim(e) \/ Store(e)
         \/ Answer(e) \/ Fail(e) \/ Apply(e)
