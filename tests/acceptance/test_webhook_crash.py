@@ -15,7 +15,14 @@ from tests.acceptance.node_process import NodeProcess
 from tests.services.interop.senders import SENDERS
 
 CYCLES = 200 if os.environ.get("PENSTOCK_TEST_FULL") else 4
-SETTINGS = ("--set", "interop.providers.stripe.secrets=env:HOOK_SECRET", "--set", "node.omnigate=false")
+SETTINGS = (
+    "--set",
+    "interop.providers.stripe.secrets=env:HOOK_SECRET",
+    "--set",
+    "node.omnigate=false",
+    "--set",
+    "mailbox.t_replay=7d",
+)
 ENV = {**os.environ, "HOOK_SECRET": SENDERS["stripe"].secret}
 
 
