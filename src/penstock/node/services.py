@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.capability import config as capability_config
 from penstock.config import node_schema
 from penstock.contracts.call import Call
+from penstock.contracts.passport import Attest
 from penstock.kernel.errors import NotReady
 from penstock.kernel.inventory import Inventory
 from penstock.node.frames import framed_mailbox, framed_passport, framed_storage
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from penstock.config import Schema
-    from penstock.contracts.passport import Issued
+    from penstock.contracts.passport import Attested, Issued, Passport
     from penstock.node.build import Node
 
 
@@ -137,6 +138,7 @@ def _build_interop(node: Node) -> ServicePart:
         mint=None if verifier is None else _bridge_token(node),
         verifier=verifier,
         budget=node.budget,
+        attest=None if verifier is None else _bridge_attest(node),
     )
     service = InteropService(inventory, options, around)
 
@@ -160,11 +162,24 @@ def _bridge_token(node: Node) -> Callable[[], Awaitable[Issued]]:
     """Have svc-passport mint the bridge's own token: it is issued for the bridge and dies with what minted it."""
 
     async def mint() -> Issued:
-        if node.passport is None:
-            raise NotReady("svc-passport does not run here.", phase="absent", service="svc-passport")
-        return await node.passport.issue(issuer_request(), Call(node.operator_token()))
+        return await _present(node).issue(issuer_request(), Call(node.operator_token()))
 
     return mint
+
+
+def _bridge_attest(node: Node) -> Callable[[int, str], Awaitable[Attested]]:
+    """Have svc-passport vouch for the bridge's audit, asked for by the node: a service's own token may not."""
+
+    async def attest(n: int, head: str) -> Attested:
+        return await _present(node).attest(Attest(INTEROP, n, head), Call(node.operator_token()))
+
+    return attest
+
+
+def _present(node: Node) -> Passport:
+    if node.passport is None:
+        raise NotReady("svc-passport does not run here.", phase="absent", service="svc-passport")
+    return node.passport
 
 
 def _build_omnigate(node: Node) -> ServicePart:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.contracts import mailbox as m
 from penstock.contracts import passport as p
 from penstock.contracts.call import Call
+from penstock.contracts.passport import Attested
 from penstock.kernel.clock import SYSTEM
-from penstock.kernel.errors import Forbidden
+from penstock.kernel.errors import Forbidden, Integrity
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
+from penstock.services.interop.audit import AuditBook, BridgeAct, verify_audit
 from penstock.services.interop.authority import Purpose, issuer_request
 from penstock.services.mailbox.config import MailboxOptions
 from penstock.services.mailbox.engines.memory import MemoryEngine
@@ -45,7 +49,7 @@ async def supervised(inventory, service):
 
 
 @asynccontextmanager
-async def everything():
+async def everything(**options):
     """Run svc-passport, svc-mailbox, svc-storage and the bridge, each judging what it is shown."""
     inventories = {name: Inventory(name, SYSTEM) for name in (PASSPORT, MAILBOX, STORAGE)}
     passport = PassportService(inventories[PASSPORT], passport_options())
@@ -62,10 +66,15 @@ async def everything():
         async def mint():
             return await passport.api.issue(issuer_request(), Call(passport.book.operator_token))
 
+        async def attest(n, head):
+            return await passport.api.attest(p.Attest("svc-interop", n, head), Call(passport.book.operator_token))
+
         async with supervised(inventories[MAILBOX], mailbox), supervised(inventories[STORAGE], storage):
-            around = {"passport": passport.api, "mint": mint, "verifier": verifier}
-            async with bridge(mailbox=mailbox.api, storage=storage.api, around=around) as world:
-                await until(lambda: world.inventory.health.gate("passport").open and mailbox.room.writer.ready)
+            around = {"passport": passport.api, "mint": mint, "verifier": verifier, "attest": attest}
+            async with bridge(mailbox=mailbox.api, storage=storage.api, around=around, **options) as world:
+                await until(
+                    lambda: world.inventory.health.gate("passport").open and inventories[MAILBOX].health.verdict().ready
+                )
                 yield world, passport
 
 
@@ -111,3 +120,26 @@ async def test_put_and_get_with_a_token_for_the_bridge():
 
     assert (put.status, got.status, got.body) == (202, 200, b"hello")
     assert refused.status in (401, 403)
+
+
+async def test_head_of_the_audit_is_signed_at_the_drain_and_a_changed_file_is_found(tmp_path):
+    path = tmp_path / "audit.log"
+    for _ in range(2):
+        async with everything(audit_sink="file", audit_path=path) as (world, passport):
+            await world.http.hook("github", live("github"))
+            keys = passport.book.trust.keys
+        lines = path.read_bytes().splitlines(keepends=True)
+        verified = verify_audit(lines, "svc-interop", keys)
+        assert (verified.end.records, verified.vouched) == (2, 1)
+        path.unlink()
+
+    remade = AuditBook()
+    forged = remade.write([BridgeAct("webhook", 1, "allow")], 0, 1) + remade.attested(
+        msgspec.convert(json.loads(lines[1])["facts"], Attested), 2
+    )
+    for broken, reason in ((forged.splitlines(keepends=True), "bad_signature"), (lines[1:], "broken_chain")):
+        with pytest.raises(Integrity) as found:
+            verify_audit(broken, "svc-interop", keys)
+        assert found.value.facts["reason"] == reason
+    with pytest.raises(Integrity):
+        verify_audit(lines, "svc-other", keys)

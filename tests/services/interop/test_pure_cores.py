@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from penstock.contracts.passport import Attested
 from penstock.kernel.errors import Integrity
 from penstock.services.interop.attacks import EndpointAttack
 from penstock.services.interop.audit import AuditBook, BridgeAct
@@ -252,9 +253,17 @@ def test_head_is_signed_every_thousand_records_and_at_the_drain():
     book.write([_act(1000)], 0, 1)
 
     due = book.attest_due(draining=False)
-    line = json.loads(book.attested(due, "sig", 2))
+    word = Attested("svc-interop", due.records, due.head, 5, "k1", "sig")
+    line = json.loads(book.attested(word, 2))
 
-    assert line["facts"] == {"n": 1000, "head": due.head, "signature": "sig"}
+    assert line["facts"] == {
+        "service": "svc-interop",
+        "n": 1000,
+        "head": due.head,
+        "at_ms": 5,
+        "kid": "k1",
+        "signature": "sig",
+    }
     assert book.attest_due(draining=True) is None
     assert due == ChainEnd(1000, due.head)
 

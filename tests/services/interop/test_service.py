@@ -615,21 +615,6 @@ async def test_audit_file_is_a_chain_across_restarts(tmp_path):
     assert b"fake-secret" not in path.read_bytes()
 
 
-async def test_head_of_the_chain_is_signed_at_the_drain(tmp_path):
-    path, asked = tmp_path / "audit.log", []
-
-    async def attest(n, head):
-        asked.append((n, head))
-        return "sig"
-
-    async with bridge(audit_sink="file", audit_path=path, around={"attest": attest}) as world:
-        await world.http.hook("github", live("github"))
-    last = json.loads(path.read_bytes().splitlines()[-1])
-
-    assert len(asked) == 1
-    assert (last["action"], last["facts"]["signature"]) == ("attested", "sig")
-
-
 async def test_full_audit_ring_drops_the_oldest_and_says_so():
     async with bridge(audit_capacity=4) as world:
         for n in range(20):

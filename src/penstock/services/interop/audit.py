@@ -10,14 +10,19 @@ An item holds no secret: the names of what it may say are fixed here, and values
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.wire.audit_chain import AuditChain, ChainEnd
+from penstock.capability.attesting import check_attested
+from penstock.capability.trust import KeyRecord
+from penstock.contracts.passport import Attested
+from penstock.kernel.errors import Integrity
+from penstock.wire.audit_chain import AuditChain, ChainEnd, ChainRecord, chain_on
 
 ATTEST_EVERY: Final = 1000
+ATTESTED: Final = "attested"
 AuditDecision: TypeAlias = Literal["allow", "deny"]
 
 
@@ -67,10 +72,10 @@ class AuditBook:
         fresh = self._chain.n - self._attested
         return self.end if fresh >= ATTEST_EVERY or (draining and fresh) else None
 
-    def attested(self, end: ChainEnd, signature: str, now_ms: int) -> bytes:
-        """Return the line that keeps a signature of the head."""
+    def attested(self, word: Attested, now_ms: int) -> bytes:
+        """Return the line that keeps the issuer's word for the head."""
         self._attested = self._chain.n + 1
-        return self._chain.add("attested", now_ms, {"n": end.records, "head": end.head, "signature": signature})
+        return self._chain.add(ATTESTED, now_ms, msgspec.structs.asdict(word))
 
 
 def _facts(act: BridgeAct) -> dict[str, str | int]:
@@ -79,3 +84,37 @@ def _facts(act: BridgeAct) -> dict[str, str | int]:
     if act.count == 1:
         defaults.add("count")
     return {name: value for name, value in named.items() if name not in defaults}
+
+
+class VerifiedAudit(NamedTuple):
+    """A chain that holds: where it ends, and up to which record the issuer vouches for it."""
+
+    end: ChainEnd
+    vouched: int
+
+
+def verify_audit(lines: Iterable[bytes], service: str, keys: Mapping[str, KeyRecord]) -> VerifiedAudit:
+    """Walk a whole audit and check every signature in it; `Integrity` names the first record that does not hold."""
+    chain, vouched = AuditChain(), 0
+    for line in lines:
+        if not line.endswith(b"\n"):
+            break
+        before = chain.end
+        record = chain_on(chain, line)
+        if record.action == ATTESTED:
+            vouched = _vouched(record, before, service, keys)
+    return VerifiedAudit(chain.end, vouched)
+
+
+def _vouched(record: ChainRecord, before: ChainEnd, service: str, keys: Mapping[str, KeyRecord]) -> int:
+    """Check the issuer's word: it has to be for the very record before it, of this service's chain."""
+    try:
+        word = msgspec.convert(record.facts, Attested)
+        check_attested(word, keys)
+    except (msgspec.ValidationError, Integrity) as exc:
+        raise Integrity(
+            f"The signature in record {record.n} does not hold.", reason="bad_signature", n=record.n
+        ) from exc
+    if (word.service, word.n, word.head) != (service, *before):
+        raise Integrity(f"Record {record.n} holds a signature of another chain.", reason="bad_signature", n=record.n)
+    return word.n

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.contracts.passport import Attested
+from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Closed, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.services.interop.audit import AuditBook
@@ -21,11 +23,12 @@ if TYPE_CHECKING:
     from penstock.services.interop.records import BridgeRecords
 
 WRITE_S: Final = 5.0
+ATTEST_S: Final = 3.0
 BATCH: Final = 256
 # So many lines are kept in memory, whatever the sink: the operator's page shows them.
 RECENT: Final = 512
-# Signs the head of the chain: called with its number and hash, returns the signature as text.
-Attest = Callable[[int, str], Awaitable[str]]
+# Has the head of the chain signed: called with its number and hash.
+Attest = Callable[[int, str], Awaitable[Attested]]
 
 
 class AuditWriter:
@@ -41,6 +44,7 @@ class AuditWriter:
         self._log = Log(inventory.service)
         self._pool = inventory.pool("audit_sink", threads=1, capacity=4)
         inventory.timeout("audit_sink", WRITE_S, "the lines are lost and counted")
+        inventory.timeout("attest", ATTEST_S, "the head is signed with the next thousand records")
         self._book = AuditBook()
         # The newest lines, bounded.
         self.recent: deque[bytes] = deque(maxlen=RECENT)
@@ -86,15 +90,19 @@ class AuditWriter:
         self._emitted.value += lines.count(b"\n")
 
     async def _sign(self, *, draining: bool) -> None:
-        due = None if self._attest is None else self._book.attest_due(draining=draining)
+        # A chain that begins anew with each start is not worth a signature.
+        lasting = self._attest is not None and self._options.audit_sink == "file"
+        due = self._book.attest_due(draining=draining) if lasting else None
         if due is None or self._attest is None:
             return
         try:
-            signature = await self._attest(due.records, due.head)
+            async with timeout("attest", ATTEST_S):
+                word = await self._attest(due.records, due.head)
         except PenstockError as error:
-            self._log.warning("audit.unsigned", reason=error.code)
+            # The next thousand records, or the drain, ask again.
+            self._log.warning("audit.unsigned", reason=error.code, detail=error.detail)
             return
-        await self._write(self._book.attested(due, signature, self._records.now_ms()))
+        await self._write(self._book.attested(word, self._records.now_ms()))
 
     async def close(self) -> None:
         """Let the thread go."""

@@ -58,6 +58,8 @@ class BridgeAround:
     mint: Callable[[], Awaitable[Issued]] | None = None
     verifier: Verifier | None = None
     budget: ByteBudget | None = None
+    # Has svc-passport vouch for the head of the bridge's audit. The bridge's own token is bound to its tenant and may
+    # not: whoever wires the bridge asks for it.
     attest: Attest | None = None
 
 
