@@ -9,6 +9,7 @@ import pytest
 
 from penstock.cli import main
 from penstock.kernel.clock import SYSTEM
+from penstock.services.interop.audit import AuditBook, BridgeAct
 from penstock.services.interop.providers.kinds import make_verifier
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import WebhookRequest, verify
@@ -74,3 +75,18 @@ def test_settings_that_cannot_work_are_told_at_start(body, capsys):
 
     assert code == 2
     assert "There is no kind 'a'" in capsys.readouterr().err
+
+
+def test_audit_of_the_bridge_is_walked(tmp_path, capsys):
+    file, broken = tmp_path / "audit.log", tmp_path / "broken.log"
+    lines = AuditBook().write([BridgeAct("webhook", n, "allow") for n in range(3)], 0, 1)
+    file.write_bytes(lines)
+    broken.write_bytes(lines.replace(b"allow", b"deny", 1))
+    command = ["audit", "verify", "--data-dir", str(tmp_path), "--interop"]
+
+    codes = [main([*command, str(path)]) for path in (file, broken, tmp_path / "missing.log")]
+    out = capsys.readouterr()
+
+    assert codes == [0, 1, 1]
+    assert out.out.startswith("3 records, head ")
+    assert "Record 1 of the audit does not follow" in out.err

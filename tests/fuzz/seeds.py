@@ -101,7 +101,8 @@ def seeds() -> dict[str, list[bytes]]:
         "webhook_requests": [_webhook(sender.send()) for sender in SENDERS.values()],
         "sqs_requests": [
             b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":{"a":{"DataType":"String","StringValue":"x"}}}',
-            b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Name=a&MessageAttribute.1.Value.DataType=String",
+            b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Name=a"
+            b"&MessageAttribute.1.Value.DataType=String",
             b"authorization: AWS4-HMAC-SHA256 Credential=AKIAFAKE/20231114/us-east-1/sqs/aws4_request, "
             b"SignedHeaders=host;x-amz-date, Signature="
             + b"0" * 64

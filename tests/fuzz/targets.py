@@ -283,7 +283,7 @@ def _plainly(encoding: bytes, body: bytes) -> bytes:
     return zlib.decompress(body, 31 if encoding == b"gzip" else 15)
 
 
-# --- the bridge --------------------------------------------------------------------------------------------------------
+# --- the bridge ------------------------------------------------------------------------------------------------------
 
 _NOW: Final = 1_700_000_000
 _VERIFIERS: Final = {

@@ -32,7 +32,7 @@ class InboxDelivery:
         return _OVERHEAD_BYTES + len(self.event)
 
 
-class Inbox:
+class WebhookInbox:
     """A ring of deliveries, and counts by endpoint and verdict since the start."""
 
     def __init__(self, deliveries_max: int = DELIVERIES_MAX, bytes_max: int = BYTES_MAX) -> None:

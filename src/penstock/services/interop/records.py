@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.kernel.channel import Full
 from penstock.services.interop.attacks import EndpointAttack
 from penstock.services.interop.audit import BridgeAct
-from penstock.services.interop.inbox import Inbox, InboxDelivery
+from penstock.services.interop.inbox import InboxDelivery, WebhookInbox
 
 if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
@@ -39,7 +39,7 @@ class BridgeRecords:
         self._options = options
         self._clock = inventory.clock
         self._metrics = inventory.metrics
-        self.inbox = Inbox()
+        self.inbox = WebhookInbox()
         # By endpoint; an endpoint that was removed from the settings keeps its few bytes until the restart.
         self.attacks: dict[str, EndpointAttack] = {}
         self.paused: set[str] = set()
