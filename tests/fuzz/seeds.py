@@ -27,6 +27,9 @@ from tests.fuzz.targets import GENUINE, SIGNED_POLICY
 from tests.services.interop.senders import SENDERS, Sent
 from tests.wire.http1.h11_differences import DIFFERENCES
 
+_FORM: Final = (
+    b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Name=a&MessageAttribute.1.Value.DataType=String"
+)
 _CAVEATS: Final = (
     "op=send,recv", "topic=orders/,eu*", "route=/v1/o", "method=GET,HEAD", "ip=10.0.0.0/8,::1", "exp=1800000900",
     "nbf=1800000000", "budget.bytes=1048576", "budget.reqs=100", "rate.rps=5", "tenant=acme", "scope=authed",
@@ -101,8 +104,7 @@ def seeds() -> dict[str, list[bytes]]:
         "webhook_requests": [_webhook(sender.send()) for sender in SENDERS.values()],
         "sqs_requests": [
             b'{"QueueUrl":"q","MessageBody":"b","MessageAttributes":{"a":{"DataType":"String","StringValue":"x"}}}',
-            b"Action=SendMessage&QueueUrl=q&MessageBody=b&MessageAttribute.1.Name=a"
-            b"&MessageAttribute.1.Value.DataType=String",
+            _FORM,
             b"authorization: AWS4-HMAC-SHA256 Credential=AKIAFAKE/20231114/us-east-1/sqs/aws4_request, "
             b"SignedHeaders=host;x-amz-date, Signature="
             + b"0" * 64
