@@ -615,6 +615,28 @@ async def test_audit_file_is_a_chain_across_restarts(tmp_path):
     assert b"fake-secret" not in path.read_bytes()
 
 
+async def test_audit_that_cannot_be_written_for_a_while_stays_a_chain(tmp_path):
+    folder, away = tmp_path / "audit", tmp_path / "away"
+    folder.mkdir()
+    path = folder / "audit.log"
+    async with bridge(audit_sink="file", audit_path=path) as world:
+        await world.http.hook("github", live("github", b"1"))
+        await _audited(world, 1)
+        folder.rename(away)
+        refused = await world.http.hook("github", live("github", b"2"))
+        await until(lambda: world.count("audit_failures_total") >= 1)
+        away.rename(folder)
+        await world.http.hook("github", live("github", b"3"))
+        await _audited(world, 3)
+
+    # Business went on; the file tells of the record that it does not have.
+    assert refused.status == 202
+    with path.open("rb") as file:
+        assert walk_chain(file).records == 3
+    facts = [json.loads(line)["facts"] for line in path.read_bytes().splitlines()]
+    assert facts[1] == {"dropped": 1}
+
+
 async def test_full_audit_ring_drops_the_oldest_and_says_so():
     async with bridge(audit_capacity=4) as world:
         for n in range(20):

@@ -51,6 +51,8 @@ class AuditBook:
         """Go on where the chain ended."""
         self._chain = AuditChain(*end)
         self._dropped_seen = 0
+        # Acts whose lines could not be written; the next record of dropped acts tells of them too.
+        self._lost = 0
         self._attested = end.records
 
     @property
@@ -61,11 +63,21 @@ class AuditBook:
     def write(self, acts: Iterable[BridgeAct], dropped: int, now_ms: int) -> bytes:
         """Return the lines of these acts, after one that tells of those dropped since the last call."""
         lines = []
-        if dropped > self._dropped_seen:
-            lines.append(self._chain.add("dropped", now_ms, {"dropped": dropped - self._dropped_seen}))
-            self._dropped_seen = dropped
+        missing = dropped - self._dropped_seen + self._lost
+        if missing:
+            lines.append(self._chain.add("dropped", now_ms, {"dropped": missing}))
+            self._dropped_seen, self._lost = dropped, 0
         lines += [self._chain.add(act.action, act.at_ms, _facts(act)) for act in acts]
         return b"".join(lines)
+
+    def lose(self, acts: int) -> None:
+        """Note acts whose lines could not be written."""
+        self._lost += acts
+
+    def go_on_after(self, end: ChainEnd) -> None:
+        """Go on where the file really ends: lines that were made after that were never written."""
+        self._chain = AuditChain(*end)
+        self._attested = min(self._attested, end.records)
 
     def attest_due(self, *, draining: bool) -> ChainEnd | None:
         """Return the end of the chain when it should be signed now: every thousand records, and at the drain."""

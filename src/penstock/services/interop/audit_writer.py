@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.contracts.passport import Attested
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import Closed, PenstockError, Timeout
+from penstock.kernel.errors import Closed, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.interop.audit import AuditBook
 from penstock.wire.audit_chain import ChainEnd, walk_chain
@@ -19,6 +19,7 @@ from penstock.wire.audit_chain import ChainEnd, walk_chain
 if TYPE_CHECKING:
     from penstock.kernel.child import Child
     from penstock.kernel.inventory import Inventory
+    from penstock.services.interop.audit import BridgeAct
     from penstock.services.interop.config import InteropOptions
     from penstock.services.interop.records import BridgeRecords
 
@@ -46,6 +47,8 @@ class AuditWriter:
         inventory.timeout("audit_sink", WRITE_S, "the lines are lost and counted")
         inventory.timeout("attest", ATTEST_S, "the head is signed with the next thousand records")
         self._book = AuditBook()
+        # True after a failed write: where the file ends is not known until it is walked again.
+        self._stale = False
         # The newest lines, bounded.
         self.recent: deque[bytes] = deque(maxlen=RECENT)
         self._emitted = inventory.metrics.counter("audit_emitted_total", "Records written.", sink=options.audit_sink)
@@ -65,7 +68,7 @@ class AuditWriter:
                 taken = await acts.recv_many(BATCH)
             except Closed:
                 break
-            await self._write(self._book.write(taken, acts.dropped, self._records.now_ms()))
+            await self._write(taken)
             await self._sign(draining=False)
         await self._sign(draining=True)
         await self.close()
@@ -74,24 +77,47 @@ class AuditWriter:
         """Go on where the file's chain ended; a broken one is refused, and the service does not start on it."""
         path = self._options.audit_path
         if self._options.audit_sink == "file" and path is not None:
-            self._book = AuditBook(await self._pool.run("audit_sink", WRITE_S, _walk, path))
+            self._book.go_on_after(await self._pool.run("audit_sink", WRITE_S, _walk, path))
+        self._stale = False
 
-    async def _write(self, lines: bytes) -> None:
-        self.recent.extend(lines.splitlines(keepends=True))
-        if self._options.audit_sink == "memory":
-            self._emitted.value += lines.count(b"\n")
+    async def _write(self, acts: list[BridgeAct]) -> None:
+        """Write the lines of these acts; when that fails they are lost, and a later record says how many."""
+        if not await self._again():
+            self._book.lose(len(acts))
             return
+        lines = self._book.write(acts, self._records.acts.dropped, self._records.now_ms())
+        if not await self._put(lines):
+            self._book.lose(len(acts))
+
+    async def _again(self) -> bool:
+        """After a failed write find out where the file ends: a late write may have come through after all."""
+        if not self._stale:
+            return True
         try:
-            await self._pool.run("audit_sink", WRITE_S, _sink, self._options.audit_path, lines)
-        except (OSError, Timeout) as exc:
-            self._failures.value += 1
-            self._log.error("audit.lost", reason=type(exc).__name__, records=lines.count(b"\n"))
-            return
+            await self._begin()
+        except (OSError, PenstockError) as exc:
+            self._note_failure(exc)
+        return not self._stale
+
+    async def _put(self, lines: bytes) -> bool:
+        if self._options.audit_sink != "memory":
+            try:
+                await self._pool.run("audit_sink", WRITE_S, _sink, self._options.audit_path, lines)
+            except (OSError, PenstockError) as exc:
+                self._stale = True
+                self._note_failure(exc)
+                return False
+        self.recent.extend(lines.splitlines(keepends=True))
         self._emitted.value += lines.count(b"\n")
+        return True
+
+    def _note_failure(self, exc: Exception) -> None:
+        self._failures.value += 1
+        self._log.error("audit.failed", reason=type(exc).__name__)
 
     async def _sign(self, *, draining: bool) -> None:
         # A chain that begins anew with each start is not worth a signature.
-        lasting = self._attest is not None and self._options.audit_sink == "file"
+        lasting = self._attest is not None and self._options.audit_sink == "file" and not self._stale
         due = self._book.attest_due(draining=draining) if lasting else None
         if due is None or self._attest is None:
             return
@@ -102,7 +128,7 @@ class AuditWriter:
             # The next thousand records, or the drain, ask again.
             self._log.warning("audit.unsigned", reason=error.code, detail=error.detail)
             return
-        await self._write(self._book.attested(word, self._records.now_ms()))
+        await self._put(self._book.attested(word, self._records.now_ms()))
 
     async def close(self) -> None:
         """Let the thread go."""
@@ -123,8 +149,14 @@ def _sink(path: Path | None, lines: bytes) -> None:
         sys.stdout.buffer.flush()
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    size = os.fstat(descriptor).st_size
     try:
-        os.write(descriptor, lines)
+        with os.fdopen(os.dup(descriptor), "wb") as out:
+            out.write(lines)
         os.fsync(descriptor)
+    except OSError:
+        # Half a line in the middle would break the chain for good.
+        os.ftruncate(descriptor, size)
+        raise
     finally:
         os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -211,13 +212,15 @@ def check_system_names(names: Iterable[str]) -> frozenset[str]:
 # --- order and repeats -----------------------------------------------------------------------------------------------
 
 
-def fifo_idem_key(body: str, dedup_id: str, *, group: str) -> str:
-    """Return the key of a FIFO message: by its dedup id, else by its body.
+def effective_dedup_id(body: str, dedup_id: str) -> str:
+    """Return what a FIFO message is told apart by: the id it was sent with, else the SHA-256 of its body, as AWS does."""
+    return dedup_id or hashlib.sha256(body.encode("utf-8")).hexdigest()
 
-    `group` is empty unless repeats count by group.
-    """
-    by, value = (b"id", dedup_id.encode("utf-8")) if dedup_id else (b"body", blake3(body.encode("utf-8")).digest())
-    return blake3(length_prefixed(group.encode("utf-8"), by, value)).hexdigest()
+
+def fifo_idem_key(body: str, dedup_id: str, *, group: str) -> str:
+    """Return the key of a FIFO message; `group` is empty unless repeats count by group."""
+    told_by = effective_dedup_id(body, dedup_id)
+    return blake3(length_prefixed(group.encode("utf-8"), told_by.encode("utf-8"))).hexdigest()
 
 
 def sequence_number(seq: int) -> str:
