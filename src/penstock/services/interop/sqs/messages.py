@@ -213,7 +213,7 @@ def check_system_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def effective_dedup_id(body: str, dedup_id: str) -> str:
-    """Return what a FIFO message is told apart by: the id it was sent with, else the SHA-256 of its body, as AWS does."""
+    """Return what tells a FIFO message apart: the id it was sent with, else the SHA-256 of its body, as AWS does."""
     return dedup_id or hashlib.sha256(body.encode("utf-8")).hexdigest()
 
 
