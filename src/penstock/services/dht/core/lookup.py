@@ -1,0 +1,446 @@
+"""A lookup as a pipeline of probes, not as rounds. Pure: the driver sends, waits and reports; this decides.
+
+A lookup walks towards a target. It knows candidates, starts with the nearest of the routing table (depth 1), and asks
+the nearest it has not asked yet; whoever answers names nearer ones, one deeper. Up to alpha probes run at a time, and
+each outcome at once starts the next. A probe that has been out for longer than its peer usually takes is *slow*: it
+frees its place and up to beta extra probes start, but its late answer still counts. So a dead node costs a lookup some
+milliseconds instead of a timeout. At most k probes are in flight, however many paths there are.
+
+With several paths the starting candidates are dealt out, and each path hears only what its own nodes name, so that one
+liar cannot lead the whole lookup astray. A node that two paths reach is asked once and its answer serves both.
+
+The driver's side: `begin`, then after each of `answered`, `verified`, `failed` and `tick` call `next_probes` and send
+what it returns, until `outcome` is set. `wake_at` says when `tick` is due at the latest.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.services.dht.core.diversity import DiversityRules
+from penstock.services.dht.core.path import Candidate, ProbeState, SearchPath
+from penstock.services.dht.core.peer_book import Basis, SlowPoint
+
+if TYPE_CHECKING:
+    from penstock.kernel.backoff import Rng
+    from penstock.services.dht.core.contact import Contact
+
+ALPHA_RAISED: Final = 10
+TRIES_MAX: Final = 3
+RETRY_S: Final = 0.05
+RETRY_S_MAX: Final = 2.0
+# Verified sets from so many different paths end a lookup with several paths.
+PATHS_AGREEING: Final = 2
+NEVER: Final = float("inf")
+
+
+class Goal(enum.Enum):
+    """What a lookup is for."""
+
+    NODES = "find_node"  # the k nearest nodes
+    FIRST = "first"  # the first verified set of records
+    LIMIT = "limit"  # records until the limit is reached, or nobody is left
+
+
+class LookupEnd(enum.Enum):
+    """Why a lookup ended."""
+
+    FOUND = "found"
+    EXHAUSTED = "exhausted"  # everybody worth asking was asked
+    HOPS = "hops"  # nearer candidates were left, but beyond the hop budget
+    DEADLINE = "deadline"
+
+
+class ProbeFailure(enum.Enum):
+    """How a probe failed."""
+
+    TIMEOUT = "timeout"
+    REFUSED = "refused"  # answered Busy
+    CUT = "cut"  # the connection broke
+    USELESS = "useless"  # wrong id, nonsense, or an address we do not dial
+
+
+class Provided(Protocol):
+    """As much of a verified record as a lookup looks at."""
+
+    @property
+    def publisher(self) -> int:
+        """Who signed it."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The publisher's count: the highest is the truth."""
+        ...
+
+    @property
+    def addrs(self) -> Sequence[str]:
+        """Where the publisher is reached; empty after a withdrawal."""
+        ...
+
+
+class RttOracle(Protocol):
+    """Whoever knows how long a peer usually takes."""
+
+    def slow_point(self, peer: int) -> SlowPoint:
+        """Say after how long a probe is slow."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LookupRules:
+    """The numbers of a lookup."""
+
+    k: int = 20
+    alpha: int = 3
+    beta: int = 2
+    hop_budget: int = 5
+    diversity: DiversityRules = field(default_factory=DiversityRules)
+
+
+class Probe:
+    """One request that is out; owned by its lookup until its outcome is reported."""
+
+    __slots__ = ("asked_at", "basis", "contact", "depth", "hedge", "namer", "paths", "slow", "slow_at")
+
+    def __init__(self, candidate: Candidate, now: float, point: SlowPoint, *, hedge: bool) -> None:
+        """Start the clock."""
+        self.contact = candidate.contact
+        self.depth = candidate.depth
+        self.namer = candidate.namer
+        self.asked_at = now
+        self.slow_at = now + point.after_s
+        self.basis = point.basis
+        self.hedge = hedge
+        self.slow = False
+        # The candidates it answers for, one a path.
+        self.paths: list[tuple[SearchPath, Candidate]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class LookupOutcome:
+    """What a lookup came to."""
+
+    ending: LookupEnd
+    hops: int  # the depth at which the answer was found, or the deepest one that was reached
+    trail: tuple[int, ...]  # who led there, first to last
+    messages: int
+    hedges: int
+    nearest: tuple[Contact, ...]  # the nearest that answered
+    groups: int  # how many address groups answered
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether everybody worth asking was asked."""
+        return self.ending is LookupEnd.EXHAUSTED
+
+
+class Lookup:
+    """One lookup; see the module's text for how it is driven."""
+
+    def __init__(  # noqa: PLR0913 - a lookup is asked for with these
+        self,
+        target: int,
+        goal: Goal,
+        rules: LookupRules,
+        peers: RttOracle,
+        *,
+        now: float,
+        deadline_at: float,
+        limit: int = 20,
+        paths: int = 1,
+    ) -> None:
+        """Know nobody yet."""
+        self.target = target
+        self.goal = goal
+        self.rules = rules
+        self.deadline_at = deadline_at
+        self.outcome: LookupOutcome | None = None
+        self.found: dict[int, Provided] = {}  # the highest record of each publisher
+        self.messages = 0
+        self.hedges = 0
+        self.retries = 0
+        self.began_at = now
+        self.in_flight: dict[int, Probe] = {}
+        self._peers = peers
+        self._limit = limit
+        self._alpha = rules.alpha
+        self._paths = [SearchPath(target, rules.diversity) for _ in range(paths)]
+        self._answers: dict[int, tuple[list[Contact], int]] = {}
+        self._namers: dict[int, int] = {}  # who named the first time: the trail of an answer
+        self._from_namer: dict[int, int] = {}  # probes in flight by who named them
+        self._slow = 0
+        self._hedges_due = 0
+        self._patient: dict[int, int] = {}  # extra probes granted at a depth for peers known to be far away
+        self._verifying = 0
+        self._winning_paths: set[int] = set()
+        self._won: tuple[int, int] | None = None  # depth and node of the first verified record
+        self._deepest = 0
+        self._cut_by_hops = False
+        self._retry_at: dict[int, float] = {}
+        self._tries: dict[int, int] = {}
+        self._next_path = 0
+
+    # --- what the driver calls ------------------------------------------------------------------------------
+
+    def begin(self, contacts: Iterable[Contact]) -> None:
+        """Deal the starting candidates out to the paths, the nearest first."""
+        dealt: list[list[Contact]] = [[] for _ in self._paths]
+        for index, contact in enumerate(contacts):
+            dealt[index % len(dealt)].append(contact)
+        for path, hand in zip(self._paths, dealt, strict=True):
+            path.hear_of(hand, 1, 0)
+
+    def next_probes(self, now: float) -> list[Probe]:
+        """Return the probes to send now. May end the lookup instead."""
+        if self.outcome is not None:
+            return []
+        probes: list[Probe] = []
+        while len(self.in_flight) < self.rules.k:
+            hedge = self._hedges_due > 0
+            if not hedge and len(self.in_flight) - self._slow >= self._alpha:
+                break
+            probe = self._start_nearest(now, hedge=hedge)
+            if probe is None:
+                break
+            probes.append(probe)
+            self._hedges_due -= hedge
+        if not probes:
+            self._hedges_due = 0
+            self._judge_end(now)
+        return probes
+
+    def answered(self, peer: int, now: float, contacts: list[Contact], *, verifying: bool = False) -> None:
+        """Take in who a peer named; `verifying` announces that its records follow by `verified`."""
+        probe = self._settle(peer)
+        if probe is None:
+            return
+        self._deepest = max(self._deepest, probe.depth)
+        self._answers[peer] = (contacts, probe.depth)
+        self._verifying += verifying
+        for path, candidate in probe.paths:
+            candidate.state = ProbeState.ANSWERED
+            self._hear(path, peer, contacts, candidate.depth)
+
+    def verified(self, peer: int, now: float, records: Iterable[Provided]) -> None:
+        """Take in the records of an answer whose signatures held; an empty set ends the wait for them."""
+        self._verifying -= 1
+        if self.outcome is not None:
+            return
+        useful = False
+        for record in records:
+            held = self.found.get(record.publisher)
+            if held is None or record.seq > held.seq:
+                self.found[record.publisher] = record
+            useful |= bool(record.addrs)
+        if useful:
+            self._win(peer)
+            if self._satisfied():
+                self._end(LookupEnd.FOUND)
+
+    def failed(self, peer: int, now: float, why: ProbeFailure, rng: Rng) -> None:
+        """Take in that a probe failed."""
+        probe = self._settle(peer)
+        if probe is None:
+            return
+        again = why in (ProbeFailure.REFUSED, ProbeFailure.CUT) and self._tries.get(peer, 1) < TRIES_MAX
+        for _, candidate in probe.paths:
+            candidate.state = ProbeState.REFUSED if again else ProbeState.FAILED
+        if again:
+            tries = self._tries[peer] = self._tries.get(peer, 1) + 1
+            wait_s = min(RETRY_S * 2 ** (tries - 2), RETRY_S_MAX / 2)
+            self._retry_at[peer] = now + wait_s * (1 + rng.random())
+
+    def tick(self, now: float) -> None:
+        """Notice slow probes and the deadline."""
+        if self.outcome is not None:
+            return
+        if now >= self.deadline_at:
+            self._end(LookupEnd.DEADLINE)
+            return
+        for probe in self.in_flight.values():
+            if probe.slow_at <= now:
+                self._turn_slow(probe)
+
+    @property
+    def wake_at(self) -> float:
+        """Return when `tick` is due: the next slow point or retry, at the latest the deadline."""
+        due = min((probe.slow_at for probe in self.in_flight.values()), default=NEVER)
+        if self._retry_at and not self._active:
+            due = min(due, *self._retry_at.values())
+        return min(due, self.deadline_at)
+
+    def providers(self) -> list[Provided]:
+        """Return the records found: the highest of each publisher, without the withdrawn ones."""
+        return [record for record in self.found.values() if record.addrs]
+
+    # --- slow probes ----------------------------------------------------------------------------------------
+
+    def _turn_slow(self, probe: Probe) -> None:
+        probe.slow_at = NEVER
+        beta = self.rules.beta
+        if probe.basis is Basis.PATIENT:
+            granted = self._patient.get(probe.depth, 0)
+            if granted < beta:
+                self._patient[probe.depth] = beta
+                self._hedges_due += beta - granted
+            return
+        probe.slow = True
+        self._slow += 1
+        self._hedges_due += beta
+        if probe.basis is Basis.OWN:
+            # Something is wrong on the way, not with the guess: look more widely.
+            self._alpha = max(self._alpha, ALPHA_RAISED)
+
+    @property
+    def _active(self) -> int:
+        return len(self.in_flight) - self._slow
+
+    # --- choosing -------------------------------------------------------------------------------------------
+
+    def _start_nearest(self, now: float, *, hedge: bool) -> Probe | None:
+        """Start a probe on the next path that has somebody to ask."""
+        for _ in self._paths:
+            path = self._paths[self._next_path]
+            self._next_path = (self._next_path + 1) % len(self._paths)
+            candidate = self._choose(path, now)
+            if candidate is not None:
+                return self._start(path, candidate, now, hedge=hedge)
+        return None
+
+    def _choose(self, path: SearchPath, now: float) -> Candidate | None:
+        """Return the nearest candidate to ask; one that another path asked is not asked again but shares its answer."""
+        shared: list[Candidate] = []
+        chosen: Candidate | None = None
+        for candidate in path.nearest(self.rules.k):
+            if candidate.state is not ProbeState.NOT_YET:
+                continue
+            if candidate.depth > self.rules.hop_budget:
+                self._cut_by_hops = True
+                continue
+            peer = candidate.contact.id
+            if peer in self._answers or peer in self.in_flight:
+                shared.append(candidate)
+                continue
+            if self._from_namer.get(candidate.namer, 0) < self.rules.k // 2 or not candidate.namer:
+                chosen = candidate
+                break
+        if shared:
+            self._share(path, shared)
+            return self._choose(path, now)
+        return chosen or self._retry(path, now)
+
+    def _share(self, path: SearchPath, shared: list[Candidate]) -> None:
+        for candidate in shared:
+            peer = candidate.contact.id
+            probe = self.in_flight.get(peer)
+            if probe is not None:
+                candidate.state = ProbeState.WAITING
+                probe.paths.append((path, candidate))
+            else:
+                candidate.state = ProbeState.ANSWERED
+                self._hear(path, peer, self._answers[peer][0], candidate.depth)
+
+    def _retry(self, path: SearchPath, now: float) -> Candidate | None:
+        """Ask somebody who was busy again, but only when nobody else is left and nothing is under way."""
+        if self._active or not self._retry_at:
+            return None
+        for candidate in path.nearest(self.rules.k):
+            due = self._retry_at.get(candidate.contact.id, NEVER)
+            if candidate.state is ProbeState.REFUSED and due <= now:
+                del self._retry_at[candidate.contact.id]
+                self.retries += 1
+                return candidate
+        return None
+
+    def _start(self, path: SearchPath, candidate: Candidate, now: float, *, hedge: bool) -> Probe:
+        peer = candidate.contact.id
+        probe = Probe(candidate, now, self._peers.slow_point(peer), hedge=hedge)
+        probe.paths.append((path, candidate))
+        candidate.state = ProbeState.WAITING
+        self.in_flight[peer] = probe
+        self._from_namer[candidate.namer] = self._from_namer.get(candidate.namer, 0) + 1
+        self.messages += 1
+        self.hedges += hedge
+        return probe
+
+    # --- outcomes -------------------------------------------------------------------------------------------
+
+    def _settle(self, peer: int) -> Probe | None:
+        probe = self.in_flight.pop(peer, None)
+        if probe is None or self.outcome is not None:
+            return None
+        self._slow -= probe.slow
+        self._from_namer[probe.namer] -= 1
+        return probe
+
+    def _hear(self, path: SearchPath, peer: int, contacts: list[Contact], depth: int) -> None:
+        for contact in contacts:
+            self._namers.setdefault(contact.id, peer)
+        path.hear_of(contacts, depth + 1, peer)
+
+    def _win(self, peer: int) -> None:
+        depth = self._answers[peer][1] if peer in self._answers else self._deepest
+        if self._won is None:
+            self._won = (depth, peer)
+        for index, path in enumerate(self._paths):
+            candidate = path.known.get(peer)
+            if candidate is not None and candidate.state is ProbeState.ANSWERED:
+                self._winning_paths.add(index)
+
+    def _satisfied(self) -> bool:
+        live = len(self.providers())
+        if not live:
+            return False
+        if len(self._paths) > 1:
+            return len(self._winning_paths) >= PATHS_AGREEING
+        return live >= self._limit if self.goal is Goal.LIMIT else self.goal is Goal.FIRST
+
+    def _judge_end(self, now: float) -> None:
+        """End when there is nobody left to ask and nobody to wait for."""
+        if self._verifying:
+            return
+        waits = self.in_flight
+        if not waits:
+            if any(
+                path.known[peer].state is ProbeState.REFUSED for peer in self._retry_at for path in self._holding(peer)
+            ):
+                return
+            self._end(LookupEnd.HOPS if self._cut_by_hops and not self._won else LookupEnd.EXHAUSTED)
+        elif self.goal is Goal.NODES and self._settled_nearest():
+            self._end(LookupEnd.EXHAUSTED)
+
+    def _holding(self, peer: int) -> list[SearchPath]:
+        return [path for path in self._paths if peer in path.known]
+
+    def _settled_nearest(self) -> bool:
+        """Tell whether the k nearest have answered, or k have and only slow ones are missing: who is that late is not needed."""
+        k = self.rules.k
+        if len(self._nearest_answered()) < k:
+            return False
+        nearest = [list(path.nearest(k)) for path in self._paths]
+        return not self._active or all(each.state is ProbeState.ANSWERED for path in nearest for each in path)
+
+    def _nearest_answered(self) -> list[Contact]:
+        if len(self._paths) == 1:
+            return self._paths[0].answered(self.rules.k)
+        joined = {contact.id: contact for path in self._paths for contact in path.answered(self.rules.k)}
+        return sorted(joined.values(), key=lambda contact: contact.id ^ self.target)[: self.rules.k]
+
+    def _end(self, ending: LookupEnd) -> None:
+        nearest = tuple(self._nearest_answered())
+        hops, trail = self._won[0] if self._won else self._deepest, self._trail()
+        groups = {contact.group.group for contact in nearest if contact.group is not None}
+        self.outcome = LookupOutcome(ending, hops, trail, self.messages, self.hedges, nearest, len(groups))
+
+    def _trail(self) -> tuple[int, ...]:
+        """Follow the answer back to the node it began with."""
+        if self._won is None:
+            return ()
+        trail = [self._won[1]]
+        while (namer := self._namers.get(trail[-1])) is not None and namer not in trail:
+            trail.append(namer)
+        return tuple(reversed(trail[: self.rules.hop_budget]))
