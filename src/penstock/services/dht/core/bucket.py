@@ -60,6 +60,14 @@ class Bucket:
         # The newest last, at most k.
         self._spares: dict[int, tuple[Contact, float]] = {}
 
+    @classmethod
+    def restore(cls, view: BucketView, k: int, rules: DiversityRules | None = None) -> Bucket:
+        """Make a bucket that holds what a view shows; its replacements are not in the view and are lost."""
+        bucket = cls(k, rules)
+        for contact, at in zip(view.contacts, view.verified_at, strict=True):
+            bucket._add(contact, at)
+        return bucket
+
     def __len__(self) -> int:
         """Return how many contacts it holds."""
         return len(self._entries)

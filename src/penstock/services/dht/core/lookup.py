@@ -104,13 +104,12 @@ class LookupRules:
 class Probe:
     """One request that is out; owned by its lookup until its outcome is reported."""
 
-    __slots__ = ("asked_at", "basis", "contact", "depth", "hedge", "namer", "paths", "slow", "slow_at")
+    __slots__ = ("asked_at", "basis", "contact", "depth", "hedge", "paths", "slow", "slow_at")
 
     def __init__(self, candidate: Candidate, now: float, point: SlowPoint, *, hedge: bool) -> None:
         """Start the clock."""
         self.contact = candidate.contact
         self.depth = candidate.depth
-        self.namer = candidate.namer
         self.asked_at = now
         self.slow_at = now + point.after_s
         self.basis = point.basis
@@ -169,15 +168,13 @@ class Lookup:
         self._limit = limit
         self._alpha = rules.alpha
         self._paths = [SearchPath(target, rules.diversity) for _ in range(paths)]
-        self._answers: dict[int, tuple[list[Contact], int]] = {}
-        self._namers: dict[int, int] = {}  # who named the first time: the trail of an answer
-        self._from_namer: dict[int, int] = {}  # probes in flight by who named them
+        self._answers: dict[int, list[Contact]] = {}
         self._slow = 0
         self._hedges_due = 0
         self._patient: dict[int, int] = {}  # extra probes granted at a depth for peers known to be far away
         self._verifying = 0
         self._winning_paths: set[int] = set()
-        self._won: tuple[int, int] | None = None  # depth and node of the first verified record
+        self._won: tuple[int, int, SearchPath] | None = None  # depth, node and path of the first verified record
         self._deepest = 0
         self._cut_by_hops = False
         self._retry_at: dict[int, float] = {}
@@ -219,7 +216,7 @@ class Lookup:
         if probe is None:
             return
         self._deepest = max(self._deepest, probe.depth)
-        self._answers[peer] = (contacts, probe.depth)
+        self._answers[peer] = contacts
         self._verifying += verifying
         for path, candidate in probe.paths:
             candidate.state = ProbeState.ANSWERED
@@ -315,19 +312,15 @@ class Lookup:
         """Return the nearest candidate to ask; one that another path asked is not asked again but shares its answer."""
         shared: list[Candidate] = []
         chosen: Candidate | None = None
-        for candidate in path.nearest(self.rules.k):
-            if candidate.state is not ProbeState.NOT_YET:
-                continue
+        for candidate in path.worth_asking(self.rules.k):
             if candidate.depth > self.rules.hop_budget:
                 self._cut_by_hops = True
                 continue
             peer = candidate.contact.id
-            if peer in self._answers or peer in self.in_flight:
-                shared.append(candidate)
-                continue
-            if self._from_namer.get(candidate.namer, 0) < self.rules.k // 2 or not candidate.namer:
+            if peer not in self._answers and peer not in self.in_flight:
                 chosen = candidate
                 break
+            shared.append(candidate)
         if shared:
             self._share(path, shared)
             return self._choose(path, now)
@@ -342,7 +335,7 @@ class Lookup:
                 probe.paths.append((path, candidate))
             else:
                 candidate.state = ProbeState.ANSWERED
-                self._hear(path, peer, self._answers[peer][0], candidate.depth)
+                self._hear(path, peer, self._answers[peer], candidate.depth)
 
     def _retry(self, path: SearchPath, now: float) -> Candidate | None:
         """Ask somebody who was busy again, but only when nobody else is left and nothing is under way."""
@@ -362,7 +355,6 @@ class Lookup:
         probe.paths.append((path, candidate))
         candidate.state = ProbeState.WAITING
         self.in_flight[peer] = probe
-        self._from_namer[candidate.namer] = self._from_namer.get(candidate.namer, 0) + 1
         self.messages += 1
         self.hedges += hedge
         return probe
@@ -374,22 +366,19 @@ class Lookup:
         if probe is None or self.outcome is not None:
             return None
         self._slow -= probe.slow
-        self._from_namer[probe.namer] -= 1
         return probe
 
     def _hear(self, path: SearchPath, peer: int, contacts: list[Contact], depth: int) -> None:
-        for contact in contacts:
-            self._namers.setdefault(contact.id, peer)
         path.hear_of(contacts, depth + 1, peer)
 
     def _win(self, peer: int) -> None:
-        depth = self._answers[peer][1] if peer in self._answers else self._deepest
-        if self._won is None:
-            self._won = (depth, peer)
         for index, path in enumerate(self._paths):
             candidate = path.known.get(peer)
-            if candidate is not None and candidate.state is ProbeState.ANSWERED:
-                self._winning_paths.add(index)
+            if candidate is None or candidate.state is not ProbeState.ANSWERED:
+                continue
+            self._winning_paths.add(index)
+            if self._won is None:
+                self._won = (candidate.depth, peer, path)
 
     def _satisfied(self) -> bool:
         live = len(self.providers())
@@ -437,10 +426,13 @@ class Lookup:
         self.outcome = LookupOutcome(ending, hops, trail, self.messages, self.hedges, nearest, len(groups))
 
     def _trail(self) -> tuple[int, ...]:
-        """Follow the answer back to the node it began with."""
+        """Follow the answer back to the node its path began with."""
         if self._won is None:
             return ()
-        trail = [self._won[1]]
-        while (namer := self._namers.get(trail[-1])) is not None and namer not in trail:
-            trail.append(namer)
-        return tuple(reversed(trail[: self.rules.hop_budget]))
+        peer = self._won[1]
+        path = self._won[2]
+        trail: list[int] = []
+        while peer:
+            trail.append(peer)
+            peer = path.known[peer].namer
+        return tuple(reversed(trail))

@@ -79,6 +79,25 @@ class SearchPath:
             if not count:
                 return
 
+    def worth_asking(self, k: int) -> Iterator[Candidate]:
+        """Go through the unasked among the k nearest, at most half of whom one node may have named.
+
+        Those over the half do not count among the k: a liar that names twenty nodes cannot hide the others behind them.
+        """
+        half, by_namer = k // 2, dict[int, int]()
+        for candidate in self.nearest(len(self.order)):
+            state, namer = candidate.state, candidate.namer
+            if namer and (state is ProbeState.NOT_YET or state is ProbeState.WAITING):
+                named = by_namer.get(namer, 0)
+                if named >= half:
+                    continue
+                by_namer[namer] = named + 1
+            if state is ProbeState.NOT_YET:
+                yield candidate
+            k -= 1
+            if not k:
+                return
+
     def answered(self, count: int) -> list[Contact]:
         """Return the nearest contacts that answered."""
         return [each.contact for each in self.nearest(len(self.order)) if each.state is ProbeState.ANSWERED][:count]
