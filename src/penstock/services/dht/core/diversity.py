@@ -56,18 +56,20 @@ def group_of(host: str, *, group_private: bool = False) -> AddressGroup | None:
 class Mix:
     """The groups of a set of contacts, counted; contacts without a group are not counted."""
 
-    __slots__ = ("_groups", "_rules", "_subnets", "size")
+    __slots__ = ("_groups", "_largest", "_rules", "_subnets", "size")
 
     def __init__(self, rules: DiversityRules) -> None:
         """Start empty."""
         self._rules = rules
         self._groups: dict[str, int] = {}
         self._subnets: dict[str, int] = {}
+        self._largest = 0  # members of the largest group
         self.size = 0
 
     def add(self, member: AddressGroup) -> None:
         """Count a member."""
-        self._groups[member.group] = self._groups.get(member.group, 0) + 1
+        of_group = self._groups[member.group] = self._groups.get(member.group, 0) + 1
+        self._largest = max(self._largest, of_group)
         self._subnets[member.subnet] = self._subnets.get(member.subnet, 0) + 1
         self.size += 1
 
@@ -75,6 +77,7 @@ class Mix:
         """Count a member out."""
         _lower(self._groups, member.group)
         _lower(self._subnets, member.subnet)
+        self._largest = max(self._groups.values(), default=0)
         self.size -= 1
 
     def allows(self, member: AddressGroup) -> bool:
@@ -86,12 +89,11 @@ class Mix:
         size = self.size + 1
         if size < JUDGED_FROM:
             return True
-        return of_group <= rules.group_share * size and self._mixed_enough(member, size)
+        share = rules.group_share * size
+        # The entropy can only be too low where some group is above its share, which mostly spares the sum.
+        return of_group <= share and (self._largest <= share or self._mixed_enough(member))
 
-    def _mixed_enough(self, member: AddressGroup, size: int) -> bool:
-        """Judge the entropy. It can only be too low where some group is above its share, which spares the sum."""
-        if max(self._groups.values(), default=0) <= self._rules.group_share * size:
-            return True
+    def _mixed_enough(self, member: AddressGroup) -> bool:
         after = {**self._groups, member.group: self._groups.get(member.group, 0) + 1}
         now = entropy_bits(after)
         return now >= self._rules.entropy_bits_min or now >= entropy_bits(self._groups)

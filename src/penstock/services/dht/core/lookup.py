@@ -244,8 +244,11 @@ class Lookup:
         if probe is None:
             return
         again = why in (ProbeFailure.REFUSED, ProbeFailure.CUT) and self._tries.get(peer, 1) < TRIES_MAX
-        for _, candidate in probe.paths:
-            candidate.state = ProbeState.REFUSED if again else ProbeState.FAILED
+        for path, candidate in probe.paths:
+            if again:
+                candidate.state = ProbeState.REFUSED
+            else:
+                path.fail(candidate)
         if again:
             tries = self._tries[peer] = self._tries.get(peer, 1) + 1
             wait_s = min(RETRY_S * 2 ** (tries - 2), RETRY_S_MAX / 2)
@@ -341,7 +344,7 @@ class Lookup:
         """Ask somebody who was busy again, but only when nobody else is left and nothing is under way."""
         if self._active or not self._retry_at:
             return None
-        for candidate in path.nearest(self.rules.k):
+        for candidate in path.front()[: self.rules.k]:
             due = self._retry_at.get(candidate.contact.id, NEVER)
             if candidate.state is ProbeState.REFUSED and due <= now:
                 del self._retry_at[candidate.contact.id]
@@ -408,10 +411,11 @@ class Lookup:
     def _settled_nearest(self) -> bool:
         """Tell whether the k nearest have answered, or k have and only slow ones are missing: who is that late is not needed."""
         k = self.rules.k
-        if len(self._nearest_answered()) < k:
+        if len(self._answers) < k:
             return False
-        nearest = [list(path.nearest(k)) for path in self._paths]
-        return not self._active or all(each.state is ProbeState.ANSWERED for path in nearest for each in path)
+        return not self._active or all(
+            each.state is ProbeState.ANSWERED for path in self._paths for each in path.front()[:k]
+        )
 
     def _nearest_answered(self) -> list[Contact]:
         if len(self._paths) == 1:

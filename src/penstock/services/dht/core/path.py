@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.services.dht.core.diversity import DiversityRules, Mix
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 # What one lookup remembers at most: twenty answers of twenty contacts that nobody else named, and more.
 CANDIDATES_MAX = 512
+# How far the search for somebody to ask goes: k of 20, as many more whose namer has its share, and some.
+FRONT_MAX = 64
 
 
 class ProbeState(enum.Enum):
@@ -41,7 +44,7 @@ class Candidate:
 class SearchPath:
     """Candidates nearest first. Only the k nearest that have not failed are worth asking."""
 
-    __slots__ = ("_rules", "known", "order", "target")
+    __slots__ = ("_front", "_rules", "known", "order", "target")
 
     def __init__(self, target: int, rules: DiversityRules) -> None:
         """Start without candidates."""
@@ -50,6 +53,8 @@ class SearchPath:
         self.known: dict[int, Candidate] = {}
         # Sorted by distance; distances differ, so the candidates themselves are never compared.
         self.order: list[tuple[int, Candidate]] = []
+        # The nearest that have not failed and whose networks are mixed enough; None after anything changed it.
+        self._front: list[Candidate] | None = None
 
     def hear_of(self, contacts: list[Contact], depth: int, namer: int) -> None:
         """Add the contacts that somebody named; a known one keeps the depth at which it was first heard of."""
@@ -61,23 +66,33 @@ class SearchPath:
                 order.append((contact.id ^ target, candidate))
         if len(order) > before:
             order.sort(key=_distance)
+            self._front = None
 
-    def nearest(self, count: int) -> Iterator[Candidate]:
-        """Go through the nearest candidates that have not failed, as far as their networks are mixed enough."""
-        mix: Mix | None = None
+    def fail(self, candidate: Candidate) -> None:
+        """Give up on a candidate: it no longer takes a place among the nearest."""
+        candidate.state = ProbeState.FAILED
+        self._front = None
+
+    def front(self) -> list[Candidate]:
+        """Return the nearest candidates that have not failed, as far as their networks are mixed enough."""
+        if self._front is None:
+            self._front = self._mixed()
+        return self._front
+
+    def _mixed(self) -> list[Candidate]:
+        mix, front = Mix(self._rules), list[Candidate]()
         for _, candidate in self.order:
             if candidate.state is ProbeState.FAILED:
                 continue
             group = candidate.contact.group
             if group is not None:
-                mix = mix or Mix(self._rules)
                 if not mix.allows(group):
                     continue
                 mix.add(group)
-            yield candidate
-            count -= 1
-            if not count:
-                return
+            front.append(candidate)
+            if len(front) >= FRONT_MAX:
+                break
+        return front
 
     def worth_asking(self, k: int) -> Iterator[Candidate]:
         """Go through the unasked among the k nearest, at most half of whom one node may have named.
@@ -85,7 +100,7 @@ class SearchPath:
         Those over the half do not count among the k: a liar that names twenty nodes cannot hide the others behind them.
         """
         half, by_namer = k // 2, dict[int, int]()
-        for candidate in self.nearest(len(self.order)):
+        for candidate in self.front():
             state, namer = candidate.state, candidate.namer
             if namer and (state is ProbeState.NOT_YET or state is ProbeState.WAITING):
                 named = by_namer.get(namer, 0)
@@ -100,7 +115,8 @@ class SearchPath:
 
     def answered(self, count: int) -> list[Contact]:
         """Return the nearest contacts that answered."""
-        return [each.contact for each in self.nearest(len(self.order)) if each.state is ProbeState.ANSWERED][:count]
+        answered = (each.contact for _, each in self.order if each.state is ProbeState.ANSWERED)
+        return list(islice(answered, count))
 
 
 def _distance(item: tuple[int, Candidate]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ class SimNetwork:
         self.rng = rng
         self.now = 0.0
         self.nodes: dict[int, SimNode] = {}
+        self.hostile: list[Contact] = []
         self.messages = 0
         self.split = False  # whether the partition is in force
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -67,6 +69,10 @@ class SimNetwork:
         contacts, values = asked.answer(target, asker)
         self.at(self.now + back_s, on_answer, contact, began, contacts, values)
 
+    def hostile_near(self, target: int) -> list[Contact]:
+        """Name the hostile nodes nearest to a target: they all know each other."""
+        return sorted(self.hostile, key=lambda contact: contact.id ^ target)[: self.options.k]
+
     def reachable(self, asker: SimNode, contact: Contact) -> bool:
         """Tell whether a ping of a contact would be answered."""
         asked = self.nodes.get(contact.id)
@@ -79,5 +85,5 @@ class SimNetwork:
 
     def _round_trip_s(self, one: SimNode, two: SimNode) -> float:
         (x1, y1), (x2, y2) = one.place, two.place
-        across = ACROSS_S * ((x1 - x2) ** 2 + (y1 - y2) ** 2) ** 0.5
+        across = ACROSS_S * math.hypot(x1 - x2, y1 - y2)
         return (2 * ACCESS_S + across) * (1 + JITTER * self.rng.random())

@@ -69,12 +69,7 @@ class SimNode:
     def _lie(self, target: int) -> tuple[list[Contact], list[SimRecord]]:
         """Withhold values, name accomplices as the nearest, and hand out a forged record."""
         forged = SimRecord(target, self.contact.id, 1 << 60, forged=True)
-        accomplices = self.network.nodes[self.contact.id].accomplices_near(target)
-        return accomplices, [forged]
-
-    def accomplices_near(self, target: int) -> list[Contact]:
-        """Name the hostile nodes nearest to a target, as all hostile nodes know each other."""
-        return HOSTILE.near(target, self.network.options.k)
+        return self.network.hostile_near(target), [forged]
 
     # --- the table: what the bucket writers do ------------------------------------------------------------------
 
