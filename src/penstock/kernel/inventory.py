@@ -71,8 +71,12 @@ class Inventory:
         consumers: str = "",
         wait_s: float | None = None,
         shard: int | None = None,
+        summed: bool = False,
     ) -> Channel[T]:
-        """Declare a bounded channel; `shard` makes it one of a family that shares a name."""
+        """Declare a bounded channel; `shard` makes it one of a family that shares a name.
+
+        The depth of each shard is a series of its own, unless the family is `summed`: then it is one queue to the metrics.
+        """
         label = name if shard is None else f"{name}[{shard}]"
         channel: Channel[T] = Channel(label, capacity=capacity, full=full, wait_s=wait_s)
         facts: Row = {
@@ -89,11 +93,37 @@ class Inventory:
             return {"depth": channel.depth, "dropped": channel.dropped, "closed": channel.closed}
 
         self._declare("channels", label, facts, live)
-        # Sharded and plain channels of one service share the family: the empty label is left out.
-        labels = {"queue": name, "shard": "" if shard is None else str(shard)}
-        self.metrics.gauge("queue_depth", "Items waiting in a channel.", read=lambda: channel.depth, **labels)
+        if summed:
+            facts["family"] = name
+        else:
+            # Sharded and plain channels of one service share the family: the empty label is left out.
+            labels = {"queue": name, "shard": "" if shard is None else str(shard)}
+            self.metrics.gauge("queue_depth", "Items waiting in a channel.", read=lambda: channel.depth, **labels)
         self._count_drops(name, channel)
         return channel
+
+    def channels(  # noqa: PLR0913 - a declaration is a row of a table, and the table has these columns
+        self,
+        name: str,
+        item: type[T] | UnionType,
+        *,
+        count: int,
+        capacity: int,
+        full: Full,
+        producers: str = "",
+        consumers: str = "",
+        wait_s: float | None = None,
+    ) -> list[Channel[T]]:
+        """Declare a family of alike channels, `name[0]` and on: one queue to the metrics, one row in generated tables."""
+        family: list[Channel[T]] = [
+            self.channel(
+                name, item, capacity=capacity, full=full, producers=producers, consumers=consumers, wait_s=wait_s, shard=index, summed=True
+            )
+            for index in range(count)
+        ]  # fmt: skip
+        depth = lambda: sum(channel.depth for channel in family)  # noqa: E731
+        self.metrics.gauge("queue_depth", "Items waiting in a channel.", read=depth, queue=name, shard="")
+        return family
 
     def _count_drops(self, name: str, channel: Channel[Any]) -> None:
         """Channels of one family share one drop counter, as the seeds label it."""

@@ -229,14 +229,24 @@ class Lookup:
             return
         useful = False
         for record in records:
-            held = self.found.get(record.publisher)
-            if held is None or record.seq > held.seq:
-                self.found[record.publisher] = record
+            self._keep_highest(record)
             useful |= bool(record.addrs)
         if useful:
             self._win(peer)
             if self._satisfied():
                 self._end(LookupEnd.FOUND)
+
+    def know(self, records: Iterable[Provided]) -> None:
+        """Take in verified records the node keeps itself, before the first probe; they may be all that is wanted."""
+        for record in records:
+            self._keep_highest(record)
+        if len(self._paths) == 1 and self._satisfied():
+            self._end(LookupEnd.FOUND)
+
+    def _keep_highest(self, record: Provided) -> None:
+        held = self.found.get(record.publisher)
+        if held is None or record.seq > held.seq:
+            self.found[record.publisher] = record
 
     def failed(self, peer: int, now: float, why: ProbeFailure, rng: Rng) -> None:
         """Take in that a probe failed."""

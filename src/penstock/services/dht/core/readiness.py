@@ -43,10 +43,11 @@ class PeerReadiness:
 
 def judge(situation: PeerSituation) -> PeerReadiness:
     """Say whether the node is ready, and why."""
-    if situation.contacts and situation.lonely_s >= LONELY_S:
-        return _lonely(situation)
-    if not situation.contacts and (not situation.seeds or situation.lonely_s >= LONELY_S):
-        return _lonely(situation)
+    lonely = not situation.contacts or situation.lonely_s >= LONELY_S
+    if not situation.seeds:
+        return _without_seeds(situation, lonely=lonely)
+    if situation.lonely_s >= LONELY_S:
+        return _no(f"No peer has answered for {LONELY_S:.0f} s or more.")
     wanted = min(situation.required, situation.seeds)
     if situation.seeds_answered < wanted:
         return _no(f"{situation.seeds_answered} of {wanted} seeds have answered.")
@@ -60,10 +61,11 @@ def judge(situation: PeerSituation) -> PeerReadiness:
     return _yes(f"{situation.contacts} contacts in a network of about {situation.nodes:.0f}.")
 
 
-def _lonely(situation: PeerSituation) -> PeerReadiness:
-    if not situation.seeds:
-        return PeerReadiness(ready=True, alone=True, reason="Alone: no seeds are configured and no peer is known.")
-    return _no(f"No peer has answered for {min(situation.lonely_s, 86400):.0f} s.")
+def _without_seeds(situation: PeerSituation, *, lonely: bool) -> PeerReadiness:
+    """Judge a node that others join through: it is always ready, and alone while nobody is there."""
+    if lonely:
+        return PeerReadiness(ready=True, alone=True, reason="Alone: no seeds are configured and no peer answers.")
+    return _yes(f"{situation.contacts} contacts; no seeds are configured.")
 
 
 def fill_share(filled: tuple[bool, ...], nodes: float) -> float:

@@ -1,0 +1,101 @@
+"""The envelope around every message: `{0 ver, 1 opcode, 2 corr_id, 3 ts, 4 hops_seen, 5 flags, 6 payload}`. Pure.
+
+The payload is a byte string of its own CBOR, so that a reader who does not know an opcode still finds the corr_id.
+Unknown fields of the envelope are ignored.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+from penstock.kernel.errors import Malformed
+from penstock.services.dht.protocol.frames import frame
+from penstock.wire import cbor
+
+VERSION: Final = 1
+REQ: Final = 1
+RESP: Final = 2
+HEDGE: Final = 4
+_FLAGS: Final = REQ | RESP | HEDGE
+
+
+class Opcode(enum.IntEnum):
+    """What a message is about."""
+
+    FIND_NODE = 1
+    FIND_VALUE = 2
+    PROVIDE = 3
+    STORE = 4
+    PING = 5
+    HELLO = 6
+    DOWN_HINT = 7
+
+
+class DhtEnvelope(NamedTuple):
+    """A message as it came."""
+
+    version: int
+    opcode: int
+    corr_id: int
+    ts: int
+    hops_seen: int
+    flags: int
+    payload: bytes
+
+
+def encode_envelope(opcode: int, corr_id: int, flags: int, payload: bytes, ts: int) -> bytes:
+    """Write a framed message. The numbers are written here; the payload is put behind them as it is."""
+    out = bytearray(b"\xa7\x00\x01\x01")
+    out.append(opcode)
+    out.append(2)
+    _uint(out, 0x00, corr_id)
+    out.append(3)
+    _uint(out, 0x00, ts)
+    out += b"\x04\x00\x05"
+    out.append(flags)
+    out.append(6)
+    _uint(out, 0x40, len(payload))
+    out += payload
+    return frame(bytes(out))
+
+
+def _uint(out: bytearray, major: int, number: int) -> None:
+    if number < 24:
+        out.append(major | number)
+        return
+    power = 0 if number < 1 << 8 else 1 if number < 1 << 16 else 2 if number < 1 << 32 else 3
+    out.append(major | 24 + power)
+    out += number.to_bytes(1 << power, "big")
+
+
+def array_head(count: int) -> bytes:
+    """Write the head of an array whose items are concatenated behind it."""
+    out = bytearray()
+    _uint(out, 0x80, count)
+    return bytes(out)
+
+
+def decode_envelope(body: bytes) -> DhtEnvelope:
+    """Read an envelope; whatever is not one is Malformed."""
+    fields = cbor.decode(body)
+    if type(fields) is not dict:
+        raise _bad("an envelope is a map")
+    version, opcode, corr_id, ts, hops_seen, flags = (_unsigned(fields.get(number)) for number in range(6))
+    payload = fields.get(6)
+    if type(payload) is not bytes:
+        raise _bad("an envelope has a payload")
+    envelope = DhtEnvelope(version, opcode, corr_id, ts, hops_seen, flags, payload)
+    if not envelope.corr_id or envelope.flags & ~_FLAGS or (envelope.flags & REQ != 0) == (envelope.flags & RESP != 0):
+        raise _bad("an envelope has a corr_id and is either a request or an answer")
+    return envelope
+
+
+def _unsigned(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise _bad("an envelope's fields 0 to 5 are unsigned numbers")
+    return value
+
+
+def _bad(why: str) -> Malformed:
+    return Malformed(f"This is no DHT message: {why}.", reason="bad_envelope")
