@@ -100,6 +100,7 @@ class PeerLink(asyncio.Protocol):
         self._corr_id = 0
         self._faults = 0
         self._hello: bytes | None = None
+        self._early: list[DhtEnvelope] = []  # what came before the proof was verified; bounded
         self._hello_waiter: asyncio.Future[None] | None = None
 
     # --- state ----------------------------------------------------------------------------------------------
@@ -215,11 +216,25 @@ class PeerLink(asyncio.Protocol):
             return
         if envelope.opcode == Opcode.HELLO:
             self._take_hello(envelope)
+        elif not self.peer and self.dialled and len(self._early) < FRAMES_A_TURN:
+            # The listener has verified us and may ask at once, while its own proof is still on the verify thread.
+            self._early.append(envelope)
         elif not self.peer:
             # Nobody is served before the proof.
             self._owner.malformed("unproven")
             self.abort()
-        elif envelope.flags & RESP:
+        else:
+            self._take_proven(envelope)
+
+    def proven(self, peer: int, dialler: int) -> None:
+        """Know the peer from here on, and take what it sent since it knew us."""
+        self.peer, self.dialler = peer, dialler
+        early, self._early = self._early, []
+        for envelope in early:
+            self._take_proven(envelope)
+
+    def _take_proven(self, envelope: DhtEnvelope) -> None:
+        if envelope.flags & RESP:
             self._take_answer(envelope)
         elif envelope.version != VERSION:
             self.answer(envelope, refusal_answer(AnswerCode.BAD_VERSION, "version"))

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.deadline import timeout
+from penstock.kernel.deadline import no_deadline, timeout
 from penstock.kernel.errors import Busy, PenstockError, Timeout
 from penstock.kernel.limiter import TokenBucket
 from penstock.kernel.log import Log
@@ -28,6 +28,7 @@ UNPROVEN_MAX: Final = 128
 HELLOS_A_SECOND: Final = 10.0
 ADDRESSES_MAX: Final = 4096
 PER_ADDRESS_IN: Final = 64
+BIND_S: Final = 5.0
 
 
 class PeerListener:
@@ -60,8 +61,10 @@ class PeerListener:
         options = self._state.options
         loop = asyncio.get_running_loop()
         try:
-            async with timeout("bind", 5.0):
-                self._server = await loop.create_server(self._accept, options.host, options.port, backlog=1024)
+            # Links live in the context they were accepted in: it must not be that of this deadline.
+            async with timeout("bind", BIND_S):
+                with no_deadline():
+                    self._server = await loop.create_server(self._accept, options.host, options.port, backlog=1024)
         except OSError as exc:
             raise CannotBind(f"cannot listen on {options.host}:{options.port}: {exc.strerror or exc}") from exc
         self._state.port = self._server.sockets[0].getsockname()[1]

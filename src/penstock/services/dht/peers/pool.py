@@ -232,7 +232,9 @@ class PeerPool:
         began = state.monotonic()
         try:
             async with timeout("connect", HELLO_S):
-                await loop.create_connection(lambda: link, host, port)
+                # The link outlives this dial and whoever asked for it.
+                with no_deadline():
+                    await loop.create_connection(lambda: link, host, port)
                 await self._prover.introduce(link, self._listen_addresses(), expected)
         except BaseException:
             self._all.discard(link)

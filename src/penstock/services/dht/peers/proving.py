@@ -41,7 +41,7 @@ class Prover:
             raise Forbidden("This is the node itself.", reason="own_id")
         link.send(Opcode.HELLO, 1, RESP, hello.confirmation(state.signer, transcript))
         link.listen = said.listen
-        link.dialler = link.peer = said.dialler
+        link.proven(said.dialler, said.dialler)
 
     async def introduce(self, link: PeerLink, listen: list[tuple[str, int]], expected: int | None) -> None:
         """Take the dialler's part; a listener with another id than expected is refused before anything is signed."""
@@ -52,7 +52,7 @@ class Prover:
         transcript = hello.Transcript(greeted.nonce, os.urandom(hello.NONCE_BYTES), greeted.listener, state.own)
         link.send(Opcode.HELLO, 2, RESP, hello.introduction(state.signer, transcript, listen))
         await self._prove(hello.listener_holds, await link.next_hello(), transcript)
-        link.dialler, link.peer = state.own, greeted.listener
+        link.proven(greeted.listener, state.own)
 
     async def _prove(self, holds: Callable[..., bool], *said: object) -> None:
         self._places.acquire_or_busy()
