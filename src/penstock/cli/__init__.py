@@ -45,6 +45,7 @@ COMMANDS: dict[str, str] = {
     "put": "store bytes; prints their address",
     "get": "fetch an object by its address",
     "webhook": "sign a webhook as its provider would, to try an endpoint out",
+    "dht": "announce and find providers of a key; simulate a network, run a swarm",
     "audit": "walk the hash-chained audit",
     "mailbox": "check the mailbox's files, repair damaged ones",
     "storage": "check the content store's files, repair damaged packs",

@@ -11,5 +11,6 @@
 | `config` | the `[dht]` table and the frozen options |
 | `api`, `authority`, `routes`, `status` | the contract, capability checks, HTTP, and what the admin routes show |
 | `sim/` | the simulator on the same state machines |
+| `swarm/` | many real nodes in one process |
 | `service` | the only wiring |
 """
