@@ -45,10 +45,18 @@ class NodeHealth:
         """Judge the node."""
         own = self._own.health.verdict()
         verdicts = {inventory.service: inventory.health.verdict() for inventory in self._others}
-        gates = {**own.gates, **{service: verdict.ready for service, verdict in verdicts.items()}}
+        advised = {inventory.service for inventory in self._others if _only_advised(inventory)}
+        gates = {**own.gates, **{name: verdict.ready or name in advised for name, verdict in verdicts.items()}}
         missing = tuple(name for name, is_open in gates.items() if not is_open)
-        degraded = (*own.degraded, *(service for service, verdict in verdicts.items() if verdict.degraded))
+        worse = (name for name, verdict in verdicts.items() if verdict.degraded or name in advised)
+        degraded = (*own.degraded, *worse)
         return Verdict(own.ready and not missing, gates, missing, degraded)
+
+
+def _only_advised(inventory: Inventory) -> bool:
+    """Tell whether a service is unready for no other reason than gates the rest of the node does not need."""
+    shut = [gate for gate in inventory.health.gates() if not gate.open]
+    return bool(shut) and inventory.health.fatal is None and all(gate.advisory for gate in shut)
 
 
 class NodeView:

@@ -74,6 +74,7 @@ NODE = Table(
         Key("omnigate", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run omnigate, the gateway."),
         Key("storage", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run svc-storage, the content store."),
         Key("interop", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run svc-interop, the bridge for webhooks."),
+        Key("dht", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run svc-dht, the provider discovery."),
         Key(
             "chaos",
             Kind.BOOL,

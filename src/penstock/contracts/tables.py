@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.contracts import bus, mailbox_rules, passport, storage
+from penstock.contracts import bus, dht, mailbox_rules, passport, storage
 from penstock.contracts.method import Methods, methods_markdown
 
-TABLES: Final[tuple[Methods, ...]] = (mailbox_rules.METHODS, passport.METHODS, storage.METHODS, bus.METHODS)
+TABLES: Final[tuple[Methods, ...]] = (
+    mailbox_rules.METHODS,
+    passport.METHODS,
+    storage.METHODS,
+    dht.METHODS,
+    bus.METHODS,
+)
 
 
 def oap_markdown() -> str:

@@ -35,12 +35,14 @@ class Judged(Protocol):
 class Gate:
     """One condition of readiness. Open means met; `degraded` means met, but worse than it should be."""
 
-    __slots__ = ("_health", "degraded", "name", "open", "why")
+    __slots__ = ("_health", "advisory", "degraded", "name", "open", "why")
 
     def __init__(self, name: str, health: Health, *, is_open: bool) -> None:
         self.name = name
         self.open = is_open
         self.degraded = False
+        # Shut, it makes its service unready and the node only degraded: the other services do not need it.
+        self.advisory = False
         self.why = ""
         self._health = health
 

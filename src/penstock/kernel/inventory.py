@@ -282,6 +282,18 @@ class Inventory:
         """Return the rows of one table in order of declaration."""
         return [row for row in self._declared.values() if row.table == table]
 
+    def drawn(self, table: str) -> list[Declared]:
+        """Return the rows of one table as generated pages draw them: a family of alike channels is one row."""
+        rows: list[Declared] = []
+        for row in self.declared(table):
+            family = row.facts.get("family")
+            if family is None:
+                rows.append(row)
+            elif row.name == f"{family}[0]":
+                count = sum(other.facts.get("family") == family for other in self.declared(table))
+                rows.append(Declared(table, f"{family}[b] x{count}", row.facts, row.live))
+        return rows
+
     def rows(self) -> dict[str, list[Row]]:
         """Return every table with its live state: the content of `/inventory`."""
         tables: dict[str, list[Row]] = {}

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.config import ListenerSettings, Settings, Sources
+    from penstock.contracts.dht import Dht
     from penstock.contracts.mailbox import Mailbox
     from penstock.contracts.passport import Passport
     from penstock.contracts.storage import Storage
@@ -93,6 +94,7 @@ class Node:
         self.storage: Storage | None = None
         self.mailbox: Mailbox | None = None
         self.passport: Passport | None = None
+        self.dht: Dht | None = None
         self.serves_alone = only is not None  # one service, without the admin listener and its token
         self.settings = Snapshot(settings)
         self.own = Inventory(NODE, self._clock)
@@ -219,7 +221,7 @@ class Node:
 
     def ports(self) -> dict[str, int]:
         """Return where each part listens, once started."""
-        return {part.name: part.listener.port for part in self.parts if part.listener is not None}
+        return {name: port for part in self.parts for name, port in part.ports().items()}
 
     def doors(self) -> dict[str, dict[str, str | None]]:
         """Return each service's URL and certificate, once started."""

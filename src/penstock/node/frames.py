@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.contracts import mailbox_rules, passport, storage
+from penstock.contracts import dht, mailbox_rules, passport, storage
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.errors import Busy, NotReady, PenstockError
 from penstock.kernel.log import Log
@@ -18,6 +18,7 @@ from penstock.rpc.oap import serve
 
 if TYPE_CHECKING:
     from penstock.contracts.call import Call
+    from penstock.contracts.dht import Dht
     from penstock.contracts.mailbox import Mailbox
     from penstock.contracts.method import Method
     from penstock.contracts.storage import Storage
@@ -49,6 +50,11 @@ def framed_mailbox(api: Mailbox) -> Framed:
 def framed_storage(api: Storage) -> Framed:
     """Answer the store's contract."""
     return Framed(serve(storage.METHODS, api))
+
+
+def framed_dht(api: Dht) -> Framed:
+    """Answer the contract of provider discovery."""
+    return Framed(serve(dht.METHODS, api))
 
 
 def framed_passport(api: PassportApi) -> Framed:

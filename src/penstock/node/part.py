@@ -34,6 +34,16 @@ class ServicePart:
     stage: int = STAGE_INNER
     # What it adds to the operator's page.
     panels: tuple[Panel, ...] = ()
+    # Where other nodes reach it, for a service with a listener for them beside its own.
+    peer_port: Callable[[], int] | None = None
+
+    def ports(self) -> dict[str, int]:
+        """Return where it listens, once started; the HTTP port of one with peers has a name of its own."""
+        if self.listener is None:
+            return {}
+        if self.peer_port is None:
+            return {self.name: self.listener.port}
+        return {self.name: self.peer_port(), f"{self.name}_http": self.listener.port}
 
     def urls(self) -> list[str]:
         """Return where it can be reached, once started."""

@@ -10,10 +10,14 @@ from penstock.contracts.call import Call
 from penstock.contracts.passport import Attest
 from penstock.kernel.errors import NotReady
 from penstock.kernel.inventory import Inventory
-from penstock.node.frames import framed_mailbox, framed_passport, framed_storage
+from penstock.node.dht_panels import dht_buckets, dht_records, dht_status
+from penstock.node.frames import framed_dht, framed_mailbox, framed_passport, framed_storage
 from penstock.node.neighbours import Neighbours
 from penstock.node.panels import audit, dead_letters, gateway_brownout, issuer, mailbox_topics, traffic_classes
 from penstock.node.part import STAGE_EDGE, ServicePart
+from penstock.services.dht import config as dht_config
+from penstock.services.dht.service import SERVICE as DHT
+from penstock.services.dht.service import DhtService, DhtSurroundings
 from penstock.services.echo import config as echo_config
 from penstock.services.echo.service import SERVICE as ECHO
 from penstock.services.echo.service import EchoService
@@ -50,6 +54,7 @@ def schema() -> Schema:
         mailbox_config,
         storage_config,
         interop_config,
+        dht_config,
         omnigate_config,
         capability_config,
     )
@@ -122,6 +127,30 @@ def _build_storage(node: Node) -> ServicePart:
 
     supervisor = node.supervise("storage", inventory, service, framed=framed_storage(service.api))
     return ServicePart("storage", supervisor, service.listener, service.routes, close=close)
+
+
+def _build_dht(node: Node) -> ServicePart:
+    inventory = Inventory(DHT)
+    settings = node.settings.value
+    pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
+    options = dht_config.DhtOptions.from_settings(settings, node.listener_settings("dht"))
+    around = DhtSurroundings(budget=node.budget, verifier=node.verifier(pool))
+    service = DhtService(inventory, options, around)
+    node.dht = service.api
+
+    async def close() -> None:
+        await service.close()
+        await pool.close()
+
+    return ServicePart(
+        "dht",
+        node.supervise("dht", inventory, service, framed=framed_dht(service.api)),
+        service.listener,
+        service.routes,
+        close=close,
+        panels=(dht_status(service), dht_buckets(service), dht_records(service, node.operator_token)),
+        peer_port=lambda: service.state.port,
+    )
 
 
 def _build_interop(node: Node) -> ServicePart:
@@ -213,6 +242,7 @@ SERVICES: dict[str, Callable[[Node], ServicePart]] = {
     "passport": _build_passport,
     "mailbox": _build_mailbox,
     "storage": _build_storage,
+    "dht": _build_dht,
     "echo": _build_echo,
     # The two that lead to the others come last.
     "interop": _build_interop,
@@ -220,4 +250,4 @@ SERVICES: dict[str, Callable[[Node], ServicePart]] = {
 }
 SERVICE_NAMES = tuple(SERVICES)
 # Those with files of their own in the data directory: no two processes may run one of them there.
-KEEPERS = frozenset({"passport", "mailbox", "storage"})
+KEEPERS = frozenset({"passport", "mailbox", "storage", "dht"})

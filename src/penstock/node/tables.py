@@ -68,7 +68,7 @@ def _cell(value: object) -> str:
 def inventory_table(part: ServicePart, name: str) -> str:
     """Draw one service's rows of one inventory table."""
     columns = _COLUMNS[name]
-    rows = part.supervisor.inventory.declared(name)
+    rows = part.supervisor.inventory.drawn(name)
     return table(columns, [[row.name, *(row.facts[column] for column in columns[1:])] for row in rows])
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from penstock.contracts import mailbox_rules, passport, storage
+from penstock.contracts import dht, mailbox_rules, passport, storage
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.dht import Dht
 from penstock.contracts.mailbox import Mailbox
 from penstock.contracts.method import Method, Methods
 from penstock.contracts.passport import Passport
@@ -39,6 +40,11 @@ def serve(methods: Methods, implementation: object) -> OapService:
         return handlers[method.code](value, call)
 
     return OapService(methods=methods, handle=handle)
+
+
+def remote_dht(client: OapCaller) -> Dht:
+    """Reach svc-dht over this client."""
+    return cast("Dht", Stub(client, dht.METHODS))
 
 
 def remote_mailbox(client: OapCaller) -> Mailbox:

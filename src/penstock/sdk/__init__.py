@@ -1,4 +1,4 @@
-"""The Python SDK: a node's mailbox, passport and storage over HTTP. Programs import it as `penstock.client`.
+"""The Python SDK: a node's mailbox, passport, storage and dht over HTTP. Programs import it as `penstock.client`.
 
 | to | use |
 |---|---|
@@ -7,6 +7,7 @@
 | work on messages | `Consumer`, `Delivery`, `Reject`, `LeaseLost` |
 | issue, verify, narrow and revoke tokens | `PassportClient`, `narrow` |
 | store and fetch objects by content address | `StorageClient` |
+| find who provides a key | `DhtClient` |
 | do it all without asyncio | `penstock.client.sync` |
 
 connecting     the client of a node
@@ -19,6 +20,7 @@ http_passport  the passport contract over HTTP
 mailbox        what users call: send, receive, settle, consume
 passport       what users call: issue, verify, revoke, narrow
 storage        what users call: put, get
+dht            what users call: provide, withdraw, find
 values         contract values from what a caller wrote
 consumer       takes messages as places are free and runs a handler for each
 delivery       one leased message in the hands of a handler
@@ -33,6 +35,7 @@ from penstock.sdk.calling import SdkOptions
 from penstock.sdk.connecting import Client, connect
 from penstock.sdk.consumer import Consumer
 from penstock.sdk.delivery import Delivery
+from penstock.sdk.dht import DhtClient
 from penstock.sdk.errors import (
     ClientClosed,
     LeaseLost,
@@ -49,6 +52,7 @@ __all__ = [
     "ClientClosed",
     "Consumer",
     "Delivery",
+    "DhtClient",
     "LeaseLost",
     "MailboxClient",
     "NoNode",

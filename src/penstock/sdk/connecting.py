@@ -11,6 +11,7 @@ from typing import Self
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
 from penstock.sdk.calling import Caller, SdkOptions
+from penstock.sdk.dht import DhtClient
 from penstock.sdk.discovery import (
     DIRECTORY_DEFAULT,
     DIRECTORY_VARIABLE,
@@ -26,7 +27,7 @@ from penstock.sdk.storage import StorageClient
 
 
 class Client(Resource):
-    """A node's services: `mailbox`, `passport`, `storage`. Use it by `async with`, or close it."""
+    """A node's services: `mailbox`, `passport`, `storage`, `dht`. Use it by `async with`, or close it."""
 
     def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
         """Nothing is dialled before the first call."""
@@ -34,7 +35,7 @@ class Client(Resource):
         self.place = place
         self.inventory = Inventory("client")
         self._callers = {
-            name: Caller(name, place, self.inventory, options) for name in ("mailbox", "passport", "storage")
+            name: Caller(name, place, self.inventory, options) for name in ("mailbox", "passport", "storage", "dht")
         }
         mailbox = HttpMailbox(self._callers["mailbox"])
         self._keeper = LeaseKeeper(mailbox, self.inventory.metrics)
@@ -42,6 +43,7 @@ class Client(Resource):
         self.mailbox = MailboxClient(mailbox, self._keeper, self.inventory.metrics, timeout_s=seconds)
         self.passport = PassportClient(HttpPassport(self._callers["passport"]), timeout_s=seconds)
         self.storage = StorageClient(self._callers["storage"])
+        self.dht = DhtClient(self._callers["dht"])
         self.opened("penstock client")
 
     @classmethod

@@ -16,7 +16,12 @@ DIRECTORY_VARIABLE: Final = "PENSTOCK_DATA_DIR"
 DIRECTORY_DEFAULT: Final = ".penstock"
 _HOST: Final = "127.0.0.1"
 # What a client calls.
-_SERVICES: Final = ("mailbox", "passport", "storage")
+_SERVICES: Final = ("mailbox", "passport", "storage", "dht")
+
+
+def _http_ports(ports: Mapping[str, int]) -> dict[str, int]:
+    """Return each service's HTTP port: one that also has a port for peers names it apart."""
+    return {name.removesuffix("_http"): port for name, port in sorted(ports.items())}
 
 
 class Discovery:
@@ -34,7 +39,7 @@ class Discovery:
         self._data_dir = data_dir
         self._given_token = token
         self._tls = tls
-        self._given = None if ports is None else {name: _door(port, tls) for name, port in ports.items()}
+        self._given = None if ports is None else {name: _door(port, tls) for name, port in _http_ports(ports).items()}
         self._doors: dict[str, dict[str, Any]] = {}
         self._token: str | None = None
         # By certificate; made anew when the file is another.

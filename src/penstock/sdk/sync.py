@@ -27,6 +27,7 @@ from penstock.sdk.calling import SdkOptions
 from penstock.sdk.connecting import Client, find
 from penstock.sdk.consumer import ConsumeOptions, Consumer
 from penstock.sdk.delivery import Delivery
+from penstock.sdk.dht import DhtClient
 from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import LeaseLost
 from penstock.sdk.loop_thread import LoopThread, Work
@@ -34,7 +35,16 @@ from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.storage import StorageClient
 
-__all__ = ["SyncClient", "SyncConsumer", "SyncDelivery", "SyncMailbox", "SyncPassport", "SyncStorage", "connect"]
+__all__ = [
+    "SyncClient",
+    "SyncConsumer",
+    "SyncDelivery",
+    "SyncDht",
+    "SyncMailbox",
+    "SyncPassport",
+    "SyncStorage",
+    "connect",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,6 +136,19 @@ class SyncStorage(SyncService[StorageClient]):
     put = blocking(StorageClient.put)
     get = blocking(StorageClient.get)
     head = blocking(StorageClient.head)
+
+
+class SyncDht(SyncService[DhtClient]):
+    """`DhtClient`, blocking."""
+
+    provide = blocking(DhtClient.provide)
+    withdraw = blocking(DhtClient.withdraw)
+    find = blocking(DhtClient.find)
+    nodes = blocking(DhtClient.nodes)
+    status = blocking(DhtClient.status)
+    table = blocking(DhtClient.table)
+    records = blocking(DhtClient.records)
+    ping = blocking(DhtClient.ping)
 
 
 class SyncDelivery:
@@ -229,7 +252,7 @@ class SyncConsumer:
 
 
 class SyncClient:
-    """A node's services, blocking: `mailbox`, `passport`, `storage`. Use it by `with`, or close it."""
+    """A node's services, blocking: `mailbox`, `passport`, `storage`, `dht`. Use it by `with`, or close it."""
 
     def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
         """Start the client's thread; nothing is dialled before the first call."""
@@ -248,6 +271,7 @@ class SyncClient:
         self.mailbox = SyncMailbox(self._thread, self._client.mailbox)
         self.passport = SyncPassport(self._thread, self._client.passport)
         self.storage = SyncStorage(self._thread, self._client.storage)
+        self.dht = SyncDht(self._thread, self._client.dht)
 
     @classmethod
     def from_env(cls, *, options: SdkOptions | None = None) -> Self:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
 
 PORT_OFFSET = 6
-BEHIND = ("mailbox", "passport", "storage")
+BEHIND = ("mailbox", "passport", "storage", "dht")
 """The services the gateway leads to."""
 WEIGHTS = {"anon": 1, "authed": 5, "internal": 10}
 _RATE_MAX = 10_000_000
@@ -125,6 +125,7 @@ _KEYS = (
     _places("downstream.storage_calls", 128, "Calls to svc-storage at once."),
     _places("downstream.mailbox_calls", 128, "Calls to svc-mailbox at once."),
     _places("downstream.passport_calls", 64, "Calls to svc-passport at once."),
+    _places("downstream.dht_calls", 64, "Calls to svc-dht at once."),
     _places("downstream.upstream_calls", 128, "Calls to one configured upstream at once."),
     Key("policy", Kind.PATH, None, help="Policy bundle (TOML or JSON). Empty: what the node's own routes need."),
     Key(
@@ -277,6 +278,7 @@ class OmnigateOptions:
     storage_calls: int = 128
     mailbox_calls: int = 128
     passport_calls: int = 64
+    dht_calls: int = 64
     upstream_calls: int = 128
     policy: Path | None = None
     region: str = ""
@@ -301,6 +303,7 @@ class OmnigateOptions:
             storage_calls=number("omnigate.downstream.storage_calls"),
             mailbox_calls=number("omnigate.downstream.mailbox_calls"),
             passport_calls=number("omnigate.downstream.passport_calls"),
+            dht_calls=number("omnigate.downstream.dht_calls"),
             upstream_calls=number("omnigate.downstream.upstream_calls"),
             policy=settings.path("omnigate.policy"),
             region=settings.text("omnigate.region"),

@@ -33,6 +33,7 @@ from penstock.services.omnigate.own.hydration import Hydrator
 from penstock.services.omnigate.own.mailbox import GatewayMailboxRoutes
 from penstock.services.omnigate.own.objects import ObjectRoutes
 from penstock.services.omnigate.own.passport import GatewayPassportRoutes
+from penstock.services.omnigate.own.dht import GatewayDhtRoutes
 from penstock.services.omnigate.own.view_routes import ViewRoutes, ViewSources
 from penstock.services.omnigate.proxy.caller_headers import SignedCallerHeaders
 from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps, ProxyOptions
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.config import Settings
+    from penstock.contracts.dht import Dht
     from penstock.contracts.mailbox import Mailbox
     from penstock.contracts.passport import Passport
     from penstock.contracts.storage import Storage
@@ -67,6 +69,7 @@ class GatewayBackends:
     mailbox: Mailbox | None = None
     passport: Passport | None = None
     storage: Storage | None = None
+    dht: Dht | None = None
     # Those that were set up in another process: dialled at the start, like upstreams.
     distant: frozenset[str] = frozenset()
 
@@ -153,6 +156,7 @@ class OmnigateService:
             "svc-storage": options.storage_calls,
             "svc-mailbox": options.mailbox_calls,
             "svc-passport": options.passport_calls,
+            "svc-dht": options.dht_calls,
         }
         return {
             name: Downstream(
@@ -182,6 +186,7 @@ class OmnigateService:
             *self._objects.routes(),
             *GatewayMailboxRoutes(behind.mailbox, downs["svc-mailbox"]).routes(),
             *GatewayPassportRoutes(behind.passport, downs["svc-passport"]).routes(),
+            *GatewayDhtRoutes(behind.dht, downs["svc-dht"]).routes(),
             *ViewRoutes(options.views, hydrator).routes(),
         ]
         return [

@@ -56,6 +56,8 @@ class Bootstrapper:
         self._republisher = republisher
         self._events = events
         self._gate = inventory.health.gate(GATE)
+        # A lost peer must not take the other services of the node down.
+        self._gate.advisory = True
         self._rng = random.Random()  # noqa: S311 - order and jitter
         self._seeds_up: set[tuple[str, int]] = set()
         self._walks: list[frozenset[int]] = []

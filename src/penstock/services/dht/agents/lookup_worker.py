@@ -225,6 +225,18 @@ class LookupWorkers:
         for contact in walk.answered:
             self._routes.try_insert(contact)
 
+    def figures(self) -> dict[str, object]:
+        """Return what the page shows of all lookups."""
+        counts = [sum(pair) for pair in zip(*(histogram.counts for histogram in self._hops.values()), strict=True)]
+        total, seen = sum(counts), 0
+        p99 = 0.0
+        for bound, count in zip((*HOP_BUCKETS, HOP_BUCKETS[-1]), counts, strict=True):
+            seen += count
+            if total and seen >= 0.99 * total:
+                p99 = bound
+                break
+        return {"lookups": total, "hops": p99, "hedges": self._hedges.value}
+
     # --- background walks ---------------------------------------------------------------------------------------
 
     async def walk_in_background(self, target: int, start: tuple[Contact, ...] | None = None) -> LookupOutcome:

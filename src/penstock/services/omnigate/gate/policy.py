@@ -74,7 +74,7 @@ DEFAULT: Final = Bundle(
         PolicyRule(action="allow", methods=("GET", "HEAD", "PUT"), path="/v1/o"),
         PolicyRule(action="allow", methods=("POST",), path="/v1/mailbox"),
         PolicyRule(action="allow", methods=("GET", "POST"), path="/v1/passport"),
-        PolicyRule(action="allow", methods=("GET",), path="/v1/dht"),
+        PolicyRule(action="allow", methods=("GET", "POST", "DELETE"), path="/v1/dht"),
         PolicyRule(action="allow", methods=("GET",), path="/v1/view"),
         PolicyRule(action="allow", methods=("GET",), path="/v1/gateway"),
     )

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.contracts import dht as d
 from penstock.contracts import mailbox as m
 from penstock.contracts import storage as s
 from penstock.kernel.errors import DownstreamUnavailable, NotFound
@@ -44,10 +43,9 @@ _OK: Final = 200
 class ViewRoutes:
     """`GET /v1/view/{name}`."""
 
-    def __init__(self, views: Mapping[str, ViewSpec], hydrator: Hydrator, dht: d.Dht | None = None) -> None:
-        """Serve these views; provider lookup says so while no svc-dht runs here."""
+    def __init__(self, views: Mapping[str, ViewSpec], hydrator: Hydrator) -> None:
+        """Serve these views."""
         self._views = views
-        self._dht = dht
         self._hydrator = hydrator
 
     def routes(self) -> list[Route]:
@@ -62,20 +60,7 @@ class ViewRoutes:
                 summary="One answer made of several parts.",
                 errors=_ERRORS,
             ),
-            Route(
-                method="GET",
-                path="/v1/dht/providers/{key}",
-                handler=self._find,
-                answer=d.Providers,
-                op="find",
-                summary="Who provides this key.",
-                errors=_ERRORS,
-            ),
         ]
-
-    async def _find(self, request: Request) -> d.Providers:
-        dht = present(self._dht, "svc-dht")
-        return await dht.find(convert({"key": request.params["key"]}, d.Find), call_of(request))
 
     async def _view(self, request: Request) -> Response:
         view = self._views.get(request.params["name"])
