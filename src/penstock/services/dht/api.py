@@ -44,7 +44,7 @@ STREAMED_MAX: Final = 64
 class DhtApi:
     """Implements `penstock.contracts.dht.Dht`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the contract leads to
         self,
         state: DhtState,
         authority: DhtAuthority,

@@ -26,7 +26,9 @@ HTTP_PORT_OFFSET = 12
 PEER_PORT_OFFSET = 2
 
 
-def _count(name: str, default: int, text: str, *, low: int = 1, high: int = 1 << 16, unit: str) -> Key:
+def _count(  # noqa: PLR0913 - the columns of a key
+    name: str, default: int, text: str, *, low: int = 1, high: int = 1 << 16, unit: str
+) -> Key:
     return Key(name, Kind.INT, default, low=low, high=high, unit=unit, apply=Apply.RESTART, help=text)
 
 

@@ -28,12 +28,12 @@ from penstock.services.omnigate.gate.policy import (
 )
 from penstock.services.omnigate.gate.rules import own_rules, proxy_rules
 from penstock.services.omnigate.own.boot import check_all, service_probes
+from penstock.services.omnigate.own.dht import GatewayDhtRoutes
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.own.hydration import Hydrator
 from penstock.services.omnigate.own.mailbox import GatewayMailboxRoutes
 from penstock.services.omnigate.own.objects import ObjectRoutes
 from penstock.services.omnigate.own.passport import GatewayPassportRoutes
-from penstock.services.omnigate.own.dht import GatewayDhtRoutes
 from penstock.services.omnigate.own.view_routes import ViewRoutes, ViewSources
 from penstock.services.omnigate.proxy.caller_headers import SignedCallerHeaders
 from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps, ProxyOptions

@@ -37,7 +37,7 @@ GATE: Final = "dht_peers"
 class Bootstrapper:
     """Owns the readiness gate `dht_peers` and the phase."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what joining touches
         self,
         inventory: Inventory,
         state: DhtState,

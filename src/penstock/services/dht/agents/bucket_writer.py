@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertContact:
     """A contact answered a query of ours at an address we dialled."""
 
     contact: Contact
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ContactSeen:
     """A contact answered again."""
 
     node_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictContact:
     """A contact does not answer any more."""
 
     node_id: int
 
 
-RouteCommand = Insert | Seen | Evict
+RouteCommand = InsertContact | ContactSeen | EvictContact
 
 
 class BucketWriters:
@@ -72,15 +72,15 @@ class BucketWriters:
     def _apply(self, bucket: Bucket, command: RouteCommand) -> None:
         now = self._state.monotonic()
         match command:
-            case Insert(contact):
+            case InsertContact(contact):
                 outcome, doubted = bucket.insert(contact, now)
                 if outcome is Inserted.ADDED:
                     self._events.say("contact.added", node_id=contact.id)
                 if doubted is not None:
                     self._doubt(doubted)
-            case Seen(node_id):
+            case ContactSeen(node_id):
                 bucket.seen(node_id, now)
-            case Evict(node_id):
+            case EvictContact(node_id):
                 known = node_id in bucket
                 bucket.evict(node_id)
                 if known:

@@ -86,7 +86,7 @@ LookupJob = Job[LookupOrder, LookupDone]
 class LookupWorkers:
     """What all workers share; a job's answer comes first, its routing updates after it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a lookup touches
         self,
         inventory: Inventory,
         state: DhtState,

@@ -78,7 +78,6 @@ class Pinger:
                 return
             while len(self._scope) >= AT_A_TIME:
                 self._room.clear()
-                # lint: allow PK010 every ping is over within the rpc timeout
                 await self._room.wait()
             self._scope.start(self._ping(contact))
 
@@ -105,7 +104,6 @@ class Pinger:
         reply: asyncio.Future[PeerReply] = asyncio.get_running_loop().create_future()
         began = self._state.monotonic()
         self._pool.ask(contact, Opcode.PING, EMPTY, partial(_set, reply))
-        # lint: allow PK010 the request's own timeout ends it
         answered = isinstance(await reply, DhtAnswer)
         if answered:
             self._routes.try_insert(contact)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.channel import Full
+from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import PenstockError, Timeout
-from penstock.services.dht.agents.bucket_writer import Evict, Insert, RouteCommand, Seen
+from penstock.services.dht.agents.bucket_writer import ContactSeen, EvictContact, InsertContact, RouteCommand
 from penstock.services.dht.core.ids import BUCKETS, bucket_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class RouteQueues:
         if contact.id == self._state.own:
             return
         try:
-            await self._queue(contact.id).send(Insert(contact))
+            async with timeout("route", 2 * ROUTE_S):
+                await self._queue(contact.id).send(InsertContact(contact))
         except Timeout:
             self._late.value += 1
             self._dropped.value += 1
@@ -50,15 +52,15 @@ class RouteQueues:
     def try_insert(self, contact: Contact) -> None:
         """Do the same from a callback, which cannot wait."""
         if contact.id != self._state.own:
-            self._try(contact.id, Insert(contact))
+            self._try(contact.id, InsertContact(contact))
 
     def try_seen(self, node_id: int) -> None:
         """Say that a contact answered."""
-        self._try(node_id, Seen(node_id))
+        self._try(node_id, ContactSeen(node_id))
 
     def try_evict(self, node_id: int) -> None:
         """Say that a contact is gone."""
-        self._try(node_id, Evict(node_id))
+        self._try(node_id, EvictContact(node_id))
 
     def _try(self, node_id: int, command: RouteCommand) -> None:
         try:

@@ -41,7 +41,7 @@ class Walk:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        # Bounded by the probes in flight: one entry an answer.
+        # lint: allow PK003 bounded by the probes in flight: one entry an answer
         self._unverified: deque[tuple[int, list[ProviderRecord]]] = deque()
         self.answered: list[Contact] = []
         # Told of each contact that answered, for a provide that stores on its way.
@@ -96,7 +96,6 @@ class Walk:
             self._report(peer, good)
             return
         self._ended.clear()
-        # lint: allow PK010 the lookup's own timer ends the wait at its deadline
         await self._ended.wait()
 
     def _report(self, peer: int, good: list[ProviderRecord]) -> None:
@@ -160,10 +159,11 @@ class Walk:
         self.on_answered(contact)
         if not records:
             return
-        if all(self._verifier.knows(record) for record in records):
-            self._report_known(contact.id, records)
-        else:
+        judged = [self._verifier.settle(record) for record in records]
+        if None in judged:
             self._unverified.append((contact.id, records))
+        else:
+            self._report_known(contact.id, [record for record, held in zip(records, judged, strict=True) if held])
 
     def _report_known(self, peer: int, records: list[ProviderRecord]) -> None:
         for record in records:

@@ -11,7 +11,8 @@ Every bucket has one writer. Readers get `view`, an immutable value that is repl
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.services.dht.core.diversity import DiversityRules, Mix
@@ -43,6 +44,8 @@ class BucketView:
     contacts: tuple[Contact, ...] = ()
     verified_at: tuple[float, ...] = ()
     spares: int = 0
+    # The contacts by id, for whoever sorts them by distance.
+    by_id: Mapping[int, Contact] = field(default_factory=dict)
 
 
 class Bucket:
@@ -153,4 +156,6 @@ class Bucket:
     def view(self) -> BucketView:
         """Return what readers may see now."""
         entries = self._entries.values()
-        return BucketView(tuple(contact for contact, _ in entries), tuple(at for _, at in entries), len(self._spares))
+        contacts = tuple(contact for contact, _ in entries)
+        by_id = dict(zip(self._entries, contacts, strict=True))
+        return BucketView(contacts, tuple(at for _, at in entries), len(self._spares), by_id)

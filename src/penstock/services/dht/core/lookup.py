@@ -63,7 +63,7 @@ class ProbeFailure(enum.Enum):
     USELESS = "useless"  # wrong id, nonsense, or an address we do not dial
 
 
-class Provided(Protocol):
+class FoundRecord(Protocol):
     """As much of a verified record as a lookup looks at."""
 
     @property
@@ -158,7 +158,7 @@ class Lookup:
         self.rules = rules
         self.deadline_at = deadline_at
         self.outcome: LookupOutcome | None = None
-        self.found: dict[int, Provided] = {}  # the highest record of each publisher
+        self.found: dict[int, FoundRecord] = {}  # the highest record of each publisher
         self.messages = 0
         self.hedges = 0
         self.retries = 0
@@ -222,7 +222,7 @@ class Lookup:
             candidate.state = ProbeState.ANSWERED
             self._hear(path, peer, contacts, candidate.depth)
 
-    def verified(self, peer: int, now: float, records: Iterable[Provided]) -> None:
+    def verified(self, peer: int, now: float, records: Iterable[FoundRecord]) -> None:
         """Take in the records of an answer whose signatures held; an empty set ends the wait for them."""
         self._verifying -= 1
         if self.outcome is not None:
@@ -236,14 +236,14 @@ class Lookup:
             if self._satisfied():
                 self._end(LookupEnd.FOUND)
 
-    def know(self, records: Iterable[Provided]) -> None:
+    def know(self, records: Iterable[FoundRecord]) -> None:
         """Take in verified records the node keeps itself, before the first probe; they may be all that is wanted."""
         for record in records:
             self._keep_highest(record)
         if len(self._paths) == 1 and self._satisfied():
             self._end(LookupEnd.FOUND)
 
-    def _keep_highest(self, record: Provided) -> None:
+    def _keep_highest(self, record: FoundRecord) -> None:
         held = self.found.get(record.publisher)
         if held is None or record.seq > held.seq:
             self.found[record.publisher] = record
@@ -283,7 +283,7 @@ class Lookup:
             due = min(due, *self._retry_at.values())
         return min(due, self.deadline_at)
 
-    def providers(self) -> list[Provided]:
+    def providers(self) -> list[FoundRecord]:
         """Return the records found: the highest of each publisher, without the withdrawn ones."""
         return [record for record in self.found.values() if record.addrs]
 

@@ -106,7 +106,7 @@ class PeerPool:
 
     def seconds(self) -> int:
         """Return the wall clock in seconds."""
-        return int(self._state.wall())
+        return self._state.wall_ms() // 1000
 
     def make_link(self, *, dialled: bool) -> PeerLink:
         """Make a link that is not proven yet."""
@@ -139,7 +139,9 @@ class PeerPool:
         else:
             self._ask_by_dial(contact, (opcode, payload, heard, now), namer)
 
-    def _settle(self, contact: Contact, opcode: Opcode, namer: int, began: float, done: Done, reply: PeerReply) -> None:  # noqa: PLR0913 - bound before
+    def _settle(  # noqa: PLR0913, PLR0917 - all but the reply are bound before
+        self, contact: Contact, opcode: Opcode, namer: int, began: float, done: Done, reply: PeerReply
+    ) -> None:
         """Learn from an outcome, then pass it on."""
         state, now = self._state, self._state.monotonic()
         if isinstance(reply, DhtAnswer):

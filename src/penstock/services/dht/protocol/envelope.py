@@ -18,6 +18,10 @@ REQ: Final = 1
 RESP: Final = 2
 HEDGE: Final = 4
 _FLAGS: Final = REQ | RESP | HEDGE
+_ONE_WAY: Final = frozenset({REQ, RESP, REQ | HEDGE, RESP | HEDGE})
+# How many bytes a longer number has, and the least number that needs them.
+_SIZES: Final = {24: 1, 25: 2, 26: 4, 27: 8}
+_LEAST: Final = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
 
 
 class Opcode(enum.IntEnum):
@@ -78,6 +82,49 @@ def array_head(count: int) -> bytes:
 
 def decode_envelope(body: bytes) -> DhtEnvelope:
     """Read an envelope; whatever is not one is Malformed."""
+    return _decode_usual(body) or _decode_any(body)
+
+
+def _decode_usual(body: bytes) -> DhtEnvelope | None:
+    """Read an envelope with exactly the known fields; anything else is left to the general decoder."""
+    if body[:4] != b"\xa7\x00\x01\x01" or len(body) < 16 or not 0 < body[4] < 24:
+        return None
+    at, numbers = 5, []
+    for field in (2, 3, 4, 5):
+        if at + 10 > len(body) or body[at] != field:
+            return None
+        first = body[at + 1]
+        size = 0 if first < 24 else _SIZES.get(first, 0)
+        if size == 0 and first >= 24:
+            return None
+        number = int.from_bytes(body[at + 2 : at + 2 + size], "big") if size else first
+        if size and number < _LEAST[first]:
+            return None
+        numbers.append(number)
+        at += 2 + size
+    payload = _last_bytes(body, at)
+    corr_id, ts, hops_seen, flags = numbers
+    if payload is None or not corr_id or flags not in _ONE_WAY:
+        return None
+    return DhtEnvelope(VERSION, body[4], corr_id, ts, hops_seen, flags, payload)
+
+
+def _last_bytes(body: bytes, at: int) -> bytes | None:
+    """Return the byte string in field 6, if it is the last thing and in its shortest form."""
+    if body[at : at + 1] != b"\x06" or at + 1 >= len(body):
+        return None
+    first = body[at + 1] - 0x40
+    size = 0 if 0 <= first < 24 else _SIZES.get(first, -1)
+    if size < 0:
+        return None
+    start = at + 2 + size
+    length = int.from_bytes(body[at + 2 : start], "big") if size else first
+    if start + length != len(body) or (size and length < _LEAST[first]):
+        return None
+    return body[start:]
+
+
+def _decode_any(body: bytes) -> DhtEnvelope:
     fields = cbor.decode(body)
     if type(fields) is not dict:
         raise _bad("an envelope is a map")

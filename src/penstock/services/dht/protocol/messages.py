@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.kernel.errors import Malformed
@@ -102,7 +103,56 @@ def read_record_value(payload: bytes) -> object:
 
 
 def read_answer(payload: bytes, *, group_private: bool = False) -> DhtAnswer:
-    """Read an answer; one that is too long, or names what is no contact, is Malformed as a whole."""
+    """Read an answer; one that is too long, or names what is no contact, is Malformed as a whole.
+
+    Most answers are a list of contacts that were named before. Their bytes are looked up instead of read, as long as they
+    have the usual shape; whatever has not is left to the general decoder, which alone decides what is malformed.
+    """
+    return _read_usual(payload, group_private) or _read_any(payload, group_private=group_private)
+
+
+def _read_usual(payload: bytes, group_private: bool) -> DhtAnswer | None:  # noqa: FBT001 - handed on by position
+    if not payload.startswith((_FOUND_HEAD, _VALUE_HEAD)) or len(payload) <= len(_FOUND_HEAD):
+        return None
+    at = len(_FOUND_HEAD)
+    count = payload[at] - 0x80
+    if not 0 <= count < 24:
+        return None
+    at += 1
+    contacts: list[Contact] = []
+    for _ in range(count):
+        end = _contact_end(payload, at)
+        if end is None:
+            return None
+        contacts.append(_contact_of(payload[at:end], group_private))
+        at = end
+    if payload[0] == _FOUND_HEAD[0]:
+        return DhtAnswer(AnswerCode.OK, contacts) if at == len(payload) else None
+    if payload[at : at + 1] != b"\x02":
+        return None
+    records = cbor.decode(payload[at + 1 :])
+    return (
+        DhtAnswer(AnswerCode.OK, contacts, list[object](records))
+        if type(records) is list and len(records) <= RECORDS_MAX
+        else None
+    )
+
+
+def _contact_end(payload: bytes, at: int) -> int | None:
+    """Return where a contact of the usual shape ends: an id, a host of at most 23 characters, a port above 255."""
+    if payload[at : at + 3] != b"\x83\x58\x20" or len(payload) < at + 40:
+        return None
+    host = payload[at + 35] - 0x60
+    end = at + 36 + host + 3
+    return end if 0 < host < 24 and len(payload) >= end and payload[end - 3] == 0x19 else None
+
+
+@lru_cache(maxsize=8192)
+def _contact_of(wire: bytes, group_private: bool) -> Contact:  # noqa: FBT001 - part of the cache's key
+    return read_contact(cbor.decode(wire), group_private=group_private)
+
+
+def _read_any(payload: bytes, *, group_private: bool) -> DhtAnswer:
     fields = _fields(payload)
     code, contacts, records = fields.get(0), fields.get(1, []), fields.get(2, [])
     accepted, reason = fields.get(3, 0), fields.get(4, "")
