@@ -294,8 +294,8 @@ def main() -> None:
         sys.stdout.write(json.dumps(data) + "\n")
     else:
         show(found)
-    if args.only is None:
-        RESULTS.write_text(json.dumps(data, indent=2) + "\n")
+    before = json.loads(RESULTS.read_text()) if args.only and RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps({**before, **data}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,8 @@ class DhtService:
             ChildSpec("record_keeper", self.keeper.run, critical=True, drain=Drain.FINISH, consumes=(self.records,)),
             ChildSpec("peer_pool", self._run_pool, critical=True),
             ChildSpec("pinger", self.pinger.run, drain=Drain.FINISH, consumes=(self.pinger.queue,)),
-            ChildSpec("lookup_worker", self.workers.run, instances=self._options.lookup_workers, critical=True, drain=Drain.FINISH, consumes=(self.work,)),
+            # Each is judged alone: many that die together are no crash loop.
+            ChildSpec("lookup_worker", self.workers.run, instances=self._options.lookup_workers, critical=True, drain=Drain.FINISH, consumes=lambda _index: (self.work,)),
             ChildSpec("peer_listener", self.peer_listener.run, critical=True, drain=Drain.STOP_INTAKE, announces=True),
             ChildSpec("refresher", self._refresher.run),
             ChildSpec("bootstrapper", self._bootstrapper.run),

@@ -34,6 +34,8 @@ FRAMES_A_TURN: Final = 64
 PENDING_MAX: Final = 64
 MALFORMED_MAX: Final = 16
 WRITE_BYTES: Final = 1 << 20
+# An answer to what had no readable corr_id; no request ever has this one.
+NOBODYS_CORR_ID: Final = (1 << 64) - 1
 
 PeerReply = DhtAnswer | ProbeFailure
 Done = Callable[[PeerReply], None]
@@ -170,7 +172,7 @@ class PeerLink(asyncio.Protocol):
             return
         for _ in range(self._splitter.oversized - before):
             self._owner.malformed("oversized")
-            self.send(Opcode.PING, 1, RESP, refusal_answer(AnswerCode.FRAME_TOO_LARGE, "frame_too_large"))
+            self.send(Opcode.PING, NOBODYS_CORR_ID, RESP, refusal_answer(AnswerCode.FRAME_TOO_LARGE, "frame_too_large"))
         self._inbox.extend(frames)
         self._work()
 

@@ -1,0 +1,238 @@
+"""The service over real sockets: provide, find, withdraw, restart; bad input is refused and harms nobody else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from penstock.contracts import dht as d
+from penstock.kernel.errors import Forbidden, NotFound, NotReady
+from penstock.services.dht.core.ids import parse_key, to_text
+from penstock.services.dht.core.lookup import ProbeFailure
+from penstock.services.dht.core.record import Signer, make_record
+from penstock.services.dht.protocol.messages import EMPTY, AnswerCode, DhtAnswer, find_request, provide_request
+from tests.services.dht.kit import KEY, Opcode, options, raw_peer, request, start, swarm, unproven, until
+
+pytestmark = pytest.mark.real_loop
+
+
+async def test_what_one_node_provides_another_finds_until_it_is_withdrawn() -> None:
+    async with swarm(5) as nodes:
+        made = await nodes[1].service.api.provide(d.Provide(KEY, ["tcp://127.0.0.1:9"]))
+        found = await nodes[4].service.api.find(d.Find(KEY, limit=5))
+
+        assert made.stored >= 3, "a majority of the five"
+        assert [each.node_id for each in found.providers] == [to_text(nodes[1].own)]
+        assert found.providers[0].addrs == ("tcp://127.0.0.1:9",)
+        await nodes[1].service.api.withdraw(d.Withdraw(KEY))
+        gone = await nodes[4].service.api.find(d.Find(KEY, limit=5))
+        assert gone.providers == ()
+        assert gone.complete
+        with pytest.raises(NotFound):
+            await nodes[1].service.api.withdraw(d.Withdraw(KEY))
+
+
+async def test_a_record_is_found_after_half_of_the_nodes_were_cut_off() -> None:
+    async with swarm(8) as nodes:
+        await nodes[1].service.api.provide(d.Provide(KEY))
+        for node in nodes.nodes[4:]:
+            node.service.peer_listener.stop_accepting()
+            node.service.pool.cut_all()
+            node.service.pool.fall_silent(silent=True)
+
+        found = await nodes[3].service.api.find(d.Find(KEY, wait_ms=10_000))
+        assert found.providers
+
+
+async def test_a_lone_node_is_ready_degraded_and_finds_what_it_provides_itself() -> None:
+    node = await start(options())
+    try:
+        await until(lambda: node.service.state.readiness.ready, "readiness")
+        made = await node.service.api.provide(d.Provide(KEY))
+        found = await node.service.api.find(d.Find(KEY))
+
+        assert made.stored == 1
+        assert len(found.providers) == 1
+        assert node.service.api.status_now().alone
+        assert node.inventory.health.verdict().degraded == ("dht_peers",)
+    finally:
+        await node.stop()
+
+
+async def test_a_node_whose_seeds_do_not_answer_refuses_to_provide_but_finds_what_it_can() -> None:
+    node = await start(options(seeds=(("127.0.0.1", 1),)))
+    try:
+        with pytest.raises(NotReady):
+            await node.service.api.provide(d.Provide(KEY))
+        assert (await node.service.api.find(d.Find(KEY))).providers == ()
+        gate = node.inventory.health.gate("dht_peers")
+        assert not gate.open
+        assert gate.advisory
+    finally:
+        await node.stop()
+
+
+async def test_a_restart_keeps_the_identity_and_the_own_records(tmp_path: Path) -> None:
+    first = await start(options(directory=tmp_path / "dht"))
+    await until(lambda: first.service.state.readiness.ready, "readiness")
+    await first.service.api.provide(d.Provide(KEY))
+    identity, seq = first.own, first.service.republisher.own[parse_key(KEY)].seq
+    await first.stop()
+    (tmp_path / "dht" / "candidates.json").write_text("{damaged")
+    second = await start(options(directory=tmp_path / "dht"))
+    try:
+        key_file = tmp_path / "dht" / "identity.key"
+        assert second.own == identity
+        assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+        assert second.service.republisher.own[parse_key(KEY)].seq == seq
+        await until(lambda: second.service.state.readiness.ready, "readiness")
+        again = await second.service.api.provide(d.Provide(KEY))
+        assert again.record.seq > seq, "a publisher's count never goes back"
+    finally:
+        await second.stop()
+
+
+async def test_good_contacts_are_remembered_for_the_next_start(tmp_path: Path) -> None:
+    async with swarm(3) as nodes:
+        await nodes.grow(1, tmp_path / "dht")
+        last = nodes.nodes.pop()
+        await last.stop()
+        back = await start(options(seeds=(("127.0.0.1", 1),), directory=tmp_path / "dht"))
+        try:
+            await until(lambda: len(back.service.state.table) >= 1, "contact by a remembered address")
+            assert not back.service.state.readiness.ready, "saved contacts are only candidates; the seeds still count"
+        finally:
+            await back.stop()
+
+
+async def test_under_amnesia_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = await start(options())
+    await until(lambda: node.service.state.readiness.ready, "readiness")
+    await node.service.api.provide(d.Provide(KEY))
+    await node.stop()
+
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - a path must not be asked inside a coroutine
+
+
+# --- proven ids --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_with_another_id_than_expected_is_refused() -> None:
+    async with swarm(2) as nodes:
+        with pytest.raises(Forbidden):
+            await nodes[0].service.pool.dial(*nodes[1].address, 12345)
+        with pytest.raises(Forbidden):
+            await nodes[0].service.pool.dial(*nodes[0].address)
+
+
+async def test_nobody_is_served_before_the_proof() -> None:
+    async with swarm(1) as nodes:
+        heard = await unproven(nodes[0], request(Opcode.FIND_NODE, find_request(1)))
+
+        assert [each.opcode for each in heard] == [Opcode.HELLO]
+        assert nodes[0].count("dht_malformed_total", what="unproven") == 1
+        assert nodes[0].count("dht_rpcs_total", op="find_node") == 0
+
+
+async def test_a_forged_introduction_is_refused_and_counted() -> None:
+    async with swarm(1) as nodes:
+        await unproven(nodes[0], request(Opcode.HELLO, EMPTY))
+
+        assert nodes[0].count("dht_malformed_total", what="hello") == 1
+        assert not nodes[0].service.pool.links
+
+
+async def test_an_inbound_peer_is_named_only_after_it_was_dialled_back() -> None:
+    async with swarm(1) as nodes, raw_peer(nodes[0]) as peer:
+        await until(lambda: len(nodes[0].service.state.table) == 1, "dialling back")
+
+        assert [each.address for each in nodes[0].service.state.table.contacts()] == [peer.node.address]
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------------
+
+
+async def test_malformed_requests_are_refused_and_the_connections_other_requests_are_unharmed() -> None:
+    async with swarm(1) as nodes, raw_peer(nodes[0]) as peer:
+        peer.write(b"\x00\x00\x00\x00")
+        peer.write(b"\x00\x00\x00\x03abc")
+        peer.write((1 << 20 | 1).to_bytes(4, "big") + bytes((1 << 20) + 1))
+        bad = await peer.ask(Opcode.FIND_NODE, b"\xff")
+        unknown = await peer.ask(9, EMPTY)
+        store = await peer.ask(Opcode.STORE, EMPTY)
+        good = await peer.ask(Opcode.FIND_NODE, find_request(1))
+
+        assert isinstance(bad, DhtAnswer)
+        assert bad.code == AnswerCode.BAD_VERSION
+        assert isinstance(unknown, DhtAnswer)
+        assert unknown.code == AnswerCode.BAD_VERSION
+        assert isinstance(store, DhtAnswer)
+        assert (store.accepted, store.reason) == (False, "disabled")
+        assert isinstance(good, DhtAnswer)
+        assert good.code == AnswerCode.OK
+        assert nodes[0].count("dht_malformed_total", what="frame") == 2
+        assert nodes[0].count("dht_malformed_total", what="oversized") == 1
+
+
+async def test_forged_expired_and_future_records_are_refused_counted_and_not_stored() -> None:
+    async with swarm(1) as nodes, raw_peer(nodes[0]) as peer:
+        now, signer = nodes[0].service.state.wall_ms(), Signer(b"\x07" * 32)
+
+        def made(**changed: int) -> bytes:
+            facts = {"seq": 1, "issued_ms": now, "ttl_s": 3600, **changed}
+            return provide_request(make_record(signer, 5, ("a",), **facts))
+
+        forged = bytearray(made())
+        forged[-1] ^= 1
+        for payload in (bytes(forged), made(issued_ms=now - 3_600_001), made(issued_ms=now + 300_000)):
+            answer = await peer.ask(Opcode.PROVIDE, payload)
+            assert isinstance(answer, DhtAnswer)
+            assert not answer.accepted
+        assert len(nodes[0].service.keeper.book) == 0
+        for why in ("forged", "expired", "future"):
+            assert nodes[0].count("dht_records_refused_total", reason=why) == 1
+        kept = await peer.ask(Opcode.PROVIDE, made())
+        replayed = await peer.ask(Opcode.PROVIDE, made(seq=0))
+        assert isinstance(kept, DhtAnswer)
+        assert kept.accepted
+        assert isinstance(replayed, DhtAnswer)
+        assert replayed.code == AnswerCode.STALE_RECORD
+
+
+async def test_a_flood_of_one_peer_is_refused_and_costs_the_others_nothing() -> None:
+    async with swarm(1) as nodes, raw_peer(nodes[0]) as flood, raw_peer(nodes[0]) as other:
+        for _ in range(600):
+            flood.write(request(Opcode.FIND_NODE, find_request(1)))
+        await until(lambda: nodes[0].count("quota_reject_total", kind="peer_rps") >= 300, "refusing the flood")
+        answer = await other.ask(Opcode.FIND_NODE, find_request(1))
+
+        assert isinstance(answer, DhtAnswer)
+        assert answer.code == AnswerCode.OK
+
+
+async def test_a_silent_peer_fails_within_the_rpc_timeout_and_is_left_out_of_answers() -> None:
+    async with swarm(3) as nodes:
+        dead = nodes[2]
+        dead.service.pool.fall_silent(silent=True)
+        peer = dead.own
+        contact = next(each for each in nodes[0].service.state.table.contacts() if each.id == peer)
+        outcomes: list[object] = []
+        nodes[0].service.pool.ask(contact, Opcode.PING, EMPTY, outcomes.append)
+        await until(lambda: bool(outcomes), "the timeout")
+
+        assert outcomes == [ProbeFailure.TIMEOUT]
+        assert peer in nodes[0].service.state.book.failing
+        await until(lambda: peer not in {each.id for each in nodes[0].service.state.table.contacts()}, "eviction")
+
+
+async def test_a_drain_answers_not_ready_and_ends_clean() -> None:
+    async with swarm(2) as nodes:
+        last = nodes.nodes.pop()
+        report = await last.supervisor.drain()
+        await last.service.close()
+
+        assert report.clean, report
