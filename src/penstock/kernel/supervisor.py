@@ -150,7 +150,9 @@ class Supervisor:
 
     async def _run_once(self, child: Child) -> tuple[Exit, Exception | None]:
         child.begin(self._clock.monotonic(), self._passed_probation, self._policy(child).probation_s)
-        self._judge_gate(child.spec)
+        if child.restarts or child.index == child.spec.instances - 1:
+            # At the start the last of a group judges for all: each for itself would look at every one each time.
+            self._judge_gate(child.spec)
         try:
             await child.spec.run(child)
         except asyncio.CancelledError as error:
