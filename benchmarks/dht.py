@@ -3,10 +3,10 @@
     python -m benchmarks.dht [--json] [--nodes N] [--gets N] [--seeds N] [--only NAME]
 
 Each system runs all its nodes in one process of its own, on loopback, one system after the other in the same run. A get
-asks a random live node for one of 50 values and is timed inside that process: for penstock it is the `elapsed_ms` of the
-answer, with the time through HTTP beside it. `kill` resets connections, `blackhole` leaves them open and silent; the peers
-know only a node that is gone. npm `hyperdht` and PyPI `kademlia` are installed into a scratch folder; where that is not
-possible they are left out, with a sentence.
+asks a random live node for one of 50 values and is timed inside that process: for penstock it is the `elapsed_ms` of
+the answer, with the time through HTTP beside it. `kill` resets connections, `blackhole` leaves them open and silent;
+the peers know only a node that is gone. npm `hyperdht` and PyPI `kademlia` are installed into a scratch folder; where
+that is not possible they are left out, with a sentence.
 """
 
 from __future__ import annotations

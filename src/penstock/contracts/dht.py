@@ -142,7 +142,7 @@ class Dht(Protocol):
     """What svc-dht does for the others."""
 
     async def provide(self, request: Provide, call: Call = NOBODY) -> Provided:
-        """Sign and publish; answers once a majority of the nearest nodes stores it. NotReady before the node has joined."""
+        """Sign and publish; answers once a majority of the nearest nodes stores it. NotReady before joining."""
 
     async def withdraw(self, request: Withdraw, call: Call = NOBODY) -> DhtDone:
         """Stop publishing, and tell who stores it; NotFound when this node does not provide the key."""

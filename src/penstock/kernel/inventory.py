@@ -75,7 +75,8 @@ class Inventory:
     ) -> Channel[T]:
         """Declare a bounded channel; `shard` makes it one of a family that shares a name.
 
-        The depth of each shard is a series of its own, unless the family is `summed`: then it is one queue to the metrics.
+        The depth of each shard is a series of its own, unless the family is `summed`: then it is one queue to the
+        metrics.
         """
         label = name if shard is None else f"{name}[{shard}]"
         channel: Channel[T] = Channel(label, capacity=capacity, full=full, wait_s=wait_s)
@@ -114,13 +115,21 @@ class Inventory:
         consumers: str = "",
         wait_s: float | None = None,
     ) -> list[Channel[T]]:
-        """Declare a family of alike channels, `name[0]` and on: one queue to the metrics, one row in generated tables."""
+        """Declare alike channels, `name[0]` and on: one queue to the metrics, one row in generated tables."""
         family: list[Channel[T]] = [
             self.channel(
-                name, item, capacity=capacity, full=full, producers=producers, consumers=consumers, wait_s=wait_s, shard=index, summed=True
+                name,
+                item,
+                capacity=capacity,
+                full=full,
+                producers=producers,
+                consumers=consumers,
+                wait_s=wait_s,
+                shard=index,
+                summed=True,
             )
             for index in range(count)
-        ]  # fmt: skip
+        ]
         depth = lambda: sum(channel.depth for channel in family)  # noqa: E731
         self.metrics.gauge("queue_depth", "Items waiting in a channel.", read=depth, queue=name, shard="")
         return family

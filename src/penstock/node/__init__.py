@@ -11,6 +11,7 @@ process         the life of the process: loop, signals, start, ready, drain, exi
 service_notice  tells systemd how far the node is
 config_watcher  the one place that reloads the configuration
 bus_subscriber  what services say on the bus that concerns the whole node
+dht_panels      what svc-dht adds to the operator's page
 panels          what single services add to the operator's page
 tables          the generated tables of `docs/_generated`
 concurrency     one generated page a service: its concurrency model

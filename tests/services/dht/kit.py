@@ -25,7 +25,7 @@ WAIT_S = 60.0
 def options(**changed: object) -> DhtOptions:
     """Return options for a node on loopback with both listeners on ports the system chooses."""
     settings = load(node_schema(TABLE), Sources(sets=("node.ephemeral_ports=true",)))
-    return DhtOptions(listener=listener_settings(settings, "dht"), **changed)  # type: ignore[arg-type]  # fields by name
+    return DhtOptions(listener=listener_settings(settings, "dht"), **changed)  # type: ignore[arg-type]
 
 
 @dataclass

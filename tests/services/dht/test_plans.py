@@ -100,12 +100,20 @@ def test_regions_are_spread_over_the_interval() -> None:
     assert max(gaps) <= 2 * interval_ms(86_400) / 16
 
 
-# --- readiness ---------------------------------------------------------------------------------------------------------
+# --- readiness
+# ---------------------------------------------------------------------------------------------------------
 
 JOINED = PeerSituation(
-    seeds=3, seeds_answered=3, required=3, walks_equal=True, contacts=60, nodes=200.0, k=20,
-    filled=tuple(index < 8 for index in range(64)), lonely_s=1.0,
-)  # fmt: skip
+    seeds=3,
+    seeds_answered=3,
+    required=3,
+    walks_equal=True,
+    contacts=60,
+    nodes=200.0,
+    k=20,
+    filled=tuple(index < 8 for index in range(64)),
+    lonely_s=1.0,
+)
 
 
 def test_a_joined_node_is_ready() -> None:

@@ -132,8 +132,13 @@ def test_both_proofs_hold_for_their_own_connection() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [SAID._replace(listener_nonce=b"x" * 32), SAID._replace(dialler_nonce=b"x" * 32), SAID._replace(listener=5), SAID._replace(dialler=5)],
-)  # fmt: skip
+    [
+        SAID._replace(listener_nonce=b"x" * 32),
+        SAID._replace(dialler_nonce=b"x" * 32),
+        SAID._replace(listener=5),
+        SAID._replace(dialler=5),
+    ],
+)
 def test_a_proof_is_worth_nothing_on_another_connection_or_for_another_node(other: hello.Transcript) -> None:
     assert not hello.dialler_holds(introduced(), other)
     assert not hello.listener_holds(hello.confirmation(LISTENER, SAID), other)

@@ -25,7 +25,15 @@ NOW_MS = 1_800_000_000_000
 SIGNERS = [Signer(bytes([number]) * 32) for number in range(1, 8)]
 
 
-def record(signer: int = 0, key: int = 7, seq: int = 1, *, addrs: tuple[str, ...] = ("tcp://127.0.0.1:5302",), issued_ms: int = NOW_MS, ttl_s: int = 3600) -> ProviderRecord:  # fmt: skip
+def record(
+    signer: int = 0,
+    key: int = 7,
+    seq: int = 1,
+    *,
+    addrs: tuple[str, ...] = ("tcp://127.0.0.1:5302",),
+    issued_ms: int = NOW_MS,
+    ttl_s: int = 3600,
+) -> ProviderRecord:
     """Sign a record."""
     return make_record(SIGNERS[signer], key, addrs, seq=seq, issued_ms=issued_ms, ttl_s=ttl_s)
 
@@ -34,8 +42,14 @@ def body(**changed: cbor.Encodable) -> bytes:
     """Encode a body with some fields changed; `f9=...` sets field 9."""
     signer = SIGNERS[0]
     fields: dict[int, cbor.Encodable] = {
-        0: to_bytes(7), 1: to_bytes(signer.id), 2: ["a"], 3: 1, 4: NOW_MS, 5: 3600, 6: signer.keys,
-    }  # fmt: skip
+        0: to_bytes(7),
+        1: to_bytes(signer.id),
+        2: ["a"],
+        3: 1,
+        4: NOW_MS,
+        5: 3600,
+        6: signer.keys,
+    }
     return cbor.encode({**fields, **{int(name[1:]): value for name, value in changed.items()}})
 
 
@@ -68,12 +82,26 @@ def test_any_changed_bit_of_a_body_is_found(at: int) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        None, [], [b"", []], [b"\xa0", [b"x"]], signed(body(f7=1)), signed(body(f1=to_bytes(5))), signed(body(f5=59)),
-        signed(body(f5=172_801)), signed(body(f2=["x" * 257])), signed(body(f2=["a"] * 17)), signed(body(f2=["\n"])),
-        signed(body(f3=-1)), signed(body(f6=[])), signed(body(f6=[[1, b"\x01" + bytes(31)]])), signed(body(f6=[[2, b"x"]])),
-        [body(), []], [body(), [b"a", b"b"]], signed(body(f0=b"short")),
+        None,
+        [],
+        [b"", []],
+        [b"\xa0", [b"x"]],
+        signed(body(f7=1)),
+        signed(body(f1=to_bytes(5))),
+        signed(body(f5=59)),
+        signed(body(f5=172_801)),
+        signed(body(f2=["x" * 257])),
+        signed(body(f2=["a"] * 17)),
+        signed(body(f2=["\n"])),
+        signed(body(f3=-1)),
+        signed(body(f6=[])),
+        signed(body(f6=[[1, b"\x01" + bytes(31)]])),
+        signed(body(f6=[[2, b"x"]])),
+        [body(), []],
+        [body(), [b"a", b"b"]],
+        signed(body(f0=b"short")),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_record_is_refused(value: object) -> None:
     with pytest.raises(Malformed):
         read_record(value)

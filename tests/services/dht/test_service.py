@@ -118,7 +118,8 @@ async def test_under_amnesia_nothing_is_written(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - a path must not be asked inside a coroutine
 
 
-# --- proven ids --------------------------------------------------------------------------------------------------------
+# --- proven ids
+# --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_node_with_another_id_than_expected_is_refused() -> None:
@@ -153,7 +154,8 @@ async def test_an_inbound_peer_is_named_only_after_it_was_dialled_back() -> None
         assert [each.address for each in nodes[0].service.state.table.contacts()] == [peer.node.address]
 
 
-# --- bad input ---------------------------------------------------------------------------------------------------------
+# --- bad input
+# ---------------------------------------------------------------------------------------------------------
 
 
 async def test_malformed_requests_are_refused_and_the_connections_other_requests_are_unharmed() -> None:

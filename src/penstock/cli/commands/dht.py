@@ -1,4 +1,4 @@
-"""`penstock dht`: provide, withdraw and find keys, look at the table; simulate a network, or run a swarm of real nodes."""
+"""`penstock dht`: provide, withdraw and find keys, look at the table; simulate a network or run a swarm."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_swarm(actions.add_parser("swarm", help="run many real nodes on loopback in this process"))
 
 
-def _data(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - argparse's own type is private
+def _data(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - private types
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
     asking.add(parser)
     parser.set_defaults(action=act)
@@ -74,10 +74,11 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-# --- asking a node -----------------------------------------------------------------------------------------------------
+# --- asking a node
+# -----------------------------------------------------------------------------------------------------
 
 
-def _ask(args: argparse.Namespace, call: Any, show: Any) -> int:  # noqa: ANN401 - a lambda over the client, and one over its answer
+def _ask(args: argparse.Namespace, call: Any, show: Any) -> int:  # noqa: ANN401 - two lambdas
     async def work(client: Client) -> int:
         answer = await call(client)
         if args.json:
@@ -158,7 +159,8 @@ def _ping(args: argparse.Namespace) -> int:
     )
 
 
-# --- the simulation ------------------------------------------------------------------------------------------------------
+# --- the simulation
+# ------------------------------------------------------------------------------------------------------
 
 
 def _share(text: str) -> float:
@@ -219,7 +221,8 @@ def _sim(args: argparse.Namespace) -> int:
     return 0 if found.holds else 1
 
 
-# --- the swarm -------------------------------------------------------------------------------------------------------------
+# --- the swarm
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _swarm(args: argparse.Namespace) -> int:

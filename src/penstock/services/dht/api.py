@@ -1,4 +1,4 @@
-"""The dht contract: what routes, other services and the framed protocol call. Authority first, then a job in a queue."""
+"""The dht contract: what routes and other services call. Authority first, then a job in a queue."""
 
 from __future__ import annotations
 

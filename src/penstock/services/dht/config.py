@@ -49,13 +49,37 @@ def _peer_keys() -> tuple[Key, ...]:
             apply=Apply.RESTART,
             help="Where other nodes reach this one.",
         ),
-        Key("seeds", Kind.LIST, (), apply=Apply.RESTART, help="Nodes to join through, as `host:port`. Empty: this node is alone until others come."),
-        Key("group_private", Kind.BOOL, default=False, apply=Apply.RESTART, help="Limit private and loopback addresses by network like global ones."),
-        Key("store_enabled", Kind.BOOL, default=False, apply=Apply.RESTART, help="Answer STORE. This build keeps provider records only and says `disabled` either way."),
-        Key("post_quantum", Kind.BOOL, default=False, apply=Apply.RESTART, help="Sign own records with ML-DSA-65 beside Ed25519."),
+        Key(
+            "seeds",
+            Kind.LIST,
+            (),
+            apply=Apply.RESTART,
+            help="Nodes to join through, as `host:port`. Empty: this node is alone until others come.",
+        ),
+        Key(
+            "group_private",
+            Kind.BOOL,
+            default=False,
+            apply=Apply.RESTART,
+            help="Limit private and loopback addresses by network like global ones.",
+        ),
+        Key(
+            "store_enabled",
+            Kind.BOOL,
+            default=False,
+            apply=Apply.RESTART,
+            help="Answer STORE. This build keeps provider records only and says `disabled` either way.",
+        ),
+        Key(
+            "post_quantum",
+            Kind.BOOL,
+            default=False,
+            apply=Apply.RESTART,
+            help="Sign own records with ML-DSA-65 beside Ed25519.",
+        ),
         _count("peer_conns", 512, "Connections to other nodes that are kept.", low=8, unit="connections"),
         _count("peer_max_conns", 2048, "Open peer connections at most, proven or not.", low=8, unit="connections"),
-    )  # fmt: skip
+    )
 
 
 def _lookup_keys() -> tuple[Key, ...]:
@@ -70,10 +94,39 @@ def _lookup_keys() -> tuple[Key, ...]:
         _count("lookup_workers", 16, "Lookups at a time.", low=4, high=256, unit="workers"),
         _count("verify_threads", 1, "Threads that verify signatures.", high=16, unit="threads"),
         _count("inflight", 512, "Requests of peers that are unanswered. Full: `Busy`.", low=8, unit="requests"),
-        Key("rps", Kind.INT, 5000, low=150, high=1_000_000, unit="requests/s", zero_off=True, apply=Apply.RESTART, help="Requests a second of all peers together. Over it: `Busy`."),
-        Key("peer_rps", Kind.INT, 100, low=1, high=1_000_000, unit="requests/s", zero_off=True, apply=Apply.RESTART, help="Requests a second of one peer; twice as many in a burst. Over it: `Busy`."),
-        Key("bytes_per_second", Kind.SIZE, "16MiB", low="64KiB", high="10GiB", zero_off=True, apply=Apply.RESTART, help="Bytes of requests a second of all peers together. Over it: `Busy`."),
-    )  # fmt: skip
+        Key(
+            "rps",
+            Kind.INT,
+            5000,
+            low=150,
+            high=1_000_000,
+            unit="requests/s",
+            zero_off=True,
+            apply=Apply.RESTART,
+            help="Requests a second of all peers together. Over it: `Busy`.",
+        ),
+        Key(
+            "peer_rps",
+            Kind.INT,
+            100,
+            low=1,
+            high=1_000_000,
+            unit="requests/s",
+            zero_off=True,
+            apply=Apply.RESTART,
+            help="Requests a second of one peer; twice as many in a burst. Over it: `Busy`.",
+        ),
+        Key(
+            "bytes_per_second",
+            Kind.SIZE,
+            "16MiB",
+            low="64KiB",
+            high="10GiB",
+            zero_off=True,
+            apply=Apply.RESTART,
+            help="Bytes of requests a second of all peers together. Over it: `Busy`.",
+        ),
+    )
 
 
 TABLE = service_table(
@@ -84,7 +137,15 @@ TABLE = service_table(
         *_peer_keys(),
         *_lookup_keys(),
         _count("bootstrap.required", 3, "Seeds that must answer before the node is ready.", high=64, unit="seeds"),
-        Key("provider.ttl", Kind.DURATION, "24h", low="60s", high="48h", apply=Apply.RESTART, help="How long a record counts when nobody says."),
+        Key(
+            "provider.ttl",
+            Kind.DURATION,
+            "24h",
+            low="60s",
+            high="48h",
+            apply=Apply.RESTART,
+            help="How long a record counts when nobody says.",
+        ),
         _count("provider.own_max", 100_000, "Records of its own the node publishes.", high=1_000_000, unit="records"),
         _count("provider.kept_max", 50_000, "Records the node keeps for others.", high=1_000_000, unit="records"),
         channel_key("work", 512, "lookups on their way to a worker. Full: 429 `busy`."),
@@ -95,7 +156,7 @@ TABLE = service_table(
         service_drain("5s", "30s"),
     ),
     help="Provider discovery.",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,9 +224,19 @@ class DhtOptions:
 
 
 _SAME_NAMES = (
-    "peer_conns", "peer_max_conns", "k", "alpha", "find_alpha", "beta", "hop_budget", "lookup_workers", "verify_threads",
-    "inflight", "rps", "peer_rps",
-)  # fmt: skip
+    "peer_conns",
+    "peer_max_conns",
+    "k",
+    "alpha",
+    "find_alpha",
+    "beta",
+    "hop_budget",
+    "lookup_workers",
+    "verify_threads",
+    "inflight",
+    "rps",
+    "peer_rps",
+)
 _CHANNELS = ("work", "route", "records", "own", "ping")
 
 

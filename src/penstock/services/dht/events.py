@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DhtEvent(msgspec.Struct, frozen=True):
-    """One event: `contact.added`, `contact.evicted`, `record.stored`, `record.expired`, `ready.changed`, `lookup.done`."""
+    """One event: `contact.added|evicted`, `record.stored|expired`, `ready.changed` or `lookup.done`."""
 
     name: str
     facts: dict[str, object]
@@ -25,7 +25,6 @@ class DhtEvents:
     """The broadcast, and the agent that writes what matters of it to the log."""
 
     def __init__(self, inventory: Inventory) -> None:
-        """Declare the broadcast."""
         self.broadcast = inventory.broadcast("events", DhtEvent, producers="core", consumers="event_log, page")
         self._log = Log(inventory.service)
 

@@ -21,9 +21,18 @@ if TYPE_CHECKING:
     from penstock.services.dht.api import DhtApi
 
 _ERRORS: Final = (
-    "malformed", "unauthenticated", "expired", "forbidden", "busy", "rate_limited", "not_ready", "timeout", "canceled",
-    "downstream_unavailable", "internal",
-)  # fmt: skip
+    "malformed",
+    "unauthenticated",
+    "expired",
+    "forbidden",
+    "busy",
+    "rate_limited",
+    "not_ready",
+    "timeout",
+    "canceled",
+    "downstream_unavailable",
+    "internal",
+)
 _EVENTS: Final = b"text/event-stream"
 _encode: Final = msgspec.json.Encoder().encode
 _QUERY: Final = {"limit": (1, 64), "wait_ms": (50, 10_000), "paths": (1, 3)}
@@ -40,15 +49,85 @@ class DhtRoutes:
     def routes(self) -> list[Route]:
         """Describe the routes; OpenAPI and the router read the same description."""
         return [
-            Route(method="POST", path="/v1/dht/provide", handler=self._provide, body=d.Provide, answer=d.Provided, op="provide", summary="Announce that this node provides a key.", errors=(*_ERRORS, "over_limit"), deadline_s=12.0),
-            Route(method="DELETE", path="/v1/dht/provide/{key}", handler=self._withdraw, answer=d.DhtDone, op="provide", summary="Withdraw an announcement.", errors=(*_ERRORS, "not_found"), deadline_s=12.0),
-            Route(method="GET", path="/v1/dht/providers/{key}", handler=self._find, answer=d.Providers, op="find", summary="Find who provides a key; as an event stream, records as they come.", errors=_ERRORS, deadline_s=12.0),
-            Route(method="GET", path="/v1/dht/nodes/{id}", handler=self._nodes, answer=d.DhtNodes, op="admin", summary="Find the nodes nearest to an id.", errors=_ERRORS, deadline_s=12.0),
-            Route(method="GET", path="/v1/dht/table", handler=self._table, answer=TableShown, op="admin", summary="The routing table.", errors=_ERRORS),
-            Route(method="GET", path="/v1/dht/records", handler=self._records, answer=RecordsShown, op="admin", summary="Records kept for others, and the node's own.", errors=_ERRORS),
-            Route(method="GET", path="/v1/dht/status", handler=self._status, answer=d.DhtStatus, op="admin", summary="How the node stands in the network.", errors=_ERRORS),
-            Route(method="POST", path="/v1/dht/ping", handler=self._ping, body=d.DhtPing, answer=d.DhtPong, op="admin", summary="Dial an address and see who answers.", errors=_ERRORS),
-        ]  # fmt: skip
+            Route(
+                method="POST",
+                path="/v1/dht/provide",
+                handler=self._provide,
+                body=d.Provide,
+                answer=d.Provided,
+                op="provide",
+                summary="Announce that this node provides a key.",
+                errors=(*_ERRORS, "over_limit"),
+                deadline_s=12.0,
+            ),
+            Route(
+                method="DELETE",
+                path="/v1/dht/provide/{key}",
+                handler=self._withdraw,
+                answer=d.DhtDone,
+                op="provide",
+                summary="Withdraw an announcement.",
+                errors=(*_ERRORS, "not_found"),
+                deadline_s=12.0,
+            ),
+            Route(
+                method="GET",
+                path="/v1/dht/providers/{key}",
+                handler=self._find,
+                answer=d.Providers,
+                op="find",
+                summary="Find who provides a key; as an event stream, records as they come.",
+                errors=_ERRORS,
+                deadline_s=12.0,
+            ),
+            Route(
+                method="GET",
+                path="/v1/dht/nodes/{id}",
+                handler=self._nodes,
+                answer=d.DhtNodes,
+                op="admin",
+                summary="Find the nodes nearest to an id.",
+                errors=_ERRORS,
+                deadline_s=12.0,
+            ),
+            Route(
+                method="GET",
+                path="/v1/dht/table",
+                handler=self._table,
+                answer=TableShown,
+                op="admin",
+                summary="The routing table.",
+                errors=_ERRORS,
+            ),
+            Route(
+                method="GET",
+                path="/v1/dht/records",
+                handler=self._records,
+                answer=RecordsShown,
+                op="admin",
+                summary="Records kept for others, and the node's own.",
+                errors=_ERRORS,
+            ),
+            Route(
+                method="GET",
+                path="/v1/dht/status",
+                handler=self._status,
+                answer=d.DhtStatus,
+                op="admin",
+                summary="How the node stands in the network.",
+                errors=_ERRORS,
+            ),
+            Route(
+                method="POST",
+                path="/v1/dht/ping",
+                handler=self._ping,
+                body=d.DhtPing,
+                answer=d.DhtPong,
+                op="admin",
+                summary="Dial an address and see who answers.",
+                errors=_ERRORS,
+            ),
+        ]
 
     async def _provide(self, request: Request, body: d.Provide) -> d.Provided:
         return await self._api.provide(body, call_of(request))

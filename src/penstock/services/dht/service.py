@@ -49,7 +49,7 @@ RESTART_S_MAX: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DhtSurroundings:
-    """What a node or a swarm lends: its byte budget, its verifier, a pool that nodes of one process share, an identity."""
+    """What a node or a swarm lends: byte budget, verifier, an identity, a pool that nodes of one process share."""
 
     budget: ByteBudget | None = None
     verifier: Verifier | None = None
@@ -86,13 +86,21 @@ class DhtService:
     def _declare_channels(self) -> None:
         inventory, options = self._inventory, self._options
         self.work: Channel[LookupJob] = inventory.channel(
-            "work", Job, capacity=options.work_capacity, full=Full.REFUSE,
-            producers="listener, bootstrapper, refresher, republisher", consumers="lookup_worker",
-        )  # fmt: skip
+            "work",
+            Job,
+            capacity=options.work_capacity,
+            full=Full.REFUSE,
+            producers="listener, bootstrapper, refresher, republisher",
+            consumers="lookup_worker",
+        )
         self.records: Channel[Keeping] = inventory.channel(
-            "records", Keeping, capacity=options.records_capacity, full=Full.REFUSE,
-            producers="peer_listener, lookup_worker, republisher", consumers="record_keeper",
-        )  # fmt: skip
+            "records",
+            Keeping,
+            capacity=options.records_capacity,
+            full=Full.REFUSE,
+            producers="peer_listener, lookup_worker, republisher",
+            consumers="record_keeper",
+        )
         self.route = RouteQueues(inventory, self.state)
 
     def _make_peers(self, around: DhtSurroundings) -> None:
@@ -113,9 +121,16 @@ class DhtService:
         inventory, state = self._inventory, self.state
         self._writers = BucketWriters(state, self.route.queues, self.events, self.pinger.doubt)
         self.workers = LookupWorkers(
-            inventory, state, self.pool, self.verifier, work=self.work, routes=self.route, records=self.records, book=self.keeper.book,
+            inventory,
+            state,
+            self.pool,
+            self.verifier,
+            work=self.work,
+            routes=self.route,
+            records=self.records,
+            book=self.keeper.book,
             events=self.events,
-        )  # fmt: skip
+        )
         republisher = self.republisher
         republisher.workers, republisher.pool, republisher.records = self.workers, self.pool, self.records
         self._bootstrapper = Bootstrapper(
@@ -128,18 +143,38 @@ class DhtService:
         queues = self.route.queues
         children = [
             # First to start, because it reads who this node is, and last to end: its files are closed at the end.
-            ChildSpec("republisher", self.republisher.run, critical=True, announces=True, drain=Drain.FINISH, consumes=(self.republisher.queue,)),
+            ChildSpec(
+                "republisher",
+                self.republisher.run,
+                critical=True,
+                announces=True,
+                drain=Drain.FINISH,
+                consumes=(self.republisher.queue,),
+            ),
             ChildSpec("event_log", self.events.run),
-            ChildSpec("bucket_writer", self._writers.run, instances=BUCKETS, drain=Drain.FINISH, consumes=lambda index: (queues[index],)),
+            ChildSpec(
+                "bucket_writer",
+                self._writers.run,
+                instances=BUCKETS,
+                drain=Drain.FINISH,
+                consumes=lambda index: (queues[index],),
+            ),
             ChildSpec("record_keeper", self.keeper.run, critical=True, drain=Drain.FINISH, consumes=(self.records,)),
             ChildSpec("peer_pool", self._run_pool, critical=True),
             ChildSpec("pinger", self.pinger.run, drain=Drain.FINISH, consumes=(self.pinger.queue,)),
             # Each is judged alone: many that die together are no crash loop.
-            ChildSpec("lookup_worker", self.workers.run, instances=self._options.lookup_workers, critical=True, drain=Drain.FINISH, consumes=lambda _index: (self.work,)),
+            ChildSpec(
+                "lookup_worker",
+                self.workers.run,
+                instances=self._options.lookup_workers,
+                critical=True,
+                drain=Drain.FINISH,
+                consumes=lambda _index: (self.work,),
+            ),
             ChildSpec("peer_listener", self.peer_listener.run, critical=True, drain=Drain.STOP_INTAKE, announces=True),
             ChildSpec("refresher", self._refresher.run),
             ChildSpec("bootstrapper", self._bootstrapper.run),
-        ]  # fmt: skip
+        ]
         if self.listener is not None:
             # Last: it starts when everything behind it runs, and stops taking work first.
             children.append(

@@ -1,4 +1,4 @@
-"""What the agents of one node share: its identity, the table everybody reads, and what is known of peers and the network."""
+"""What the agents of one node share: its identity, the table everybody reads, what is known of peers."""
 
 from __future__ import annotations
 

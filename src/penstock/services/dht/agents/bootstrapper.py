@@ -1,4 +1,4 @@
-"""Joins the network: seeds in random order, walks to the own id, then into every bucket; judges readiness, also later."""
+"""Joins the network: seeds in random order, walks to the own id, then into every bucket. Judges readiness."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class Bootstrapper:
         republisher: Republisher,
         events: DhtEvents,
     ) -> None:
-        """Start unready."""
         self._state = state
         self._pool = pool
         self._workers = workers

@@ -49,7 +49,6 @@ class BucketWriters:
     def __init__(
         self, state: DhtState, routes: list[Channel[RouteCommand]], events: DhtEvents, doubt: Callable[[Contact], None]
     ) -> None:
-        """Start with empty buckets."""
         self._state = state
         self._routes = routes
         self._events = events

@@ -99,7 +99,6 @@ class LookupWorkers:
         book: RecordBook,
         events: DhtEvents,
     ) -> None:
-        """Declare the counters."""
         self._inventory = inventory
         self._state = state
         self._pool = pool

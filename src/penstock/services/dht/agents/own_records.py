@@ -1,7 +1,7 @@
 """The node's identity, its own records and the contacts it knew, on disk. Called on a pool thread, one call at a time.
 
-Under amnesia there is no directory and nothing is written. A damaged list of contacts is thrown away: it is only a hint.
-A damaged identity or database is an error that the operator must see.
+Under amnesia there is no directory and nothing is written. A damaged list of contacts is thrown away: it is only a
+hint. A damaged identity or database is an error that the operator must see.
 """
 
 from __future__ import annotations
@@ -78,9 +78,18 @@ class OwnFiles:
         assert self._db is not None
         rows = self._db.execute("SELECT key, addrs, ttl_s, seq, issued_ms, published_ms, withdrawn, keepers FROM own")
         return [
-            OwnRecord(int.from_bytes(row[0], "big"), tuple(json.loads(row[1])), row[2], row[3], row[4], row[5], bool(row[6]), tuple(json.loads(row[7])))
+            OwnRecord(
+                int.from_bytes(row[0], "big"),
+                tuple(json.loads(row[1])),
+                row[2],
+                row[3],
+                row[4],
+                row[5],
+                bool(row[6]),
+                tuple(json.loads(row[7])),
+            )
             for row in rows
-        ]  # fmt: skip
+        ]
 
     def _candidates(self) -> list[tuple[str, int]]:
         assert self._directory is not None
@@ -100,9 +109,18 @@ class OwnFiles:
         if self._db is None:
             return
         rows = [
-            (to_bytes(r.key), json.dumps(r.addrs), r.ttl_s, r.seq, r.issued_ms, r.published_ms, r.withdrawn, json.dumps(r.keepers))
+            (
+                to_bytes(r.key),
+                json.dumps(r.addrs),
+                r.ttl_s,
+                r.seq,
+                r.issued_ms,
+                r.published_ms,
+                r.withdrawn,
+                json.dumps(r.keepers),
+            )
             for r in records
-        ]  # fmt: skip
+        ]
         self._db.execute("BEGIN")
         try:
             self._db.executemany("INSERT OR REPLACE INTO own VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)

@@ -1,4 +1,4 @@
-"""Asks doubted contacts whether they are there; those that are not are evicted. Proves newcomers by dialling them back."""
+"""Asks doubted contacts whether they are there; those that are not are evicted. Dials newcomers back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class Pinger:
     """Takes contacts from `ping`; what does not fit is dropped and counted, and will be doubted again."""
 
     def __init__(self, inventory: Inventory, state: DhtState, pool: PeerPool, routes: RouteQueues) -> None:
-        """Declare the queue."""
         self.queue: Channel[Contact] = inventory.channel(
             "ping", Contact, capacity=state.options.ping_capacity, full=Full.REFUSE,
             producers="bucket_writer, peer_pool, peer_listener", consumers="pinger",

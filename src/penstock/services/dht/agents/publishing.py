@@ -26,7 +26,6 @@ class Publishing:
     """One record on its way out. Everything happens in callbacks; `settled` is set when enough is known."""
 
     def __init__(self, pool: PeerPool, records: Channel[Keeping], record: ProviderRecord) -> None:
-        """Send nothing yet."""
         self.record = record
         self.stored: list[Contact] = []
         self.at_home = False  # whether this node keeps it too

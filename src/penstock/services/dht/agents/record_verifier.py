@@ -24,13 +24,12 @@ class RecordVerifier:
     """The verify pool's share for records."""
 
     def __init__(self, inventory: Inventory, state: DhtState, pool: Pool) -> None:
-        """Remember nothing yet."""
         self._state = state
         self._pool = pool
         # Records whose signatures held, by their bytes; bounded, the oldest goes first.
         self._held: dict[tuple[bytes, tuple[bytes, ...]], ProviderRecord] = {}
-        # One signature costs less than the way to a thread and back. So many a second are verified where they are needed;
-        # a peer that sends more, or records with two signatures, is sent to the pool.
+        # One signature costs less than the way to a thread and back. So many a second are verified where they are
+        # needed; a peer that sends more, or records with two signatures, is sent to the pool.
         self._inline = inventory.bucket("verify_inline", rate=INLINE_PER_S, depth=INLINE_DEPTH)
         metrics = inventory.metrics
         self.refused = {

@@ -1,8 +1,9 @@
 """The one writer of the node's own records: signs them, keeps them on disk, and publishes them again in time.
 
-Whoever wants a record announced or withdrawn sends a job and gets the signed record back once it is durable. Publishing it
-is a lookup and happens elsewhere; what came of it returns here as another job. Regions of the key space that are due are
-published in a small scope, a batch of keys at a time, so that this agent is always there for its queue.
+Whoever wants a record announced or withdrawn sends a job and gets the signed record back once it is durable.
+Publishing it is a lookup and happens elsewhere; what came of it returns here as another job. Regions of the key space
+that are due are published in a small scope, a batch of keys at a time, so that this agent is always there for its
+queue.
 """
 
 from __future__ import annotations

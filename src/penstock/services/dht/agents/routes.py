@@ -1,4 +1,4 @@
-"""The way to the bucket writers: a command goes to the queue of its bucket; what does not fit in time is dropped and counted."""
+"""The way to the bucket writers: a command goes to the queue of its bucket, or is dropped and counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class RouteQueues:
     """`route[0]` to `route[63]`."""
 
     def __init__(self, inventory: Inventory, state: DhtState) -> None:
-        """Declare the family."""
         self._state = state
         self.queues: list[Channel[RouteCommand]] = inventory.channels(
             "route", RouteCommand, count=BUCKETS, capacity=state.options.route_capacity, full=Full.WAIT, wait_s=ROUTE_S,

@@ -1,7 +1,7 @@
 """Drives one lookup over the peers: sends the probes it decides on, reports what comes back, and waits for its end.
 
-Answers arrive in callbacks and are handled at once. Only the verification of records waits, in the worker's own task. The
-walk's end cancels nobody's request: those stay with their links, and their outcomes still feed the peer book.
+Answers arrive in callbacks and are handled at once. Only the verification of records waits, in the worker's own task.
+The walk's end cancels nobody's request: those stay with their links, and their outcomes still feed the peer book.
 """
 
 from __future__ import annotations

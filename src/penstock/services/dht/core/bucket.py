@@ -54,7 +54,6 @@ class Bucket:
     __slots__ = ("_entries", "_k", "_mix", "_rules", "_spares")
 
     def __init__(self, k: int, rules: DiversityRules | None = None) -> None:
-        """Start empty."""
         self._k = k
         self._rules = rules or DiversityRules(group_max=max(1, int(0.4 * k)))
         self._mix = Mix(self._rules)
@@ -93,7 +92,7 @@ class Bucket:
         return Insertion(Inserted.CACHED, self._oldest())
 
     def _refresh(self, held: Contact, contact: Contact, now: float) -> Insertion:
-        """Move a known node to the end. Its key proved a new address, which replaces the old if its network has room."""
+        """Move a known node to the end. A proved new address replaces the old if its network has room."""
         if held.address != contact.address:
             self._drop(held.id)
             if contact.group is not None and not self._mix.allows(contact.group):

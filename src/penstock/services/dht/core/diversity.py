@@ -59,7 +59,6 @@ class Mix:
     __slots__ = ("_groups", "_largest", "_rules", "_subnets", "size")
 
     def __init__(self, rules: DiversityRules) -> None:
-        """Start empty."""
         self._rules = rules
         self._groups: dict[str, int] = {}
         self._subnets: dict[str, int] = {}

@@ -107,7 +107,6 @@ class Probe:
     __slots__ = ("asked_at", "basis", "contact", "depth", "hedge", "paths", "slow", "slow_at")
 
     def __init__(self, candidate: Candidate, now: float, point: SlowPoint, *, hedge: bool) -> None:
-        """Start the clock."""
         self.contact = candidate.contact
         self.depth = candidate.depth
         self.asked_at = now
@@ -152,7 +151,6 @@ class Lookup:
         limit: int = 20,
         paths: int = 1,
     ) -> None:
-        """Know nobody yet."""
         self.target = target
         self.goal = goal
         self.rules = rules
@@ -419,7 +417,7 @@ class Lookup:
         return [path for path in self._paths if peer in path.known]
 
     def _settled_nearest(self) -> bool:
-        """Tell whether the k nearest have answered, or k have and only slow ones are missing: who is that late is not needed."""
+        """Tell whether the k nearest have answered, or k have and only slow ones are missing."""
         k = self.rules.k
         if len(self._answers) < k:
             return False

@@ -34,7 +34,6 @@ class Candidate:
     __slots__ = ("contact", "depth", "namer", "state")
 
     def __init__(self, contact: Contact, depth: int, namer: int) -> None:
-        """Start unasked."""
         self.contact = contact
         self.depth = depth
         self.namer = namer
@@ -47,7 +46,6 @@ class SearchPath:
     __slots__ = ("_front", "_rules", "known", "order", "target")
 
     def __init__(self, target: int, rules: DiversityRules) -> None:
-        """Start without candidates."""
         self.target = target
         self._rules = rules
         self.known: dict[int, Candidate] = {}

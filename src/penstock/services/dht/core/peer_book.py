@@ -1,8 +1,8 @@
 """What this node remembers of the peers it asked: round-trip times, failures, breakers. Pure.
 
 A peer's round-trip time is estimated as TCP does it (SRTT and RTTVAR). A probe is slow when it is older than the peer's
-own estimate allows; for a peer that never answered, the node's other round trips are the guess. A peer that timed out is
-*failing* until it answers again: it is left out of FIND answers. Five failures in a row open its breaker.
+own estimate allows; for a peer that never answered, the node's other round trips are the guess. A peer that timed out
+is *failing* until it answers again: it is left out of FIND answers. Five failures in a row open its breaker.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class PeerBook:
     """The memory of one node; bounded, the peer unheard of for longest is forgotten first."""
 
     def __init__(self, *, hedge_after_s: float = 0.25, peers_max: int = 4096) -> None:
-        """Remember nobody yet."""
         self.failing: set[int] = set()
         self.answered_at = float("-inf")  # when anybody last answered
         self._hedge_after_s = hedge_after_s

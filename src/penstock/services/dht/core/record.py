@@ -1,9 +1,9 @@
 """Provider records: a signed statement that a publisher provides a key, for a while. Pure.
 
 On the wire a record is `[body bytes, signatures]`. The body is canonical CBOR `{0 key, 1 publisher, 2 addrs, 3 seq,
-4 issued, 5 ttl, 6 keys}`; `keys` are `[algorithm, public key]` pairs, the first an Ed25519 key whose BLAKE3 digest is the
-publisher. Signatures stand in the order of the keys and cover the body as it was received, so nothing is ever encoded
-again before it is verified. A record without addresses withdraws the publisher's earlier ones.
+4 issued, 5 ttl, 6 keys}`; `keys` are `[algorithm, public key]` pairs, the first an Ed25519 key whose BLAKE3 digest is
+the publisher. Signatures stand in the order of the keys and cover the body as it was received, so nothing is ever
+encoded again before it is verified. A record without addresses withdraws the publisher's earlier ones.
 """
 
 from __future__ import annotations

@@ -53,7 +53,6 @@ class RecordBook:
     """The records of one keeper; one writer."""
 
     def __init__(self, limits: BookLimits | None = None) -> None:
-        """Start empty."""
         self._limits = limits or BookLimits()
         self._by_key: dict[int, dict[int, ProviderRecord]] = {}
         self._subnet_of: dict[tuple[int, int], str] = {}

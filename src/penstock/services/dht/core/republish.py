@@ -1,8 +1,8 @@
 """When which region of the key space is published again. Pure.
 
-A publisher with many keys must not walk to each of them. The key space is cut into regions of about k nodes; one walk to
-a region finds the nodes for all keys in it. Each region has its own place in the interval, so that walks are spread, and
-a region whose time passed while the node was down comes first.
+A publisher with many keys must not walk to each of them. The key space is cut into regions of about k nodes; one walk
+to a region finds the nodes for all keys in it. Each region has its own place in the interval, so that walks are
+spread, and a region whose time passed while the node was down comes first.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ class SizeEstimate:
     """The estimate of one node."""
 
     def __init__(self, k: int) -> None:
-        """Know nothing yet."""
         self._k = k
         self._walks: deque[float] = deque(maxlen=WALKS_MAX)
         self._known = 0

@@ -27,7 +27,6 @@ class RoutingTable:
     __slots__ = ("_deepest", "own", "views")
 
     def __init__(self, own: int) -> None:
-        """Start with empty buckets."""
         self.own = own
         self.views: list[BucketView] = [BucketView()] * BUCKETS
         self._deepest = 0

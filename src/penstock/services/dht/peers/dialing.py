@@ -1,4 +1,4 @@
-"""Which addresses are dialled that a peer has named: a node must not be turned against others, or against its own network."""
+"""Which addresses are dialled that a peer has named: a node must not be turned against others or its own network."""
 
 from __future__ import annotations
 

@@ -76,7 +76,6 @@ class PeerLink(asyncio.Protocol):
     """Owned by its transport from `connection_made` to `connection_lost`, by the pool once it is proven."""
 
     def __init__(self, owner: LinkOwner, *, dialled: bool) -> None:
-        """Wait for a transport."""
         self.dialled = dialled
         self.peer = 0  # the proven id; 0 before
         self.dialler = 0  # who dialled, for the choice between two links of the same pair

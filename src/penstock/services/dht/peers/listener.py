@@ -35,7 +35,6 @@ class PeerListener:
     """The node's door for peers."""
 
     def __init__(self, inventory: Inventory, state: DhtState, pool: PeerPool, prover: Prover) -> None:
-        """Declare the caps."""
         self._state = state
         self._pool = pool
         self._prover = prover

@@ -1,8 +1,8 @@
 """One link a proven peer, used both ways: asking, dialling, keeping alive, forgetting.
 
 `ask` never waits. Where a link is open the request goes out at once; otherwise the peer is dialled and the request
-follows, and its age includes the connecting. Whoever asked may lose interest: the request stays pending at its link, and
-its outcome still teaches the node about the peer's speed and health.
+follows, and its age includes the connecting. Whoever asked may lose interest: the request stays pending at its link,
+and its outcome still teaches the node about the peer's speed and health.
 
 Two nodes may dial each other at the same moment. Both keep the link that the node with the smaller id dialled, so they
 agree without a word; the other is closed once its requests have had their time.
@@ -55,7 +55,6 @@ class PeerPool:
     """The links of one node."""
 
     def __init__(self, inventory: Inventory, state: DhtState, prover: Prover) -> None:
-        """Declare counters and timeouts."""
         options = state.options
         self.group_private = options.group_private
         self.links: dict[int, PeerLink] = {}
@@ -228,7 +227,7 @@ class PeerPool:
                 link.request(opcode, payload, done, left_s)
 
     async def dial(self, host: str, port: int, expected: int | None = None) -> PeerLink:
-        """Connect to an address and prove both ends; raises what went wrong. Reuses no link: the address is on trial."""
+        """Connect to an address and prove both ends; raises what went wrong. Reuses no link."""
         loop, state = asyncio.get_running_loop(), self._state
         link = self.make_link(dialled=True)
         began = state.monotonic()
@@ -296,7 +295,7 @@ class PeerPool:
             link.abort()
 
     def fall_silent(self, *, silent: bool) -> None:
-        """Become a black hole, or stop being one: connections stay open and nothing is answered. For swarms and tests."""
+        """Become a black hole, or stop being one: connections stay open, nothing is answered."""
         self.silent = silent
         for link in list(self._all):
             link.silent = silent

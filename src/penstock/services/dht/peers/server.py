@@ -46,7 +46,6 @@ class PeerServer:
         records: Channel[Keeping],
         doubt: Callable[[int], None],
     ) -> None:
-        """Declare the limiter."""
         options = state.options
         self._state = state
         self._keeper = keeper

@@ -23,7 +23,6 @@ class FrameSplitter:
     __slots__ = ("_buffer", "_skip", "oversized")
 
     def __init__(self) -> None:
-        """Start between two frames."""
         self._buffer = bytearray()
         self._skip = 0
         self.oversized = 0

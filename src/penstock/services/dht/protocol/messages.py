@@ -105,8 +105,8 @@ def read_record_value(payload: bytes) -> object:
 def read_answer(payload: bytes, *, group_private: bool = False) -> DhtAnswer:
     """Read an answer; one that is too long, or names what is no contact, is Malformed as a whole.
 
-    Most answers are a list of contacts that were named before. Their bytes are looked up instead of read, as long as they
-    have the usual shape; whatever has not is left to the general decoder, which alone decides what is malformed.
+    Most answers are a list of contacts that were named before. Their bytes are looked up instead of read, as long as
+    they have the usual shape; whatever has not is left to the general decoder, which alone decides what is malformed.
     """
     return _read_usual(payload, group_private) or _read_any(payload, group_private=group_private)
 

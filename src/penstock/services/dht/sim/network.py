@@ -34,7 +34,7 @@ class SimNetwork:
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
 
-    def at(self, when: float, call: Callable[..., None], *args: Any) -> None:  # noqa: ANN401 - handed to the call as they are
+    def at(self, when: float, call: Callable[..., None], *args: Any) -> None:  # noqa: ANN401 - handed on
         """Have something happen at a time."""
         self._sequence += 1
         heapq.heappush(self._events, (when, self._sequence, call, args))

@@ -29,9 +29,21 @@ class SimNode:
     """A node's state; its methods happen in an instant of virtual time."""
 
     __slots__ = (
-        "alive", "book", "buckets", "connected", "contact", "doubted", "hostile", "natted", "network", "place", "records",
-        "side", "size", "table",
-    )  # fmt: skip
+        "alive",
+        "book",
+        "buckets",
+        "connected",
+        "contact",
+        "doubted",
+        "hostile",
+        "natted",
+        "network",
+        "place",
+        "records",
+        "side",
+        "size",
+        "table",
+    )
 
     def __init__(self, network: SimNetwork, contact: Contact, place: tuple[float, float]) -> None:
         """Start with an empty table."""

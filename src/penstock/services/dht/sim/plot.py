@@ -1,4 +1,4 @@
-"""The optional picture of a simulation: hops, latencies, and success over time. Needs matplotlib, which nothing else does."""
+"""The optional picture of a simulation: hops, latencies, and success over time. Needs matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of the simulator: publish keys, look them up evenly over the time, with churn, a mass death and a partition."""
+"""One run of the simulator: publish keys, look them up over an hour, with churn, a mass death, a partition."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Scenario:
     # --- joining ------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        """Bootstrap as a real node does: walk to the own id from a few seeds, then into every bucket a network fills."""
+        """Bootstrap as a real node does: walk to the own id from a few seeds, then into every bucket."""
         node = make_node(self.network, self.rng)
         self.network.nodes[node.contact.id] = node
         if node.hostile:

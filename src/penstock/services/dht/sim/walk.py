@@ -27,7 +27,6 @@ class SimWalk:
         paths: int = 1,
         start: list[Contact] | None = None,
     ) -> None:
-        """Begin at once."""
         network = node.network
         options = network.options
         alpha = 3 if goal is Goal.NODES else options.find_alpha

@@ -1,4 +1,4 @@
-"""One issuer for all nodes of a swarm: a key that lives as long as the process, the token made with it, and its verifier."""
+"""One issuer for all nodes of a swarm: a key as long as the process lives, its token and its verifier."""
 
 from __future__ import annotations
 
@@ -24,14 +24,26 @@ class SwarmKey:
     """Mints one token that may do everything with these nodes, and nothing elsewhere."""
 
     def __init__(self, clock: Clock) -> None:
-        """Draw the key."""
         seed = os.urandom(ed25519.SEED_BYTES)
         public, secret = ed25519.expand(seed)
         now_s = int(clock.wall())
         record = KeyRecord(_KID, ED25519, public, b"", now_s - 60, now_s + LIFE_S)
         self.verifier = CapabilityVerifier(Trust(keys=MappingProxyType({_KID: record})), clock)
         root = TokenRoot(
-            alg=ED25519, kid=_KID, epoch=0, iss="penstock", aud=(AUDIENCE,), sub="swarm", tenant=None, class_="internal",
-            via=(), iat=now_s, nbf=now_s - 60, exp=now_s + LIFE_S, tid=os.urandom(16), caveats=(), epk=public,
-        )  # fmt: skip
+            alg=ED25519,
+            kid=_KID,
+            epoch=0,
+            iss="penstock",
+            aud=(AUDIENCE,),
+            sub="swarm",
+            tenant=None,
+            class_="internal",
+            via=(),
+            iat=now_s,
+            nbf=now_s - 60,
+            exp=now_s + LIFE_S,
+            tid=os.urandom(16),
+            caveats=(),
+            epk=public,
+        )
         self.token = mint(root, lambda message: ed25519.sign_with(secret, message))

@@ -7,7 +7,8 @@ boot         asks every service once at the start
 mailbox      svc-mailbox
 passport     svc-passport
 objects      svc-storage
+dht          svc-dht
 views        views as data: which parts make one answer
-view_routes  views and provider lookup over HTTP
+view_routes  views over HTTP
 hydration    makes one answer of several calls, each under its deadline
 """

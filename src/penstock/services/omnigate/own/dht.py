@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ERRORS: Final = (
-    "malformed", "unauthenticated", "expired", "forbidden", "policy_blocked", "busy", "rate_limited", "timeout",
-    "not_ready", "downstream_unavailable",
-)  # fmt: skip
+    "malformed",
+    "unauthenticated",
+    "expired",
+    "forbidden",
+    "policy_blocked",
+    "busy",
+    "rate_limited",
+    "timeout",
+    "not_ready",
+    "downstream_unavailable",
+)
 
 
 class GatewayDhtRoutes:
@@ -32,12 +40,28 @@ class GatewayDhtRoutes:
         """Describe the routes."""
         rows: tuple[tuple[str, str, Any, Any, type, str, str], ...] = (
             ("GET", "/v1/dht/providers/{key}", self._find, None, d.Providers, "find", "Find who provides a key."),
-            ("POST", "/v1/dht/provide", self._provide, d.Provide, d.Provided, "provide", "Announce that this node provides a key."),
-            ("DELETE", "/v1/dht/provide/{key}", self._withdraw, None, d.DhtDone, "provide", "Withdraw an announcement."),
+            (
+                "POST",
+                "/v1/dht/provide",
+                self._provide,
+                d.Provide,
+                d.Provided,
+                "provide",
+                "Announce that this node provides a key.",
+            ),
+            (
+                "DELETE",
+                "/v1/dht/provide/{key}",
+                self._withdraw,
+                None,
+                d.DhtDone,
+                "provide",
+                "Withdraw an announcement.",
+            ),
             ("GET", "/v1/dht/nodes/{id}", self._nodes, None, d.DhtNodes, "admin", "Find the nodes nearest to an id."),
             ("GET", "/v1/dht/status", self._status, None, d.DhtStatus, "admin", "How the node stands in the network."),
             ("POST", "/v1/dht/ping", self._ping, d.DhtPing, d.DhtPong, "admin", "Dial an address and see who answers."),
-        )  # fmt: skip
+        )
         return [
             Route(
                 method=method, path=path, handler=handler, body=body, answer=answer, op=op, summary=text, errors=_ERRORS

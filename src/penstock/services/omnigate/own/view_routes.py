@@ -44,7 +44,6 @@ class ViewRoutes:
     """`GET /v1/view/{name}`."""
 
     def __init__(self, views: Mapping[str, ViewSpec], hydrator: Hydrator) -> None:
-        """Serve these views."""
         self._views = views
         self._hydrator = hydrator
 
