@@ -48,6 +48,9 @@ class DhtRoutes:
 
     def routes(self) -> list[Route]:
         """Describe the routes; OpenAPI and the router read the same description."""
+        return [*self._data_routes(), *self._admin_routes()]
+
+    def _data_routes(self) -> list[Route]:
         return [
             Route(
                 method="POST",
@@ -80,6 +83,10 @@ class DhtRoutes:
                 errors=_ERRORS,
                 deadline_s=12.0,
             ),
+        ]
+
+    def _admin_routes(self) -> list[Route]:
+        return [
             Route(
                 method="GET",
                 path="/v1/dht/nodes/{id}",
