@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability import ed25519
+from penstock.capability.caveats import parse_all
 from penstock.capability.making import mint
 from penstock.capability.token import ED25519, TokenRoot
 from penstock.capability.trust import KeyRecord, Trust
@@ -43,7 +44,7 @@ class SwarmKey:
             nbf=now_s - 60,
             exp=now_s + LIFE_S,
             tid=os.urandom(16),
-            caveats=(),
+            caveats=parse_all(["op=*"]),
             epk=public,
         )
         self.token = mint(root, lambda message: ed25519.sign_with(secret, message))
