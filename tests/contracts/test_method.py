@@ -34,6 +34,7 @@ def test_protocol_numbers_are_those_of_the_wire_document() -> None:
         "mailbox": 1,
         "passport": 2,
         "storage": 3,
+        "dht": 4,
         "bus": 5,
     }
 
