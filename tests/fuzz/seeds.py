@@ -18,6 +18,11 @@ from penstock.contracts import mailbox_rules, passport
 from penstock.contracts.method import Methods
 from penstock.contracts.passport import KeySet, Revocation, Revocations
 from penstock.kernel.errors import Busy
+from penstock.services.dht.core import contact as dht_contact
+from penstock.services.dht.protocol import envelope as dht_envelope
+from penstock.services.dht.protocol import hello as dht_hello
+from penstock.services.dht.protocol import messages as dht_messages
+from penstock.services.passport import audit
 from penstock.wire import cbor
 from penstock.wire.audit_chain import AuditChain
 from penstock.wire.oap import frame, problem
@@ -25,6 +30,7 @@ from tests.capability.kit import Issuer, narrowed
 from tests.fuzz.mutating import CORPUS
 from tests.fuzz.targets import GENUINE, SIGNED_POLICY
 from tests.services.interop.senders import SENDERS, Sent
+from tests.fuzz.targets import GENUINE, GENUINE_RECORD, SIGNED_POLICY
 from tests.wire.http1.h11_differences import DIFFERENCES
 
 _FORM: Final = (
@@ -90,6 +96,8 @@ def seeds() -> dict[str, list[bytes]]:
         "mailbox_values": _values(mailbox_rules.METHODS),
         "oap_frames": list(_frames()),
         "oap_payloads": [b'{"ua":"x","max_frame":65536}', problem.encode_problem(Busy("full", limit="x")), _zstd()],
+        "dht_messages": list(_dht_messages()),
+        "dht_records": [GENUINE_RECORD.raw, GENUINE_RECORD.raw[:-1]],
         "http_requests": [*_requests(), *(each.example for each in DIFFERENCES.values())],
         "http_answers": list(_answers()),
         "request_target": [
@@ -161,6 +169,20 @@ def _frames() -> Iterator[bytes]:
     yield frame.encode(whole) + frame.encode(frame.Frame(frame.RESP | frame.START | frame.END, 7, code=200))
     yield frame.encode(whole)[:37]
     yield b"\xff\xff\xff\xff" + frame.encode(whole)[4:]
+
+
+def _dht_messages() -> Iterator[bytes]:
+    contacts = [dht_contact.Contact(number << 250, "10.0.0.1", 5302) for number in range(3)]
+    for opcode, payload in (
+        (1, dht_messages.find_request(7)),
+        (2, dht_messages.find_answer(contacts, [GENUINE_RECORD])),
+        (3, dht_messages.provide_request(GENUINE_RECORD)),
+        (5, dht_messages.PONG),
+        (6, dht_hello.greeting(bytes(32), 7)),
+    ):
+        yield dht_envelope.encode_envelope(opcode, 9, 2, payload, 1_800_000_000)
+    yield (1 << 20 | 1).to_bytes(4, "big") + b"cut"
+    yield b"\0\0\0\0"
 
 
 def _requests() -> Iterator[bytes]:

@@ -28,6 +28,11 @@ from penstock.services.interop.sqs import json_protocol, query_protocol
 from penstock.services.interop.sqs.operations import OPERATIONS
 from penstock.services.interop.sqs.refusals import SqsRefusal
 from penstock.services.interop.sqs.sigv4 import SignatureCheck, SignedRequest
+from penstock.services.dht.core import record as dht_record
+from penstock.services.dht.protocol import envelope as dht_envelope
+from penstock.services.dht.protocol import hello as dht_hello
+from penstock.services.dht.protocol import messages as dht_payloads
+from penstock.services.dht.protocol.frames import FrameOversized, FrameSplitter
 from penstock.services.passport import audit, policy
 from penstock.wire import cbor
 from penstock.wire.audit_chain import AuditChain, ChainRecord
@@ -53,6 +58,9 @@ GENUINE: Final = (
     _ISSUER.token("budget.reqs=3", "ip=10.0.0.0/8", tenant=None, via=((b"\x01" * 16, b"\x02" * 16),)),
 )
 _ROOTS: Final = {(read.data, read.signature) for read in map(token.decode, GENUINE)}
+GENUINE_RECORD: Final = dht_record.make_record(
+    dht_record.Signer(b"\x05" * 32), 7, ("tcp://127.0.0.1:5302",), seq=1, issued_ms=1_800_000_000_000
+)
 _INFLATE_RATIO: Final = 10
 _INFLATE_BYTES: Final = 256 * 1024
 _ENCODINGS: Final = (b"gzip", b"deflate", b"zstd")
@@ -215,6 +223,54 @@ def oap_payloads(data: bytes) -> None:
     assert type(problem.decode_problem(error.status, problem.encode_problem(error))) is type(error)
     with contextlib.suppress(PenstockError):
         assert len(oap.inflate(data, bytes_max=_INFLATE_BYTES)) <= _INFLATE_BYTES
+
+
+# --- svc-dht --------------------------------------------------------------------------------------------------------
+
+
+@target
+def dht_messages(data: bytes) -> None:
+    """Frames of peers: the same however they are split; each message is read alike by both decoders, or by neither."""
+    whole = _dht_frames([data])
+    cut = data[0] if data else 0
+    assert _dht_frames([data[:cut], data[cut:]]) == whole
+    for body in whole[0]:
+        with contextlib.suppress(PenstockError):
+            quick = dht_envelope._decode_usual(body)
+            assert quick is None or quick == dht_envelope._decode_any(body)
+            _dht_payload(dht_envelope.decode_envelope(body).payload)
+
+
+def _dht_frames(pieces: list[bytes]) -> tuple[list[bytes], bool]:
+    splitter, frames = FrameSplitter(), list[bytes]()
+    try:
+        for piece in pieces:
+            frames += splitter.feed(piece)
+    except FrameOversized:
+        return frames, True
+    return frames, False
+
+
+def _dht_payload(payload: bytes) -> None:
+    for read in (
+        dht_payloads.read_target,
+        dht_payloads.read_record_value,
+        dht_hello.read_greeting,
+        dht_hello.read_introduction,
+    ):
+        with contextlib.suppress(PenstockError):
+            read(payload)
+    with contextlib.suppress(PenstockError):
+        assert dht_payloads.read_answer(payload) == dht_payloads._read_any(payload, group_private=False)
+
+
+@target
+def dht_records(data: bytes) -> None:
+    """Provider records: what is read is written back as it came, and only the genuine one's signature holds."""
+    with contextlib.suppress(PenstockError):
+        record = dht_record.read_record(cbor.decode(data))
+        assert record.raw == data
+        assert not dht_record.signatures_hold(record) or record.raw == GENUINE_RECORD.raw
 
 
 # --- HTTP -----------------------------------------------------------------------------------------------------------
