@@ -48,7 +48,7 @@ def completed(tmp_path_factory: pytest.TempPathFactory):
 OFFERS = pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("d",), {"dlq"}),
+        (("d",), {"dht", "dlq"}),
         (("dlq", ""), {"list", "peek", "redrive", "-h", "--help"}),
         (("dlq", "redrive", "--d"), {"--dry-run", "--data-dir"}),
         (("dlq", "redrive", "orders", "--dry"), {"--dry-run"}),

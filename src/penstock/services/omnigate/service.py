@@ -113,7 +113,7 @@ class OmnigateService:
         )
         self.downstreams = self._make_downstreams()
         self._booted = False
-        self._probes = service_probes(behind.mailbox, behind.passport, behind.storage)
+        self._probes = service_probes(behind.mailbox, behind.passport, behind.storage, behind.dht)
         self._client = HttpClient(inventory, ClientOptions(service="view", timeout_s=options.request_timeout_s))
         self._objects = ObjectRoutes(behind.storage, self.downstreams["svc-storage"], chunk_s=passing.read_timeout_s)
         own, proxied = self._own_routes(behind), self.proxies.routes()

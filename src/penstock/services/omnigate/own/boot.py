@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from penstock.contracts import dht as d
 from penstock.contracts import mailbox as m
 from penstock.contracts import passport as p
 from penstock.contracts import storage as s
@@ -25,7 +26,7 @@ _NOTHING: Final = "b3:" + "0" * 64
 
 
 def service_probes(
-    mailbox: m.Mailbox | None, passport: p.Passport | None, storage: s.Storage | None
+    mailbox: m.Mailbox | None, passport: p.Passport | None, storage: s.Storage | None, dht: d.Dht | None = None
 ) -> dict[str, Probe]:
     """Return a probe for each service that is set up."""
     probes: dict[str, Probe] = {}
@@ -35,6 +36,8 @@ def service_probes(
         probes["svc-passport"] = lambda: passport.keys(p.GetKeys())
     if storage is not None:
         probes["svc-storage"] = lambda: storage.head(s.Head(_NOTHING), _NOBODY)
+    if dht is not None:
+        probes["svc-dht"] = lambda: dht.status(d.DhtStatusAsk(), _NOBODY)
     return probes
 
 
