@@ -227,6 +227,30 @@ def test_at_most_k_probes_are_in_flight_however_slow_they_are() -> None:
     assert len(lookup.in_flight) == 20
 
 
+def test_several_paths_share_one_bound_of_k_probes_in_flight() -> None:
+    lookup = Lookup(0, Goal.FIRST, LookupRules(alpha=5), Fixed(0.02), now=0.0, deadline_at=10.0, paths=3)
+    lookup.begin(contacts(Random(2), 120))
+    now, peak = 0.0, 0
+    for _ in range(40):
+        lookup.next_probes(now)
+        peak = max(peak, len(lookup.in_flight))
+        now += 0.02
+        lookup.tick(now)
+
+    assert peak == 20
+
+
+def test_an_older_record_that_comes_later_does_not_undo_a_withdrawal() -> None:
+    lookup = Lookup(0, Goal.LIMIT, LookupRules(), Fixed(1.0), now=0.0, deadline_at=9.0)
+    lookup.begin([contact(5), contact(6)])
+    lookup.next_probes(0.0)
+    for peer, said in ((5, Said(7, 2, ())), (6, Said(7, 1))):
+        lookup.answered(peer, 0.0, [], verifying=True)
+        lookup.verified(peer, 0.0, [said])
+
+    assert lookup.providers() == []
+
+
 def test_one_namer_holds_at_most_half_of_the_probes_in_flight() -> None:
     rng = Random(1)
     liar, honest = contact(1 << 200), contacts(rng, 20)

@@ -75,6 +75,20 @@ def test_the_quick_decoder_never_takes_what_the_strict_one_refuses(noise: bytes,
         assert quick == e._decode_any(bytes(body))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xa7\x00\x01\x01\x05\x02\x18\x05\x03\x00\x04\x00\x05\x01\x06\x40",
+        b"\xa7\x00\x01\x01\x05\x02\x05\x03\x19\x00\x05\x04\x00\x05\x01\x06\x40",
+        b"\xa7\x00\x01\x01\x05\x02\x05\x03\x00\x04\x00\x05\x01\x06\x58\x01x",
+    ],
+)
+def test_numbers_in_longer_forms_than_they_need_are_refused_by_both_decoders(body: bytes) -> None:
+    assert e._decode_usual(body) is None
+    with pytest.raises(Malformed):
+        e.decode_envelope(body)
+
+
 def test_unknown_fields_of_an_envelope_are_ignored() -> None:
     body = cbor.encode({0: 1, 1: 5, 2: 9, 3: 0, 4: 0, 5: 1, 6: b"", 7: "later"})
 
@@ -145,10 +159,12 @@ def test_a_proof_is_worth_nothing_on_another_connection_or_for_another_node(othe
 
 
 def test_one_role_cannot_speak_for_the_other() -> None:
-    said = introduced()
+    mirrored = SAID._replace(listener=DIALLER.id)
+    said = introduced(mirrored)
     borrowed = cbor.encode({0: said.key, 1: said.signature})
 
-    assert not hello.listener_holds(borrowed, SAID._replace(listener=DIALLER.id))
+    assert hello.dialler_holds(said, mirrored)
+    assert not hello.listener_holds(borrowed, mirrored), "the same key and nonces, but the other role"
 
 
 @given(st.binary(max_size=120))
