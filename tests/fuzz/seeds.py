@@ -22,15 +22,13 @@ from penstock.services.dht.core import contact as dht_contact
 from penstock.services.dht.protocol import envelope as dht_envelope
 from penstock.services.dht.protocol import hello as dht_hello
 from penstock.services.dht.protocol import messages as dht_messages
-from penstock.services.passport import audit
 from penstock.wire import cbor
 from penstock.wire.audit_chain import AuditChain
 from penstock.wire.oap import frame, problem
 from tests.capability.kit import Issuer, narrowed
 from tests.fuzz.mutating import CORPUS
-from tests.fuzz.targets import GENUINE, SIGNED_POLICY
-from tests.services.interop.senders import SENDERS, Sent
 from tests.fuzz.targets import GENUINE, GENUINE_RECORD, SIGNED_POLICY
+from tests.services.interop.senders import SENDERS, Sent
 from tests.wire.http1.h11_differences import DIFFERENCES
 
 _FORM: Final = (

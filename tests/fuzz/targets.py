@@ -21,6 +21,11 @@ from penstock.contracts import mailbox_rules, passport
 from penstock.contracts.capability import Grant
 from penstock.contracts.method import Methods
 from penstock.kernel.errors import Malformed, PenstockError
+from penstock.services.dht.core import record as dht_record
+from penstock.services.dht.protocol import envelope as dht_envelope
+from penstock.services.dht.protocol import hello as dht_hello
+from penstock.services.dht.protocol import messages as dht_payloads
+from penstock.services.dht.protocol.frames import FrameOversized, FrameSplitter
 from penstock.services.interop.providers.kinds import make_verifier
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import WebhookRequest, verify
@@ -28,11 +33,6 @@ from penstock.services.interop.sqs import json_protocol, query_protocol
 from penstock.services.interop.sqs.operations import OPERATIONS
 from penstock.services.interop.sqs.refusals import SqsRefusal
 from penstock.services.interop.sqs.sigv4 import SignatureCheck, SignedRequest
-from penstock.services.dht.core import record as dht_record
-from penstock.services.dht.protocol import envelope as dht_envelope
-from penstock.services.dht.protocol import hello as dht_hello
-from penstock.services.dht.protocol import messages as dht_payloads
-from penstock.services.dht.protocol.frames import FrameOversized, FrameSplitter
 from penstock.services.passport import audit, policy
 from penstock.wire import cbor
 from penstock.wire.audit_chain import AuditChain, ChainRecord
@@ -390,5 +390,5 @@ def sqs_requests(data: bytes) -> None:
     fields = [(name.lower(), value) for name, _, value in lines]
     signed = SignedRequest("POST", "/", head.decode("latin-1"), fields, body)
     with contextlib.suppress(SqsRefusal):
-        SignatureCheck({}.get).check(signed, _NOW)
+        SignatureCheck(lambda _key: None).check(signed, _NOW)
         raise AssertionError("a signature without a secret")

@@ -52,8 +52,16 @@ def test_the_concurrency_page_has_pictures_with_a_text_alternative() -> None:
 def test_check_tells_stale_pages_and_missing_reviews(tmp_path: Path, capsys) -> None:
     folder = str(tmp_path)
     unreviewed = main(["inventory", "docs", "--dir", folder])
-    for service in ("svc-echo", "svc-mailbox", "svc-passport", "svc-storage", "svc-interop", "omnigate", "node"):
-    for service in ("svc-echo", "svc-mailbox", "svc-passport", "svc-storage", "svc-dht", "omnigate", "node"):
+    for service in (
+        "svc-echo",
+        "svc-mailbox",
+        "svc-passport",
+        "svc-storage",
+        "svc-dht",
+        "svc-interop",
+        "omnigate",
+        "node",
+    ):
         main(["inventory", "docs", "--dir", folder, "--reviewed", service])
     fresh = main(["inventory", "docs", "--dir", folder, "--check"])
     (tmp_path / "_generated" / "channels.md").write_text("edited by hand")

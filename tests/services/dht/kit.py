@@ -121,7 +121,12 @@ class RawPeer:
     async def ask(self, opcode: int, payload: bytes) -> object:
         """Send a request through the link and wait for what comes of it."""
         reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.link.request(opcode, payload, lambda value: reply.done() or reply.set_result(value), 5.0)
+
+        def answered(value: object) -> None:
+            if not reply.done():
+                reply.set_result(value)
+
+        self.link.request(opcode, payload, answered, 5.0)
         async with asyncio.timeout(WAIT_S):
             return await reply
 
