@@ -59,7 +59,7 @@ GENUINE: Final = (
 )
 _ROOTS: Final = {(read.data, read.signature) for read in map(token.decode, GENUINE)}
 GENUINE_RECORD: Final = dht_record.make_record(
-    dht_record.Signer(b"\x05" * 32), 7, ("tcp://127.0.0.1:5302",), seq=1, issued_ms=1_800_000_000_000
+    dht_record.RecordSigner(b"\x05" * 32), 7, ("tcp://127.0.0.1:5302",), seq=1, issued_ms=1_800_000_000_000
 )
 _INFLATE_RATIO: Final = 10
 _INFLATE_BYTES: Final = 256 * 1024

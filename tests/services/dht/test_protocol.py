@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernel.errors import Malformed
-from penstock.services.dht.core.record import Signer
+from penstock.services.dht.core.record import RecordSigner
 from penstock.services.dht.protocol import envelope as e
 from penstock.services.dht.protocol import hello, messages
 from penstock.services.dht.protocol.frames import FRAME_BYTES_MAX, FrameOversized, FrameSplitter, frame
@@ -127,7 +127,7 @@ def test_a_damaged_answer_is_malformed_or_read_as_the_strict_decoder_reads_it(co
 
 # --- HELLO -----------------------------------------------------------------------------------------------------------
 
-LISTENER, DIALLER = Signer(b"\x01" * 32), Signer(b"\x02" * 32)
+LISTENER, DIALLER = RecordSigner(b"\x01" * 32), RecordSigner(b"\x02" * 32)
 SAID = hello.Transcript(b"l" * 32, b"d" * 32, LISTENER.id, DIALLER.id)
 
 

@@ -12,7 +12,7 @@ from penstock.services.dht.core.record import (
     RECORD_BYTES_MAX,
     SKEW_MS,
     ProviderRecord,
-    Signer,
+    RecordSigner,
     check_times,
     make_record,
     read_record,
@@ -22,7 +22,7 @@ from penstock.services.dht.core.record_book import BookLimits, KeepVerdict, Reco
 from penstock.wire import cbor
 
 NOW_MS = 1_800_000_000_000
-SIGNERS = [Signer(bytes([number]) * 32) for number in range(1, 8)]
+SIGNERS = [RecordSigner(bytes([number]) * 32) for number in range(1, 8)]
 
 
 def record(
@@ -133,7 +133,7 @@ def test_times_are_judged_with_two_minutes_of_skew() -> None:
 
 
 def test_both_signatures_of_a_hybrid_record_must_hold() -> None:
-    signer = Signer(b"\x09" * 32, post_quantum=True)
+    signer = RecordSigner(b"\x09" * 32, post_quantum=True)
     made = make_record(signer, 7, ("a",), seq=1, issued_ms=NOW_MS)
     halved = read_record([made.body, [made.signatures[0], bytes(3309)]])
 

@@ -12,7 +12,7 @@ from penstock.contracts import dht as d
 from penstock.kernel.errors import Forbidden, NotFound, NotReady
 from penstock.services.dht.core.ids import parse_key, to_text
 from penstock.services.dht.core.lookup import ProbeFailure
-from penstock.services.dht.core.record import Signer, make_record
+from penstock.services.dht.core.record import RecordSigner, make_record
 from penstock.services.dht.protocol.messages import EMPTY, AnswerCode, DhtAnswer, find_request, provide_request
 from tests.services.dht.kit import KEY, Opcode, options, raw_peer, request, start, swarm, unproven, until
 
@@ -182,7 +182,7 @@ async def test_malformed_requests_are_refused_and_the_connections_other_requests
 
 async def test_forged_expired_and_future_records_are_refused_counted_and_not_stored() -> None:
     async with swarm(1) as nodes, raw_peer(nodes[0]) as peer:
-        now, signer = nodes[0].service.state.wall_ms(), Signer(b"\x07" * 32)
+        now, signer = nodes[0].service.state.wall_ms(), RecordSigner(b"\x07" * 32)
 
         def made(**changed: int) -> bytes:
             facts = {"seq": 1, "issued_ms": now, "ttl_s": 3600, **changed}

@@ -15,8 +15,9 @@ from penstock.contracts.call import Call
 from penstock.kernel.errors import Conflict, Forbidden, Integrity
 from penstock.services.passport.kms_local import LocalKms
 from penstock.services.passport.store import read_evidence, read_head
+from penstock.testing import until
 from penstock.wire.audit_chain import AuditChain, ChainRecord
-from tests.services.passport.kit import FakeKms, options, running, until
+from tests.services.passport.kit import FakeKms, options, running
 from tests.services.passport.test_commands import call
 
 

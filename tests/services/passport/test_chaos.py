@@ -15,7 +15,8 @@ from penstock.kernel.inventory import Inventory
 from penstock.services.passport.kms import SLOW_FOR_S, KmsGate, KmsLimits
 from penstock.services.passport.registry import PolicySource, RegistrySync
 from penstock.services.passport.service import Around
-from tests.services.passport.kit import START_S, FakeKms, options, running, until
+from penstock.testing import until
+from tests.services.passport.kit import START_S, FakeKms, options, running
 from tests.services.passport.test_http import connected
 
 # --- the registry stalls -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from penstock.services.dht.core.table import RoutingTable
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.services.dht.config import DhtOptions
-    from penstock.services.dht.core.record import Signer
+    from penstock.services.dht.core.record import RecordSigner
 
 
 class DhtPhase(enum.Enum):
@@ -35,7 +35,7 @@ class DhtState:
         self.monotonic = inventory.clock.monotonic
         self.wall = inventory.clock.wall
         # Set once by the republisher, which owns the node's files, before anybody else starts.
-        self.identity: Signer | None = None
+        self.identity: RecordSigner | None = None
         # Each bucket's view is published by its own writer.
         self.table = RoutingTable(0)
         # Written by the peer pool, from the outcomes of requests.
@@ -49,7 +49,7 @@ class DhtState:
         self.port = options.port
 
     @property
-    def signer(self) -> Signer:
+    def signer(self) -> RecordSigner:
         """Return the identity; asking before the start is a bug."""
         if self.identity is None:
             raise RuntimeError("the identity has not been read yet")
@@ -60,7 +60,7 @@ class DhtState:
         """Return the node's own id."""
         return self.signer.id
 
-    def adopt(self, signer: Signer) -> None:
+    def adopt(self, signer: RecordSigner) -> None:
         """Become somebody."""
         self.identity = signer
         self.table.own = signer.id

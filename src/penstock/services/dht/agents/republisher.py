@@ -20,7 +20,7 @@ from penstock.kernel.log import Log
 from penstock.kernel.worker import Job
 from penstock.services.dht.agents.own_records import OwnFiles, OwnRecord
 from penstock.services.dht.agents.publishing import Publishing
-from penstock.services.dht.core.record import TTL_S_MAX, TTL_S_MIN, ProviderRecord, Signer, make_record
+from penstock.services.dht.core.record import TTL_S_MAX, TTL_S_MIN, ProviderRecord, RecordSigner, make_record
 from penstock.services.dht.core.republish import DueRegion, due_regions, region_bits
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Republisher:
             return
         seed, records, self.candidates = await self._threads.run("own_open", FILE_S, self._files.open)
         self.own = {record.key: record for record in records}
-        self._state.adopt(Signer(seed, post_quantum=self._state.options.post_quantum))
+        self._state.adopt(RecordSigner(seed, post_quantum=self._state.options.post_quantum))
 
     async def _end(self) -> None:
         """Write down where good contacts are, and close the files."""

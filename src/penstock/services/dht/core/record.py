@@ -69,7 +69,7 @@ class ProviderRecord:
         return blake3(self.raw).digest()
 
 
-class Signer:
+class RecordSigner:
     """A publisher's keys: Ed25519, and ML-DSA-65 beside it where that is asked for."""
 
     def __init__(self, seed: bytes, *, post_quantum: bool = False) -> None:
@@ -103,7 +103,7 @@ class Signer:
 
 
 def make_record(  # noqa: PLR0913 - the record's fields
-    signer: Signer, key: int, addrs: tuple[str, ...], *, seq: int, issued_ms: int, ttl_s: int = TTL_S
+    signer: RecordSigner, key: int, addrs: tuple[str, ...], *, seq: int, issued_ms: int, ttl_s: int = TTL_S
 ) -> ProviderRecord:
     """Sign a record; withdraw with no addresses."""
     body = cbor.encode(

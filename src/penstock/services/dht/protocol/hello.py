@@ -14,7 +14,7 @@ from penstock.capability import ed25519
 from penstock.kernel.errors import Malformed
 from penstock.services.dht.core.contact import Contact, read_contact
 from penstock.services.dht.core.ids import from_bytes, id_of_key, to_bytes
-from penstock.services.dht.core.record import Signer
+from penstock.services.dht.core.record import RecordSigner
 from penstock.wire import cbor
 
 NONCE_BYTES: Final = 32
@@ -71,7 +71,7 @@ def read_greeting(payload: bytes) -> Greeting:
     return Greeting(_nonce(fields.get(0)), from_bytes(fields.get(1)))
 
 
-def introduction(signer: Signer, transcript: Transcript, listen: list[tuple[str, int]], flags: int = 0) -> bytes:
+def introduction(signer: RecordSigner, transcript: Transcript, listen: list[tuple[str, int]], flags: int = 0) -> bytes:
     """Write the dialler's proof, with the addresses at which it can be dialled back."""
     signature = signer.sign(transcript.message(_DIALLER))
     addresses: list[list[cbor.Encodable]] = [[host, port] for host, port in listen]
@@ -97,7 +97,7 @@ def dialler_holds(said: Introduction, transcript: Transcript) -> bool:
     return ed25519.holds(said.key, transcript.message(_DIALLER), said.signature)
 
 
-def confirmation(signer: Signer, transcript: Transcript) -> bytes:
+def confirmation(signer: RecordSigner, transcript: Transcript) -> bytes:
     """Write the listener's proof."""
     return cbor.encode({0: signer.public, 1: signer.sign(transcript.message(_LISTENER))})
 
