@@ -1,7 +1,7 @@
 """A lease against its end, on the mailbox in RAM: worker, shard, scanner, writer and commit loop, supervised.
 
-The clients are the model's own. The first acts at any moment, before its lease lapses or after; the second waits for the
-message, and it too settles it at any moment.
+The clients are the model's own. The first acts at any moment, before its lease lapses or after; the second waits for
+the message, and it too settles it at any moment.
 """
 
 from __future__ import annotations
