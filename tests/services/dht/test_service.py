@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -13,6 +14,8 @@ from penstock.kernel.errors import Forbidden, NotFound, NotReady
 from penstock.services.dht.core.ids import parse_key, to_text
 from penstock.services.dht.core.lookup import ProbeFailure
 from penstock.services.dht.core.record import RecordSigner, make_record
+from penstock.services.dht.protocol import hello
+from penstock.services.dht.protocol.envelope import decode_envelope
 from penstock.services.dht.protocol.messages import EMPTY, AnswerCode, DhtAnswer, find_request, provide_request
 from tests.services.dht.kit import KEY, Opcode, options, raw_peer, request, start, swarm, unproven, until
 
@@ -143,6 +146,23 @@ async def test_a_forged_introduction_is_refused_and_counted() -> None:
     async with swarm(1) as nodes:
         await unproven(nodes[0], request(Opcode.HELLO, EMPTY))
 
+        assert nodes[0].count("dht_malformed_total", what="hello") == 1
+        assert not nodes[0].service.pool.links
+
+
+async def test_an_introduction_signed_for_another_connection_is_refused() -> None:
+    async with swarm(1) as nodes:
+        signer = RecordSigner(b"\x08" * 32)
+        async with asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection(*nodes[0].address)
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            greeted = hello.read_greeting(decode_envelope(await reader.readexactly(size)).payload)
+            stolen = hello.Transcript(b"x" * 32, b"y" * 32, greeted.listener, signer.id)
+            writer.write(request(Opcode.HELLO, hello.introduction(signer, stolen, [])))
+            left = await reader.read()
+            writer.close()
+
+        assert left == b"", "the node hangs up without a proof of its own"
         assert nodes[0].count("dht_malformed_total", what="hello") == 1
         assert not nodes[0].service.pool.links
 
