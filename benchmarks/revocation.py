@@ -2,8 +2,8 @@
 
     python -m benchmarks.revocation [--times N] [--json]
 
-One node, one upstream behind its gateway, and two mailboxes in processes of their own: one follows the issuer over HTTP,
-one reads its published file. On each way a token is used, revoked, and used again at once, and again every few
+One node, one upstream behind its gateway, and two mailboxes in processes of their own: one follows the issuer over
+HTTP, one reads its published file. On each way a token is used, revoked, and used again at once, and again every few
 milliseconds until it is refused. Two times are told: from the answer to the revocation to the first refusal, and from
 the asking for it, which counts the disk that a revocation waits for.
 """

@@ -3,9 +3,9 @@
     python -m benchmarks.storage [--json] [--seconds N] [--rounds N]
 
 Server and load are processes of their own on the same machine, on the same disk as the temporary directory. CPU is
-user and system time of the server. Cases of small objects run in rounds, and the round with the least CPU counts: a slow
-disk and a busy neighbour make a put cost more. Every row names the Python it was measured with. `--serve PORT DIRECTORY`
-is the server.
+user and system time of the server. Cases of small objects run in rounds, and the round with the least CPU counts: a
+slow disk and a busy neighbour make a put cost more. Every row names the Python it was measured with. `--serve PORT
+DIRECTORY` is the server.
 """
 
 from __future__ import annotations
