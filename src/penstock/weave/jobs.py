@@ -2,9 +2,8 @@
 
 The first process forks the others, so they have the program and everything it imported. A branch that was found is
 worked off by whoever is free: branches go through a queue as soon as somebody has nothing to do. The table of states
-is shared memory; two processes that note the same state at the same instant both follow it, which costs time and
-changes no verdict. So the verdict and the outcomes are the same as with one process, while the figures may differ a
-little.
+is shared memory. Two processes that note the same state at the same instant both follow it, which costs time and
+changes no verdict. So the verdict and the outcomes are the same as with one process; the figures may differ a little.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class CommitLoop:
         self._durable = engine.durable
         self._gate = inventory.health.gate("engine")
         self.events: Broadcast[MailboxEvent] = inventory.broadcast(
-            "events", MailboxEvent, producers="shard_worker", consumers="anyone"
+            "events", MailboxEvent, producers="writer", consumers="anyone"
         )
         self._dead_total = {
             reason: inventory.metrics.counter("dlq_moved_total", "Messages dead-lettered, by reason.", reason=reason)
