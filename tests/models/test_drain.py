@@ -43,8 +43,8 @@ def test_every_step_of_the_kernel_is_a_step_of_the_specification() -> None:
 
     assert (report.verdict, report.complete) == ("holds", True), report
     assert refinement.visited == set(refinement.graph.states)
-    # A worker that finishes a job takes the next one in the same step. So there is no schedule with one job in the
-    # channel, none in hand and the third refused: when it was refused the channel was full, and both workers took one.
+    # A worker that finishes a job takes the next one in the same step, so nothing comes between the two. Where the
+    # third job was refused, that is the only way to have one of the others left in the channel and none in hand.
     assert len(refinement.unused()) == 2, refinement.unused()
     assert all("queue = (1,), taken = {}" in step for step in refinement.unused())
 

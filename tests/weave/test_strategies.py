@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
 import pytest
 from hypothesis import given
@@ -133,3 +134,19 @@ def test_which_locals_are_bound_is_part_of_the_state() -> None:
     report = weave.explore(branching, strategy="hash")
 
     assert report.outcomes == ("returned 'a is 1'", "returned 'b is 1'")
+
+
+def test_what_is_written_into_a_buffer_is_part_of_the_state() -> None:
+    async def program() -> str:
+        text = io.StringIO()
+
+        async def write(word: str) -> None:
+            text.write(word)
+
+        await asyncio.gather(write("a"), write("b"))
+        await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
+        return text.getvalue()
+
+    report = weave.explore(program, strategy="hash")
+
+    assert report.outcomes == ("returned 'ab'", "returned 'ba'")

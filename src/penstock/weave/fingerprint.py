@@ -306,7 +306,6 @@ _FREE_OF_STATE = {
     re.Pattern,
     object,
     io.TextIOWrapper,
-    io.StringIO,
     type(sys.stdout),
     weakref.WeakKeyDictionary,
 }
@@ -452,6 +451,8 @@ def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced]]:
         contextvars.Context: _context,
         contextvars.ContextVar: lambda var: (_MARK, _tag(f"var {var.name}")),
         contextvars.Token: lambda token: _plain("token", (token.var.name, _old_value(token))),
+        io.StringIO: lambda text: _plain("text", (text.getvalue(), text.tell())),
+        io.BytesIO: lambda data: _plain("bytes", (data.getvalue(), data.tell())),
         types.MappingProxyType: lambda view: _plain("view", dict(view)),
         weakref.ReferenceType: _weakly,
         weakref.WeakMethod: _weakly,
