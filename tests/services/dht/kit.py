@@ -122,11 +122,11 @@ class RawPeer:
         """Send a request through the link and wait for what comes of it."""
         reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
-        def answered(value: object) -> None:
+        def settle(value: object) -> None:
             if not reply.done():
                 reply.set_result(value)
 
-        self.link.request(opcode, payload, answered, 5.0)
+        self.link.request(opcode, payload, settle, 5.0)
         async with asyncio.timeout(WAIT_S):
             return await reply
 

@@ -79,12 +79,17 @@ async def test_without_a_capability_nothing_is_told() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/dht/providers/zz", f"/v1/dht/providers/{KEY}0", f"/v1/dht/providers/{KEY}?limit=0",
-        f"/v1/dht/providers/{KEY}?limit=65", f"/v1/dht/providers/{KEY}?wait_ms=49",
-        f"/v1/dht/providers/{KEY}?wait_ms=10001", f"/v1/dht/providers/{KEY}?paths=4",
-        f"/v1/dht/providers/{KEY}?more=1", "/v1/dht/nodes/x",
+        "/v1/dht/providers/zz",
+        f"/v1/dht/providers/{KEY}0",
+        f"/v1/dht/providers/{KEY}?limit=0",
+        f"/v1/dht/providers/{KEY}?limit=65",
+        f"/v1/dht/providers/{KEY}?wait_ms=49",
+        f"/v1/dht/providers/{KEY}?wait_ms=10001",
+        f"/v1/dht/providers/{KEY}?paths=4",
+        f"/v1/dht/providers/{KEY}?more=1",
+        "/v1/dht/nodes/x",
     ],
-)  # fmt: skip
+)
 async def test_keys_that_are_no_keys_and_numbers_out_of_range_are_400(path: str) -> None:
     async with door() as (node, key, _client):
         status, body = await raw(node, key, path)

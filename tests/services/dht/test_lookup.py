@@ -159,9 +159,13 @@ class Fixed:
 
     def __init__(self, after_s: float, basis: Basis = Basis.GUESS) -> None:
         self.point = SlowPoint(after_s, basis)
+        self.open: set[int] = set()
 
     def slow_point(self, _peer: int) -> SlowPoint:
         return self.point
+
+    def connected(self, peer: int) -> bool:
+        return peer in self.open
 
 
 def started(known: list[Contact], rules: LookupRules | None = None, rtt: Fixed | None = None) -> Lookup:
@@ -179,6 +183,16 @@ def test_alpha_probes_go_out_and_each_answer_starts_the_next() -> None:
     assert lookup.next_probes(0.0) == []
     lookup.answered(first[0].contact.id, 0.001, [])
     assert len(lookup.next_probes(0.001)) == 1
+
+
+def test_an_open_connection_is_preferred_among_the_nearest_and_not_beyond() -> None:
+    known = sorted(contacts(Random(1), 20), key=lambda each: each.id)
+    rtt = Fixed(0.02)
+    rtt.open = {known[5].id, known[15].id}
+    lookup = started(known, rtt=rtt)
+
+    asked = [probe.contact for probe in lookup.next_probes(0.0)]
+    assert asked == [known[5], known[0], known[1]]
 
 
 def test_a_slow_probe_frees_its_place_and_starts_beta_extras() -> None:

@@ -32,6 +32,8 @@ ALPHA_RAISED: Final = 10
 TRIES_MAX: Final = 3
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 2.0
+# Of so many nearest candidates one with an open connection is asked first: dialling costs more than a little distance.
+NEAR_ENOUGH: Final = 8
 # Verified sets from so many different paths end a lookup with several paths.
 PATHS_AGREEING: Final = 2
 NEVER: Final = float("inf")
@@ -87,6 +89,10 @@ class RttOracle(Protocol):
 
     def slow_point(self, peer: int) -> SlowPoint:
         """Say after how long a probe is slow."""
+        ...
+
+    def connected(self, peer: int) -> bool:
+        """Tell whether a probe of this peer can go out without dialling."""
         ...
 
 
@@ -320,18 +326,28 @@ class Lookup:
         return None
 
     def _choose(self, path: SearchPath, now: float) -> Candidate | None:
-        """Return the nearest candidate to ask; one that another path asked is not asked again but shares its answer."""
+        """Return the nearest candidate to ask, or one nearly as near to whom a connection is open.
+
+        One that another path asked is not asked again but shares its answer.
+        """
         shared: list[Candidate] = []
         chosen: Candidate | None = None
+        near = 0
         for candidate in path.worth_asking(self.rules.k):
             if candidate.depth > self.rules.hop_budget:
                 self._cut_by_hops = True
                 continue
             peer = candidate.contact.id
-            if peer not in self._answers and peer not in self.in_flight:
+            if peer in self._answers or peer in self.in_flight:
+                shared.append(candidate)
+                continue
+            near += 1
+            if self._peers.connected(peer):
                 chosen = candidate
                 break
-            shared.append(candidate)
+            chosen = chosen or candidate
+            if near >= NEAR_ENOUGH:
+                break
         if shared:
             self._share(path, shared)
             return self._choose(path, now)

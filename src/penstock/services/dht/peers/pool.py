@@ -125,6 +125,10 @@ class PeerPool:
         """Say when a probe of a peer is slow; one that has to connect first has longer."""
         return self._state.book.slow_point(peer, connecting=peer not in self.links)
 
+    def connected(self, peer: int) -> bool:
+        """Tell whether a link to a peer is open."""
+        return peer in self.links
+
     def ask(self, contact: Contact, opcode: Opcode, payload: bytes, done: Done, namer: int = 0) -> None:
         """Send a request to a contact, dialling it if need be; `done` is called once with what came of it."""
         now = self._state.monotonic()

@@ -55,9 +55,9 @@ class SimNetwork:
             self.at(began + self.options.rpc_timeout_s, on_answer, contact, began, None, None)
             return
         round_trip = self._round_trip_s(asker, asked)
-        if contact.id not in asker.connected:
+        if contact.id not in asker.dialled:
             # Connecting and proving who one is take two more round trips, once.
-            asker.connected.add(contact.id)
+            asker.dialled.add(contact.id)
             round_trip *= 3
         self.at(began + round_trip / 2, self._arrive, asker, asked, (contact, target, on_answer, began, round_trip / 2))
 

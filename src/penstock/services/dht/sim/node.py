@@ -32,8 +32,8 @@ class SimNode:
         "alive",
         "book",
         "buckets",
-        "connected",
         "contact",
+        "dialled",
         "doubted",
         "hostile",
         "natted",
@@ -60,12 +60,16 @@ class SimNode:
         self.book = PeerBook()
         self.size = SizeEstimate(network.options.k)
         self.records: dict[int, SimRecord] = {}
-        self.connected: set[int] = set()
+        self.dialled: set[int] = set()
         self.doubted: set[int] = set()
 
     def slow_point(self, peer: int) -> SlowPoint:
         """Say when a probe is slow; connecting takes longer."""
-        return self.book.slow_point(peer, connecting=peer not in self.connected)
+        return self.book.slow_point(peer, connecting=peer not in self.dialled)
+
+    def connected(self, peer: int) -> bool:
+        """Prefer nobody: every probe of the simulation pays for its distance, not for its connection."""
+        return False
 
     # --- answering ------------------------------------------------------------------------------------------
 
