@@ -48,5 +48,7 @@ def test_the_issuer_counts_no_more_budgets_than_the_settings_say(node: NodeProce
         said.append(connection.getresponse().status)
         connection.close()
 
-    assert set(said[:10]) == {200}
+    # One tenant has a share of the table, and never all of it.
+    assert said[0] == 200
     assert said[-1] == 429
+    assert 0 < said.count(200) < 16

@@ -55,7 +55,7 @@ def test_a_worker_killed_mid_job_answers_its_job_at_once_and_comes_back() -> Non
 def crash_six_times(node: NodeProcess) -> None:
     """Kill the worker as soon as it runs, six times."""
     for _ in range(6):
-        wait_until(lambda: node.kill_task("worker").status == 200)
+        wait_until(lambda: node.kill_task("svc-echo:worker").status == 200)
 
 
 def test_the_sixth_crash_in_a_minute_quarantines_and_says_so() -> None:

@@ -16,7 +16,7 @@ from tests.acceptance.node_process import NodeProcess, ask, penstock
 from tests.net.server.certificates import make_certificate
 
 ECHO = ("--set", "node.echo=true")
-SERVICES = ("omnigate", "svc-echo", "svc-mailbox", "svc-passport", "svc-storage", "svc-interop", "node")
+SERVICES = ("omnigate", "svc-echo", "svc-mailbox", "svc-passport", "svc-storage", "svc-dht", "svc-interop", "node")
 
 
 class Load:

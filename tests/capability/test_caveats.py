@@ -35,9 +35,11 @@ def test_written_form_and_token_form_are_read_back(caveat):
     "text",
     [
         "sudo=yes", "op", "op=", "=x", "op=fly", "op=send,send", "op=send,", "exp=soon", "exp=-1", "exp=01", "exp=1.5",
-        "exp=\u0661", f"exp={'9' * 5000}", f"exp={1 << 53}", "budget.reqs=", "amnesia=yes", "amnesia=1", "ip=10.0.0.1/8",
+        "exp=\u0661", f"exp={'9' * 5000}", f"exp={1 << 53}", "budget.reqs=", "amnesia=yes", "amnesia=1",
+        "ip=10.0.0.1/8",
         "ip=somewhere", "ip=10.0.0.0/33", "ip=010.0.0.0/8", "aud=elsewhere", "method=get", "route=v1", "scope=root",
-        f"region={'x' * 257}", "region=a\tb", "proof.bind=abcd", "Op=send", " op=send", "topic=" + ",".join(map(str, range(VALUES_MAX + 1))),
+        f"region={'x' * 257}", "region=a\tb", "proof.bind=abcd", "Op=send", " op=send",
+        "topic=" + ",".join(map(str, range(VALUES_MAX + 1))),
     ],
 )  # fmt: skip
 def test_what_cannot_be_judged_is_refused(text):

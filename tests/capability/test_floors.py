@@ -134,7 +134,10 @@ def test_a_revocation_within_a_tenant_leaves_every_other_tenant_alone(kind):
 
 
 def test_a_long_feed_is_merged_in_one_step_not_in_one_for_each_entry(monkeypatch):
-    """Counted in states made, not in seconds: a copy for each of ten thousand revocations stopped the loop for seconds."""
+    """Counted in states made, not in seconds.
+
+    A copy for each of ten thousand revocations stopped the loop for seconds.
+    """
     entries = [Revocation(n, "tid", f"{n:032x}", n, 0) for n in range(1, 10_001)]
     made = []
     monkeypatch.setattr(floors_module, "MappingProxyType", lambda state: made.append(1) or MappingProxyType(state))

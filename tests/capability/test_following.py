@@ -252,7 +252,8 @@ def test_a_weak_or_misspelt_key_is_refused_when_it_is_read(change):
         record_of(Jwk(**{**msgspec.structs.asdict(key), **change}))
 
 
-# --- a file whose issuer may be dead -----------------------------------------------------------------------------------
+# --- a file whose issuer may be dead
+# -----------------------------------------------------------------------------------
 
 
 class Published:

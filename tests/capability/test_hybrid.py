@@ -1,4 +1,7 @@
-"""The hybrid: both halves hold or nothing does, and the mode decides what is accepted; without the library it fails closed."""
+"""The hybrid: both halves hold or nothing does, and the mode decides what is accepted.
+
+Without the library it fails closed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Budgets and rates: the narrowest of a block counts, an account lives as long as its block, a full table costs little."""
+"""Budgets and rates.
+
+The narrowest of a block counts, an account lives as long as its block, a full table costs little.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What came through the gateway: a token for either of the two, everything else as always, and nothing charged twice."""
+"""What came through the gateway.
+
+A token for either of the two, everything else as always, and nothing charged twice.
+"""
 
 from __future__ import annotations
 

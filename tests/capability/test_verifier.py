@@ -1,4 +1,7 @@
-"""The one verifier: every refusal has its code, the caches never authorise by themselves, and revocation is immediate."""
+"""The one verifier.
+
+Every refusal has its code, the caches never authorise by themselves, and revocation is immediate.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +208,8 @@ def test_further_attribute_is_judged_by_check(issuer):
         issuer.verifier.check(grant, RequestContext(topic="billing"))
 
 
-# --- budgets -----------------------------------------------------------------------------------------------------------
+# --- budgets
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_siblings_do_not_spend_each_others_budget_and_parents_pay_for_children(issuer):
@@ -260,7 +264,8 @@ def test_a_refused_request_is_not_charged(issuer):
     assert issuer.verdict(token) == "ok"
 
 
-# --- caches ------------------------------------------------------------------------------------------------------------
+# --- caches
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_hit_costs_no_crypto_and_a_parents_hit_serves_its_children(issuer):
@@ -330,7 +335,8 @@ def test_after_a_minute_the_proof_is_checked_again(issuer):
     assert issuer.verifier.misses == 2
 
 
-# --- the feed is lost --------------------------------------------------------------------------------------------------
+# --- the feed is lost
+# --------------------------------------------------------------------------------------------------
 
 
 def test_without_the_feed_writes_stop_and_reads_go_on_for_a_while(issuer):
@@ -356,7 +362,8 @@ def test_losing_the_feed_drops_judgements_and_keeps_proven_signatures(issuer):
     assert (len(issuer.verifier._tokens), len(issuer.verifier._prefixes)) == (0, 1)
 
 
-# --- off the loop ------------------------------------------------------------------------------------------------------
+# --- off the loop
+# ------------------------------------------------------------------------------------------------------
 
 
 async def test_more_than_two_unknown_signatures_leave_the_loop_and_fewer_do_not():
@@ -398,7 +405,8 @@ def test_sealed_children_need_the_seal_of_their_own_chain(issuer):
     assert issuer.verdict(seal(narrowed(issuer.token(), ("op=send",), ("topic=orders/",)))) == "ok"
 
 
-# --- what was refused is not judged again for a while ------------------------------------------------------------------
+# --- what was refused is not judged again for a while
+# ------------------------------------------------------------------
 
 
 def costly(issuer: Issuer, **fields) -> str:
@@ -460,7 +468,8 @@ def test_a_token_that_was_revoked_is_read_no_more_either(monkeypatch):
     assert [issuer.verdict(token) for _ in range(3)] == ["unauthenticated:revoked"] * 3
 
 
-# --- what a token must be given by name --------------------------------------------------------------------------------
+# --- what a token must be given by name
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("op", ["admin", "issue", "revoke"])
@@ -475,7 +484,8 @@ def test_a_token_that_names_no_op_may_do_all_but_the_destructive(op):
     assert issuer.verdict(issuer.token("op=*"), asked) == "ok"
 
 
-# --- a route of the gateway as an audience -----------------------------------------------------------------------------
+# --- a route of the gateway as an audience
+# -----------------------------------------------------------------------------
 
 
 def test_a_token_narrowed_to_a_route_is_good_for_that_route_and_for_no_service():

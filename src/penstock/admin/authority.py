@@ -1,6 +1,7 @@
 """Who may look and act on the admin listener: the operator token, or a session made from it. Loopback is no credential.
 
-The token is compared as a whole and then judged like any other capability, at each request: what is revoked opens nothing.
+The token is compared as a whole and then judged like any other capability, at each request: what is revoked opens
+nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ class OperatorOnly:
 
 
 def _own_page(request: Request) -> bool:
-    """Tell whether a request comes from our page or by hand. A cookie goes to every port of a host, so it alone is no proof."""
+    """Tell whether a request comes from our page or by hand.
+
+    A cookie goes to every port of a host, so it alone is no proof.
+    """
     headers = request.headers
     origin, host = headers.get(b"origin"), headers.get(b"host", b"")
     same = origin is None or origin.lower().partition(b"://")[2] == host.lower()

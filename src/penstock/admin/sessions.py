@@ -1,4 +1,7 @@
-"""One-time links and the sessions they turn into. Pure: time comes in, what is kept is bounded, secrets only as digests."""
+"""One-time links and the sessions they turn into.
+
+Pure: time comes in, what is kept is bounded, secrets only as digests.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,12 @@ class SessionGrant:
 
 
 class Sessions:
-    """Who may come in without showing the operator token again. A replaced token ends everything made under the old one."""
+    """Who may come in without showing the operator token again.
+
+    A replaced token ends everything made under the old one.
+    """
 
     def __init__(self) -> None:
-        """Start with nobody."""
         # Digest to grant, oldest first: when full, the oldest goes.
         self._links: dict[bytes, SessionGrant] = {}
         self._sessions: dict[bytes, SessionGrant] = {}

@@ -48,9 +48,14 @@ class NodeHealth:
         advised = {inventory.service for inventory in self._others if _only_advised(inventory)}
         gates = {**own.gates, **{name: verdict.ready or name in advised for name, verdict in verdicts.items()}}
         missing = tuple(name for name, is_open in gates.items() if not is_open)
-        worse = (name for name, verdict in verdicts.items() if verdict.degraded or name in advised)
+        worse = (i.service for i in self._others if i.service in advised or _is_degraded(i))
         degraded = (*own.degraded, *worse)
         return Verdict(own.ready and not missing, gates, missing, degraded)
+
+
+def _is_degraded(inventory: Inventory) -> bool:
+    """Tell whether a gate that the node needs is degraded: a node that has no peers to find is not worse for it."""
+    return any(gate.degraded and not gate.advisory for gate in inventory.health.gates())
 
 
 def _only_advised(inventory: Inventory) -> bool:

@@ -18,14 +18,16 @@ TABLE = Table(
             Kind.STR,
             None,
             apply=Apply.RESTART,
-            help="Where svc-passport is, for a service alone: http(s)://host:port, unix:/socket, oap:/socket, oap://host:port, or a file. Beyond this machine only https. Empty: the file it publishes in the data directory.",
+            help="Where svc-passport is, for a service alone: http(s)://host:port, unix:/socket, oap:/socket, "
+            "oap://host:port, or a file. Beyond this machine only https. Empty: the file it publishes there.",
         ),
         Key(
             "issuer_certificate",
             Kind.PATH,
             None,
             apply=Apply.RESTART,
-            help="The certificate, or its authority, that an https issuer must prove itself by. Empty: the system's authorities.",
+            help="The certificate, or its authority, that an https issuer must prove itself by. Empty: the "
+            "system's authorities.",
         ),
         Key(
             "stale_grace",

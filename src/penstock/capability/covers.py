@@ -1,4 +1,6 @@
-"""May this token hand out that one? One pure function, with a law: every request the new token allows, the old one allows.
+"""May this token hand out that one? One pure function, with a law.
+
+Every request the new token allows, the old one allows.
 
 What the issuing token restricts, the new one must restrict at least as much, family by family; what it does not repeat,
 it does not cover.

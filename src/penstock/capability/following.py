@@ -77,12 +77,12 @@ def decode_published(data: bytes) -> PublishedTrust:
 class Heartbeats:
     """Says since when a published file may be believed: since its issuer's heartbeat was last seen to change.
 
-    The time in the file is the issuer's wall clock, which may step. So it is compared with ours only where the interval
-    it must lie in is known: it changed after the reading before. At the first reading there is none, and its age counts.
+    The time in the file is the issuer's wall clock, which may step. So it is compared with ours only where the
+    interval it must lie in is known: it changed after the reading before. At the first reading there is none, and its
+    age counts.
     """
 
     def __init__(self, wall: Callable[[], float]) -> None:
-        """Have seen none yet."""
         self._wall = wall
         self._beat = 0
         self._seen_at = float("-inf")

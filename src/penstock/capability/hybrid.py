@@ -1,4 +1,7 @@
-"""ML-DSA-65 beside Ed25519: both must hold over the same bytes. The library is loaded only where a hybrid key is used."""
+"""ML-DSA-65 beside Ed25519: both must hold over the same bytes.
+
+The library is loaded only where a hybrid key is used.
+"""
 
 from __future__ import annotations
 

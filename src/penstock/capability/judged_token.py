@@ -1,4 +1,7 @@
-"""What a token is worth before a request is looked at: its key, its time, what was revoked, and what it restricts. Pure."""
+"""What a token is worth before a request is looked at.
+
+Its key, its time, what was revoked, and what it restricts. Pure.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ class JudgedToken:
     """A token judged on keys, floors and time, with its caveats ready to run. Not proven by itself."""
 
     __slots__ = (
-        "_operator", "chain", "checks", "counted", "exp", "grant", "granted", "nbf", "proven_until", "record", "refused", "rids", "root",
+        "_operator", "chain", "checks", "counted", "exp", "grant", "granted", "nbf", "proven_until", "record",
+        "refused", "rids", "root",
         "token", "until", "version",
     )  # fmt: skip
 
@@ -84,7 +88,10 @@ class JudgedToken:
 
     @property
     def is_operator(self) -> bool:
-        """Tell whether it is the operator's own: issued by nobody's leave, granting `*`, and no block took that away."""
+        """Tell whether it is the operator's own.
+
+        Issued by nobody's leave, granting `*`, and no block took that away.
+        """
         if self._operator is None:
             ops = [caveat for caveat in self.token.caveats if caveat.name == "op"]
             self._operator = not self.root.via and "*" in self.granted and all(caveat.is_star for caveat in ops)

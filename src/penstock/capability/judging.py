@@ -25,7 +25,10 @@ class AttributeCheck(NamedTuple):
 
 
 def is_under(value: str, prefix: str) -> bool:
-    """Match a prefix on a boundary: itself, what follows a separator, everything below a final one, or any after `*`."""
+    """Match a prefix on a boundary.
+
+    Itself, what follows a separator, everything below a final one, or any after `*`.
+    """
     if prefix.endswith("*"):
         return value.startswith(prefix[:-1])
     if prefix.endswith(SEPARATORS):

@@ -58,7 +58,6 @@ class Meter:
     """All budgets and rates one verifier counts."""
 
     def __init__(self, capacity: int = ACCOUNTS_MAX) -> None:
-        """Bound the table."""
         self.capacity = capacity
         self.refused = 0
         self._accounts: dict[Account, _Spent] = {}

@@ -1,4 +1,7 @@
-"""A call that came through the gateway: it was judged and charged there, and is good here if it was meant for either."""
+"""A call that came through the gateway.
+
+It was judged and charged there, and is good here if it was meant for either.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def was_charged(call: Call) -> bool:
 
 
 def judge_relayed(verify: Verify, context: RequestContext) -> Grant | Awaitable[Grant]:
-    """Judge a call of the gateway's: a token for it, or for the service behind it, will do; everything else must hold."""
+    """Judge a call of the gateway's: a token for it, or for the service behind it, will do.
+
+    Everything else must hold.
+    """
     try:
         verdict = verify(context)
     except Forbidden as error:

@@ -140,7 +140,8 @@ class Token(msgspec.Struct, frozen=True):
         return values
 
 
-# --- what is hashed and signed -----------------------------------------------------------------------------------------
+# --- what is hashed and signed
+# -----------------------------------------------------------------------------------------
 
 
 def prefixed(data: bytes) -> bytes:
@@ -179,7 +180,8 @@ def chain_block(before: bytes, data: bytes, signature: bytes) -> bytes:
     return _chained(before + prefixed(data) + prefixed(signature))
 
 
-# --- writing -----------------------------------------------------------------------------------------------------------
+# --- writing
+# -----------------------------------------------------------------------------------------------------------
 
 
 # Algorithm, key, issuer, audience, times and caveats repeat from token to token; what was encoded is kept.
@@ -227,7 +229,8 @@ def encode(token: Token) -> str:
     return PREFIX + base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
-# --- reading: canonical or refused -------------------------------------------------------------------------------------
+# --- reading: canonical or refused
+# -------------------------------------------------------------------------------------
 
 
 def decode(text: str) -> Token:

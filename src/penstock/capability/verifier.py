@@ -68,7 +68,10 @@ class VerifierOptions:
 
 
 class RememberedRefusal(NamedTuple):
-    """A token that was refused before a request was looked at: the answer is the same for a while, and costs a lookup."""
+    """A token that was refused before a request was looked at.
+
+    The answer is the same for a while, and costs a lookup.
+    """
 
     until: float
     # The state of keys and floors it was judged on: another state may judge otherwise.
@@ -113,7 +116,8 @@ class CapabilityVerifier:
         self._prefixes: Memo[bytes, tuple[str, str, bytes, bytes]] = Memo(self.options.prefixes_max)
         self._refused: Memo[bytes, RememberedRefusal] = Memo(self.options.refused_max)
 
-    # --- the contract --------------------------------------------------------------------------------------------------
+    # --- the contract
+    # --------------------------------------------------------------------------------------------------
 
     def verify(
         self,
@@ -145,7 +149,8 @@ class CapabilityVerifier:
         """Judge a further attribute of a request already verified: only what this context has is looked at."""
         judge_given(make_ready_texts(grant.caveats), context)
 
-    # --- for those who need more than a grant ---------------------------------------------------------------------------
+    # --- for those who need more than a grant
+    # ---------------------------------------------------------------------------
 
     def open(self, token: str) -> JudgedToken | Awaitable[JudgedToken]:
         """Check everything that does not depend on the request; an awaitable only for crypto that leaves the loop."""
@@ -162,7 +167,10 @@ class CapabilityVerifier:
         return self._prove(token, digest, now)
 
     def holds(self, standing: JudgedToken) -> bool:
-        """Tell whether what was judged of a token would be judged again: the keys, floors, times and feed are the same."""
+        """Tell whether what was judged of a token would be judged again.
+
+        The keys, floors, times and feed are the same.
+        """
         trust, now = self.trust, self._wall()
         if standing.version != trust.version or now >= standing.until or self._monotonic() >= trust.lease_until:
             return False
@@ -248,7 +256,8 @@ class CapabilityVerifier:
         known, now = self._tokens.get(digest), self._wall()
         return None if known is None else self._settle(self._pending(known.token, digest, now), now)
 
-    # --- caches --------------------------------------------------------------------------------------------------------
+    # --- caches
+    # --------------------------------------------------------------------------------------------------------
 
     def _digest(self, token: str) -> bytes:
         """Name a token's place in the caches; what is too long to be one is not even hashed."""
@@ -336,7 +345,7 @@ class CapabilityVerifier:
         proven = await pool.run("capability_verify", POOL_S, pending.run)
         return self._accept(pending, proven, self._wall())
 
-    def _accept(self, pending: UnprovenToken, proven: bool, now: float) -> JudgedToken:  # noqa: FBT001 - the outcome itself
+    def _accept(self, pending: UnprovenToken, proven: bool, now: float) -> JudgedToken:  # noqa: FBT001
         if not proven:
             self.refusals += 1
             refusal = _refusal("bad_signature")
@@ -388,7 +397,8 @@ class CapabilityVerifier:
         except PenstockError as error:
             return error
 
-    # --- the end of a verification -------------------------------------------------------------------------------------
+    # --- the end of a verification
+    # -------------------------------------------------------------------------------------
 
     async def _granted_later(
         self,
@@ -418,7 +428,10 @@ class CapabilityVerifier:
 
 
 def _judge_root(standing: JudgedToken, context: RequestContext) -> None:
-    """Judge what the root decides: its own restrictions, the ops only an issuer can give, and whose things are touched."""
+    """Judge what the root decides.
+
+    Its own restrictions, the ops only an issuer can give, and whose things are touched.
+    """
     if standing.refused is not None:
         raise not_covered(standing.refused)
     if context.op in NAMED_OPS and context.op not in standing.granted and "*" not in standing.granted:

@@ -1,4 +1,7 @@
-"""What must hold between any two steps of a mailbox: every count recomputed, every message within reach, nobody kept waiting."""
+"""What must hold between any two steps of a mailbox.
+
+Every count recomputed, every message within reach, nobody kept waiting.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from penstock.services.mailbox.shards.topics import (
 
 
 class Stored:
-    """What the engine holds: of each living message its topic, key, size and kind of state; of each dead one topic and size."""
+    """What the engine holds: of each living message its topic, key, size and kind of state.
+
+    Of each dead one topic and size.
+    """
 
     def __init__(self, engine) -> None:
         if isinstance(engine, MemoryEngine):

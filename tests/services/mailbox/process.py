@@ -1,4 +1,7 @@
-"""A mailbox in a process of its own, and a small HTTP client for it: `process.py DATA_DIR` prints its port when ready."""
+"""A mailbox in a process of its own, and a small HTTP client for it.
+
+`process.py DATA_DIR` prints its port when ready.
+"""
 
 from __future__ import annotations
 

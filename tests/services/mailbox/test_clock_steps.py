@@ -1,4 +1,7 @@
-"""A step of the system's clock changes nothing: not a time to live, not a claim on an idem_key, not what retention takes."""
+"""A step of the system's clock changes nothing.
+
+Not a time to live, not a claim on an idem_key, not what retention takes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The `[mailbox]` table: its defaults, what contradicts itself is refused, and what is called live takes effect at once."""
+"""The `[mailbox]` table.
+
+Its defaults, what contradicts itself is refused, and what is called live takes effect at once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One flipped bit, anywhere: it is found and said, the service does not pretend, and a repair saves all but what was hit."""
+"""One flipped bit, anywhere.
+
+It is found and said, the service does not pretend, and a repair saves all but what was hit.
+"""
 
 from __future__ import annotations
 

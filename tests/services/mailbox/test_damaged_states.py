@@ -1,4 +1,7 @@
-"""A state row whose bytes do not match: the message is delivered once more rather than never, and the damage is counted."""
+"""A state row whose bytes do not match.
+
+The message is delivered once more rather than never, and the damage is counted.
+"""
 
 from __future__ import annotations
 

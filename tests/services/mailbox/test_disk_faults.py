@@ -206,7 +206,8 @@ async def test_index_that_lost_an_entry_is_found_and_made_anew(tmp_path: Path) -
     db = apsw.Connection(str(tmp_path / "mailbox.db"))
     db.execute("PRAGMA writable_schema = ON")
     db.execute(
-        "UPDATE sqlite_master SET sql = replace(sql, 'key IS NULL', 'key IS NULL AND seq <> 3') WHERE name = 'msg_plain'"
+        "UPDATE sqlite_master SET sql = replace(sql, 'key IS NULL', 'key IS NULL AND seq <> 3') "
+        "WHERE name = 'msg_plain'"
     )
     db.close()
     db = apsw.Connection(str(tmp_path / "mailbox.db"))

@@ -99,7 +99,8 @@ BAD = [
     ("POST", "/v1/send", {"topic": "orders", "payload_b64": HI, "delay_ms": 1, "key": "k"}, 400, "malformed"),
     ("POST", "/v1/send", {"topic": "orders", "payload_b64": HI, "payload_hash": "b3:" + "0" * 64}, 422, "integrity"),
     ("POST", "/v1/send", {"topic": "orders", "payload_b64": "A" * (1 << 20)}, 413, "over_limit"),
-    ("POST", "/v1/send", {"topic": "orders", "payload_b64": base64.b64encode(bytes(721_000)).decode()}, 413, "over_limit"),
+    ("POST", "/v1/send", {"topic": "orders", "payload_b64": base64.b64encode(bytes(721_000)).decode()}, 413,
+    "over_limit"),
     ("POST", "/v1/send/batch", {"messages": [{"topic": "orders", "payload_b64": ""}] * 257}, 413, "over_limit"),
     ("POST", "/v1/send", {"topic": "orders", "payload_b64": HI, "ttl_ms": 0}, 400, "malformed"),
     ("POST", "/v1/send", {"topic": "orders", "payload_b64": HI, "ttl_ms": 1 << 53}, 400, "malformed"),
@@ -294,6 +295,7 @@ async def test_every_metric_of_the_service_is_declared() -> None:
 
         assert names >= {
             "queue_depth", "queue_dropped_total", "tasks_spawned_total", "tasks_aborted_total", "tasks_canceled_total",
-            "saturation", "request_latency_seconds", "scanner_wake_jitter_ms", "requeue_backoff_total", "reorder_depth_max",
+            "saturation", "request_latency_seconds", "scanner_wake_jitter_ms", "requeue_backoff_total",
+            "reorder_depth_max",
             "io_timeouts_total", "integrity_fail_total", "bus_lagged_total",
         }  # fmt: skip

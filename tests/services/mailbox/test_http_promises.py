@@ -1,4 +1,7 @@
-"""The promises over real sockets: order, time, fencing, one message for one idem_key, and a storm that is refused politely."""
+"""The promises over real sockets.
+
+Order, time, fencing, one message for one idem_key, and a storm that is refused politely.
+"""
 
 from __future__ import annotations
 

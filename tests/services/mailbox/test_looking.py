@@ -1,4 +1,7 @@
-"""Looking at one topic among many: the engines agree on what there is, and the table is never walked from end to end."""
+"""Looking at one topic among many.
+
+The engines agree on what there is, and the table is never walked from end to end.
+"""
 
 from __future__ import annotations
 

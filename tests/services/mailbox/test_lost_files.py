@@ -1,4 +1,7 @@
-"""Files that were lost, emptied, zeroed, cut or swapped: never ready in silence, never written to, never called whole."""
+"""Files that were lost, emptied, zeroed, cut or swapped.
+
+Never ready in silence, never written to, never called whole.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the holder of a token for one topic can do: everything that concerns that topic, and see nothing of the others."""
+"""What the holder of a token for one topic can do.
+
+Everything that concerns that topic, and see nothing of the others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Power lost at any moment, with any of the unsynced sectors on the disk: what was answered is there, what was acked is not."""
+"""Power lost at any moment, with any of the unsynced sectors on the disk.
+
+What was answered is there, what was acked is not.
+"""
 
 from __future__ import annotations
 

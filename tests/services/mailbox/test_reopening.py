@@ -58,7 +58,8 @@ async def test_reads_that_come_back_after_a_reopening_change_nothing() -> None:
             await mailbox.api.send(Send("orders", b"x", key=f"k{number}" if number % 2 else None, ttl_ms=60_000))
         await settled(mailbox)
         mailbox.reader.thread = Lagging(1, seconds=3.0)
-        # One read for the receiver, one for the keys, one for what has expired: all are still out when it is open again.
+        # One read for the receiver, one for the keys, one for what has expired: all are still out when it is open
+        # again.
         waiting = mailbox.dispatcher.recv(Recv("orders", 8, wait_ms=20_000), RequestMeta())
         await asyncio.sleep(0.6)
         await reopened(mailbox)

@@ -1,4 +1,7 @@
-"""The clock of stored times: a step of the system's clock changes no age, and a corrected clock is followed in the end."""
+"""The clock of stored times.
+
+A step of the system's clock changes no age, and a corrected clock is followed in the end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The credit of a stream: never more unsettled than it allows, never less than it is owed, and nothing lost when it ends."""
+"""The credit of a stream.
+
+Never more unsettled than it allows, never less than it is owed, and nothing lost when it ends.
+"""
 
 from __future__ import annotations
 

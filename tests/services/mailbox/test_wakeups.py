@@ -1,4 +1,7 @@
-"""Nobody waits beside a message, and nobody is told that there is none while there is one: at every step of every race."""
+"""Nobody waits beside a message, and nobody is told that there is none while there is one.
+
+At every step of every race.
+"""
 
 from __future__ import annotations
 

@@ -149,7 +149,8 @@ async def test_records_say_who_did_what_for_whom(tmp_path):
     assert revoke["facts"] | {"by": operator, "by_sub": "operator", "value": tid, "why": "lost"} == revoke["facts"]
 
 
-# --- attestations for others -------------------------------------------------------------------------------------------
+# --- attestations for others
+# -------------------------------------------------------------------------------------------
 
 
 async def test_an_attestation_holds_under_the_published_keys_and_is_recorded(tmp_path):

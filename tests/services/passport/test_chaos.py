@@ -1,4 +1,7 @@
-"""What the founding document demands when things stall, die or overflow: deadlines, a breaker, honest readiness, counters."""
+"""What the founding document demands when things stall, die or overflow.
+
+Deadlines, a breaker, honest readiness, counters.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from penstock.testing import until
 from tests.services.passport.kit import START_S, FakeKms, options, running
 from tests.services.passport.test_http import connected
 
-# --- the registry stalls -----------------------------------------------------------------------------------------------
+# --- the registry stalls
+# -----------------------------------------------------------------------------------------------
 
 
 async def test_a_registry_that_never_answers_is_given_up_on_in_time_and_counted():
@@ -64,7 +68,8 @@ async def test_a_store_that_hangs_while_a_policy_is_remembered_is_given_up_on_to
         assert inventory.metrics.value("io_timeouts_total", op="registry") == 1
 
 
-# --- the key store is slow ---------------------------------------------------------------------------------------------
+# --- the key store is slow
+# ---------------------------------------------------------------------------------------------
 
 
 class SlowKms(FakeKms):
@@ -140,7 +145,8 @@ async def test_an_inline_engine_is_measured_like_any_other():
     assert histogram.total >= 8 * 0.6
 
 
-# --- a worker dies under load ------------------------------------------------------------------------------------------
+# --- a worker dies under load
+# ------------------------------------------------------------------------------------------
 
 
 def watched(world) -> list[tuple[bool, tuple[str, ...]]]:
@@ -206,7 +212,8 @@ async def test_the_one_writer_of_epochs_shuts_its_gate_while_it_is_dead():
         assert victim.restarts == 1
 
 
-# --- overflow ----------------------------------------------------------------------------------------------------------
+# --- overflow
+# ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_full_line_of_revocations_refuses_and_is_counted():

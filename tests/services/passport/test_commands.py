@@ -1,4 +1,7 @@
-"""`penstock token` and `penstock audit`: offline where they can be, one sentence when refused, and exit codes that tell."""
+"""`penstock token` and `penstock audit`.
+
+Offline where they can be, one sentence when refused, and exit codes that tell.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issuing: only what is covered, never after revocation, never without a policy, and shed without taking verify along."""
+"""Issuing: only what is covered, never after revocation, never without a policy, shed without taking verify along."""
 
 from __future__ import annotations
 
@@ -364,7 +364,8 @@ def test_a_body_is_read_or_refused_without_a_crash(data):
         assert data
 
 
-# --- revoking an issuer revokes what it issued -------------------------------------------------------------------------
+# --- revoking an issuer revokes what it issued
+# -------------------------------------------------------------------------
 
 
 async def chain_of_issuers(world) -> list[str]:

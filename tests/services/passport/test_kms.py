@@ -203,7 +203,8 @@ def test_only_classical_keys_sign_on_the_loop():
     assert (classical.inline, hybrid.inline) == (True, False)
 
 
-# --- a hardware module -------------------------------------------------------------------------------------------------
+# --- a hardware module
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

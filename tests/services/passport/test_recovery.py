@@ -1,4 +1,4 @@
-"""A start never believes a state that lost a revocation, an audit that lost a record, or a copy of the data directory."""
+"""A start never believes a state that lost a revocation, an audit that lost a record, or a copied data directory."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ async def test_a_state_without_a_checksum_is_taken_over_and_written_with_one(tmp
     assert msgspec.json.decode(path.read_bytes(), type=StateFile).format == 2
 
 
-# --- a restored copy ---------------------------------------------------------------------------------------------------
+# --- a restored copy
+# ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_restored_copy_of_the_data_directory_revives_nothing(tmp_path):
@@ -158,7 +159,8 @@ async def test_a_start_from_where_it_was_revokes_nothing(tmp_path):
         assert (await world.verdict(token)).ok
 
 
-# --- the comparison itself ---------------------------------------------------------------------------------------------
+# --- the comparison itself
+# ---------------------------------------------------------------------------------------------
 
 NOW_MS = int(START_S * 1000)
 

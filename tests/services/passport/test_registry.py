@@ -1,4 +1,7 @@
-"""The registry: unsigned, older and malformed policies are refused and counted, and the last good one stays in force."""
+"""The registry.
+
+Unsigned, older and malformed policies are refused and counted, and the last good one stays in force.
+"""
 
 from __future__ import annotations
 

@@ -191,7 +191,8 @@ async def test_the_published_file_beats_while_the_issuer_lives_and_no_longer(tmp
             verifier.verify(token, context)
 
 
-# --- audit -------------------------------------------------------------------------------------------------------------
+# --- audit
+# -------------------------------------------------------------------------------------------------------------
 
 
 def lines(count: int) -> list[bytes]:

@@ -84,7 +84,9 @@ SHAPES = {
     "cut to its bytes": lambda content: content[:MANIFEST],
     "empty": lambda content: b"",
     "a byte more": lambda content: content + b"\0",
-    "leaves swapped": lambda content: content[LEAF_BYTES : 2 * LEAF_BYTES] + content[:LEAF_BYTES] + content[2 * LEAF_BYTES :],
+    "leaves swapped": lambda content: (
+        content[LEAF_BYTES : 2 * LEAF_BYTES] + content[:LEAF_BYTES] + content[2 * LEAF_BYTES :]
+    ),
     "a leaf less": lambda content: content[LEAF_BYTES:],
     "zeros": lambda content: bytes(len(content)),
 }  # fmt: skip

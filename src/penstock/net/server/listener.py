@@ -5,10 +5,9 @@ connections share. An `Acceptor` takes clients and makes a `Connection` for each
 is a place. The connection reads requests and finds their route; the admission hook admits, refuses or holds each; the
 route's handler answers.
 
-It ends in three steps. `stop_intake` refuses new work while the socket stays open, because /readyz still has to
-answer
-503. `quiet` waits until every admitted request is answered. `close` ends the sockets and whatever is left. As a
-     supervised child it does this in order (`run`); options may change meanwhile (`reconfigure`).
+It ends in three steps. `stop_intake` refuses new work but leaves the socket open, because /readyz must still answer
+with a 503. `quiet` waits until every admitted request is answered. `close` closes the sockets and whatever is left. As
+a supervised child it does this in order (`run`); options may change meanwhile (`reconfigure`).
 """
 
 from __future__ import annotations

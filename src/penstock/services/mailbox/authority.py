@@ -162,7 +162,7 @@ class MailboxAuthority:
             raise
 
 
-def _refusal(verify: Verify, context: RequestContext, relayed: bool) -> PenstockError | None:  # noqa: FBT001 - bound above
+def _refusal(verify: Verify, context: RequestContext, relayed: bool) -> PenstockError | None:  # noqa: FBT001
     """Judge once more; a verdict that would have to be waited for is left to the next time."""
     try:
         verdict = judge_relayed(verify, context) if relayed else verify(context)

@@ -29,7 +29,8 @@ class Batch:
     """Rows to write in one transaction. A state is kept once a message: the last one wins."""
 
     __slots__ = (
-        "acked", "acked_runs", "at_ms", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes", "gone", "over",
+        "acked", "acked_runs", "at_ms", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes",
+        "gone", "over",
         "redriven", "rows", "settled", "statements", "states", "stored", "topics", "topics_gone",
     )  # fmt: skip
 

@@ -4,8 +4,9 @@ There is always one open `Batch`, into which any step puts what it wants written
 woke the writer, and `commit` writes it on the engine's thread. While that runs the next batch fills: the slower the
 disk, the larger the batches. The commit loop is the only caller of these two, and applies what `commit` returns.
 
-Leases ride. They start no commit of their own until they are 10 ms old (`lease_flush_ms`), and let the commits of their
-first 8 ms go by: most leases are acked by then, and are never written at all.
+A lease does not start a commit. For its first 8 ms no commit includes it, because most leases are acked by then and
+need not be written at all. After that it joins the next commit, and at 10 ms (`lease_flush_ms`) it starts one. Until
+it is written it is called a rider.
 """
 
 from __future__ import annotations

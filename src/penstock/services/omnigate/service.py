@@ -195,7 +195,10 @@ class OmnigateService:
         ]
 
     def _declare_events(self) -> Broadcast[KernelEvent]:
-        """Tell of every flip of a gate: the supervisor flips them when a child dies, and so do the children themselves."""
+        """Tell of every flip of a gate.
+
+        The supervisor flips them when a child dies, and so do the children themselves.
+        """
         events: Broadcast[KernelEvent] = self._inventory.broadcast(
             "events",
             KernelEvent,
@@ -265,7 +268,10 @@ class OmnigateService:
         await listener.run(child)
 
     def apply(self, settings: Settings) -> None:
-        """Follow a reload: quotas, limit, waits and the policy bundle; one that does not load leaves the old in force."""
+        """Follow a reload: quotas, limit, waits and the policy bundle.
+
+        One that does not load leaves the old in force.
+        """
         changed = LiveSettings(
             quotas=QuotaOptions.from_settings(settings),
             adaptive=settings.flag("omnigate.fair_queue.adaptive"),

@@ -37,7 +37,6 @@ class Ingress:
     """What is let in: a rate and a number of unanswered requests, for what changes something."""
 
     def __init__(self, inventory: Inventory, *, rps: int, inflight: int) -> None:
-        """Declare both."""
         self._clock = inventory.clock.monotonic
         self._rate = inventory.bucket("rps", rate=rps, depth=max(1, rps))
         self._places = inventory.limiter("inflight", inflight)
@@ -79,7 +78,8 @@ class PassportApi:
         # Verify has a limit of its own, counted in signatures: it stays up while issuance sheds.
         self._places = inventory.limiter("verify", VERIFY_PLACES)
 
-    # --- issue, revoke, rotate -----------------------------------------------------------------------------------------
+    # --- issue, revoke, rotate
+    # -----------------------------------------------------------------------------------------
 
     async def issue(self, request: p.Issue, call: Call = NOBODY) -> p.Issued:
         """Mint a token that the call's capability covers."""
@@ -142,7 +142,8 @@ class PassportApi:
             job.reply.cancel()
             raise
 
-    # --- verify --------------------------------------------------------------------------------------------------------
+    # --- verify
+    # --------------------------------------------------------------------------------------------------------
 
     async def verify(self, request: p.Verify, call: Call = NOBODY) -> p.Verified:
         """Judge one token."""
@@ -202,7 +203,8 @@ class PassportApi:
         if not isinstance(opened, JudgedToken):
             await opened
 
-    # --- what everybody may read ---------------------------------------------------------------------------------------
+    # --- what everybody may read
+    # ---------------------------------------------------------------------------------------
 
     def key_set(self) -> p.KeySet:
         """Return the keys that verify now."""

@@ -1,8 +1,8 @@
 """The hash-chained record of what was issued, revoked and rotated; no token and no secret is ever in it.
 
 Each line names the hash of the line before: taking one out, changing one or swapping two breaks the chain from there.
-Whoever can write the file can compute a new chain, so the head is signed by the key store, in a file beside it: up to the
-signed line everything has to be there as it was.
+Whoever can write the file can compute a new chain, so the head is signed by the key store, in a file beside it: up to
+the signed line everything has to be there as it was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The audit's one writer: lines are chained where things happen and written in groups, off the loop, none lost on the way."""
+"""The audit's one writer.
+
+Lines are chained where things happen and written in groups, off the loop, none lost on the way.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,8 @@ class AuditTrail:
         await self._pool.run("passport_audit", WRITE_S, self._store.keep_head, attested)
         self._signed_to = attested.n
 
-    # --- where things happen -------------------------------------------------------------------------------------------
+    # --- where things happen
+    # -------------------------------------------------------------------------------------------
 
     def note(self, action: str, **facts: Any) -> None:  # noqa: ANN401 - whatever is worth recording
         """Record something that may be lost with the last moments of a crash: an issue."""
@@ -149,7 +153,8 @@ class AuditTrail:
         self._epoch = max(self._epoch, facts.get("epoch", 0))
         self.lines.try_send(AuditLine(data, Walked(self._chain.n, self._chain.head, self._epoch), done))
 
-    # --- the writer ----------------------------------------------------------------------------------------------------
+    # --- the writer
+    # ----------------------------------------------------------------------------------------------------
 
     async def run(self, child: Child) -> None:
         """Write in groups until the channel is closed and empty; a moment's wait makes one write of many lines."""

@@ -39,7 +39,6 @@ class PassportBusSubscriber:
     """Follows the `policy` broadcast: the verifier demands what the policy demands."""
 
     def __init__(self, inventory: Inventory, book: Book, verifier: CapabilityVerifier) -> None:
-        """Count what is heard."""
         self._book = book
         self._verifier = verifier
         self._log = Log(inventory.service)
@@ -160,7 +159,10 @@ class Seen:
 
 
 class ReadySampler:
-    """Feeds the gates of `/readyz` from sampled depths and states; asks for what is due: new keys, the operator's token."""
+    """Feeds the gates of `/readyz` from sampled depths and states.
+
+    Asks for what is due: new keys, the operator's token.
+    """
 
     def __init__(self, inventory: Inventory, book: Book, seen: Seen, *, rotation_days: int) -> None:
         """Declare the gates, all shut until somebody has looked."""
@@ -207,7 +209,10 @@ class ReadySampler:
         self._ask(p.Rotate())
 
     def _renew_if_owed(self) -> None:
-        """Ask for the operator's token that a failing key store did not give; not while the change itself is on its way."""
+        """Ask for the operator's token that a failing key store did not give.
+
+        Not while the change itself is on its way.
+        """
         now = self._wall()
         if not self._book.owes_operator:
             self._renew_after = now + RENEW_AGAIN_S

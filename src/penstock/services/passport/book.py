@@ -1,4 +1,7 @@
-"""The issuer's state while it runs: trust, policy, keys and operator. One writer changes it; readers see whole states."""
+"""The issuer's state while it runs: trust, policy, keys and operator.
+
+One writer changes it; readers see whole states.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,8 @@ class Book:
         """Return the algorithms that keys are needed for."""
         return (ED25519,) if self.limits.pq_mode == "off" else (ED25519, HYBRID)
 
-    # --- the beginning -------------------------------------------------------------------------------------------------
+    # --- the beginning
+    # -------------------------------------------------------------------------------------------------
 
     async def open(self, trail: AuditTrail) -> None:
         """Load the last run's state, the keys and the operator's token; refuse a state older than the audit."""
@@ -145,7 +149,8 @@ class Book:
         old = [record.kid for record in self._kms.public_keys if record.nbf < now_s]
         if old and self._store.place():
             raise Integrity(
-                f"There is no state and the key store holds keys from before, {', '.join(old)}: tokens that were revoked "
+                f"There is no state and the key store holds keys from before, {', '.join(old)}: tokens that were "
+                "revoked "
                 "would come back to life. Put the state back, or give the module a token without keys.",
                 reason="lost_state",
             )
@@ -167,7 +172,7 @@ class Book:
             await self.mint_operator()
 
     def _is_good(self, token: str) -> bool:
-        """Tell whether a token verifies, may be used under this policy, and has more than half of its life before it."""
+        """Tell whether a token verifies, may be used under this policy, and has more than half of its life left."""
         judging = VerifierPolicy(self.trust.keys, self.trust.floors, 0, self.limits.pq_mode, amnesia=False)
         try:
             standing = stands(decode(token), judging, self._wall())
@@ -177,7 +182,10 @@ class Book:
         return lasts and standing.is_operator and standing.refused is None and UnprovenToken(standing, b"", -1).run()
 
     def operator_stands(self) -> bool:
-        """Tell whether the operator's token is good now. Its signature is ours; keys, floors and time may have changed."""
+        """Tell whether the operator's token is good now.
+
+        Its signature is ours; keys, floors and time may have changed.
+        """
         now, judged = self._wall(), self._operator_judged
         if judged is None or judged[:2] != (self.operator_token, self.trust.version) or now >= judged[2]:
             until = self._operator_until(now)
@@ -216,7 +224,8 @@ class Book:
         prepared = draft(root)
         return prepared.signed(await self._kms.sign(root.kid, prepared.message))
 
-    # --- changes: durable first, then in force, then told --------------------------------------------------------------
+    # --- changes: durable first, then in force, then told
+    # --------------------------------------------------------------
 
     async def revoke(self, request: p.Revoke, bound: str | None = None) -> p.Revoked:
         """Revoke; when this returns it is durable and every verifier of this process refuses. May owe the operator."""
@@ -337,7 +346,10 @@ class Book:
         await self._on_disk(self._store.publish, published)
 
     async def _publish_or_warn(self) -> None:
-        """Publish at the start; a disk without room leaves the file of the last run, which the heartbeat keeps alive."""
+        """Publish at the start.
+
+        A disk without room leaves the file of the last run, which the heartbeat keeps alive.
+        """
         try:
             await self._publish()
         except DownstreamUnavailable as error:
@@ -351,7 +363,7 @@ class Book:
         policy = None if self._descriptor is None else in_force(self._descriptor, self.limits)
         self.view.swap(core.IssuerView(policy, dict(state.signing), state.current))
 
-    async def _on_disk(self, call: Callable[..., T], *args: Any, seconds: float = STORE_S) -> T:  # noqa: ANN401 - whatever the call takes
+    async def _on_disk(self, call: Callable[..., T], *args: Any, seconds: float = STORE_S) -> T:  # noqa: ANN401
         try:
             return await self._pool.run("passport_store", seconds, call, *args)
         except OSError as exc:

@@ -47,37 +47,169 @@ def _kms_keys() -> tuple[Key, ...]:
             apply=Apply.RESTART,
             help="Where the signing keys are: sealed in the data directory, or in a hardware module.",
         ),
-        Key("kms.timeout", Kind.DURATION, "3s", low="10ms", high="30s", apply=Apply.RESTART, help="A signature is made within this. Late: 504, never tried again."),
-        Key("kms.slo", Kind.DURATION, "500ms", low="1ms", high="10s", apply=Apply.RESTART, help="The breaker opens when one signature in twenty takes longer, for a minute."),
-        Key("kms.threads", Kind.INT, 4, low=1, high=64, unit="threads", apply=Apply.RESTART, help="Threads that wait for the engine; so many can be stuck at most."),
-        Key("kms.sealing_secret", Kind.SECRET, None, apply=Apply.RESTART, help="Seals the keys at rest. Empty: a secret of the data directory's own."),
-        Key("kms.pkcs11.module", Kind.PATH, None, apply=Apply.RESTART, help="The PKCS#11 library of the hardware module."),
-        Key("kms.pkcs11.token_label", Kind.STR, "penstock", apply=Apply.RESTART, help="The label of the module's token."),
+        Key(
+            "kms.timeout",
+            Kind.DURATION,
+            "3s",
+            low="10ms",
+            high="30s",
+            apply=Apply.RESTART,
+            help="A signature is made within this. Late: 504, never tried again.",
+        ),
+        Key(
+            "kms.slo",
+            Kind.DURATION,
+            "500ms",
+            low="1ms",
+            high="10s",
+            apply=Apply.RESTART,
+            help="The breaker opens when one signature in twenty takes longer, for a minute.",
+        ),
+        Key(
+            "kms.threads",
+            Kind.INT,
+            4,
+            low=1,
+            high=64,
+            unit="threads",
+            apply=Apply.RESTART,
+            help="Threads that wait for the engine; so many can be stuck at most.",
+        ),
+        Key(
+            "kms.sealing_secret",
+            Kind.SECRET,
+            None,
+            apply=Apply.RESTART,
+            help="Seals the keys at rest. Empty: a secret of the data directory's own.",
+        ),
+        Key(
+            "kms.pkcs11.module",
+            Kind.PATH,
+            None,
+            apply=Apply.RESTART,
+            help="The PKCS#11 library of the hardware module.",
+        ),
+        Key(
+            "kms.pkcs11.token_label", Kind.STR, "penstock", apply=Apply.RESTART, help="The label of the module's token."
+        ),
         Key("kms.pkcs11.pin", Kind.SECRET, None, apply=Apply.RESTART, help="The user PIN of the module's token."),
-    )  # fmt: skip
+    )
 
 
 def _policy_keys() -> tuple[Key, ...]:
     return (
-        Key("issuer_policy.max_ttl", Kind.DURATION, "1h", low="1s", high="24h", help="The longest life of a token; the operator's own is exempt."),
-        Key("issuer_policy.grace", Kind.DURATION, "10m", low="0s", high="24h", help="How long a rotated key still verifies."),
-        Key("issuer_policy.rotation_days", Kind.INT, 30, low=1, high=365, unit="days", apply=Apply.RESTART, help="Signing keys older than this are rotated."),
-        Key("issuer_policy.alg_set", Kind.LIST, ALGORITHMS, choices=ALGORITHMS, help="Algorithms a token may be signed with."),
-        Key("pq.mode", Kind.CHOICE, "off", choices=("off", "mirror", "require", "enforce"), help="How far post-quantum signatures are offered and demanded."),
+        Key(
+            "issuer_policy.max_ttl",
+            Kind.DURATION,
+            "1h",
+            low="1s",
+            high="24h",
+            help="The longest life of a token; the operator's own is exempt.",
+        ),
+        Key(
+            "issuer_policy.grace",
+            Kind.DURATION,
+            "10m",
+            low="0s",
+            high="24h",
+            help="How long a rotated key still verifies.",
+        ),
+        Key(
+            "issuer_policy.rotation_days",
+            Kind.INT,
+            30,
+            low=1,
+            high=365,
+            unit="days",
+            apply=Apply.RESTART,
+            help="Signing keys older than this are rotated.",
+        ),
+        Key(
+            "issuer_policy.alg_set",
+            Kind.LIST,
+            ALGORITHMS,
+            choices=ALGORITHMS,
+            help="Algorithms a token may be signed with.",
+        ),
+        *_caveat_keys(),
+    )
+
+
+def _caveat_keys() -> tuple[Key, ...]:
+    return (
+        Key(
+            "pq.mode",
+            Kind.CHOICE,
+            "off",
+            choices=("off", "mirror", "require", "enforce"),
+            help="How far post-quantum signatures are offered and demanded.",
+        ),
         Key("caveats.max_budget_bytes", Kind.SIZE, "1MiB", low="1B", high="1GiB", help="The largest `budget.bytes`."),
-        Key("caveats.max_budget_reqs", Kind.INT, 100, low=1, high=1_000_000, unit="requests", help="The largest `budget.reqs`."),
-        Key("caveats.max_rate_rps", Kind.INT, 5, low=1, high=1_000_000, unit="requests a second", help="The largest `rate.rps`."),
-        *(Key(f"caveats.enable_{name}", Kind.BOOL, default=True, help=f"Issue tokens with {' and '.join(families)} caveats.") for name, families in _FAMILY_SWITCHES.items()),
-    )  # fmt: skip
+        Key(
+            "caveats.max_budget_reqs",
+            Kind.INT,
+            100,
+            low=1,
+            high=1_000_000,
+            unit="requests",
+            help="The largest `budget.reqs`.",
+        ),
+        Key(
+            "caveats.max_rate_rps",
+            Kind.INT,
+            5,
+            low=1,
+            high=1_000_000,
+            unit="requests a second",
+            help="The largest `rate.rps`.",
+        ),
+        *(
+            Key(
+                f"caveats.enable_{name}",
+                Kind.BOOL,
+                default=True,
+                help=f"Issue tokens with {' and '.join(families)} caveats.",
+            )
+            for name, families in _FAMILY_SWITCHES.items()
+        ),
+    )
 
 
 def _registry_keys() -> tuple[Key, ...]:
     return (
-        Key("registry.endpoint", Kind.STR, None, apply=Apply.RESTART, help="File or URL of the signed policy. Empty: a local one, made and signed at the first start."),
-        Key("registry.public_key", Kind.STR, None, apply=Apply.RESTART, help="The Ed25519 key that signs the policy, in hex. Needed with an endpoint."),
-        Key("registry.timeout", Kind.DURATION, "3s", low="10ms", high="60s", apply=Apply.RESTART, help="A policy is fetched within this."),
-        Key("registry.poll", Kind.DURATION, "30s", low="100ms", high="24h", apply=Apply.RESTART, help="How often the policy is fetched, with jitter."),
-    )  # fmt: skip
+        Key(
+            "registry.endpoint",
+            Kind.STR,
+            None,
+            apply=Apply.RESTART,
+            help="File or URL of the signed policy. Empty: a local one, made and signed at the first start.",
+        ),
+        Key(
+            "registry.public_key",
+            Kind.STR,
+            None,
+            apply=Apply.RESTART,
+            help="The Ed25519 key that signs the policy, in hex. Needed with an endpoint.",
+        ),
+        Key(
+            "registry.timeout",
+            Kind.DURATION,
+            "3s",
+            low="10ms",
+            high="60s",
+            apply=Apply.RESTART,
+            help="A policy is fetched within this.",
+        ),
+        Key(
+            "registry.poll",
+            Kind.DURATION,
+            "30s",
+            low="100ms",
+            high="24h",
+            apply=Apply.RESTART,
+            help="How often the policy is fetched, with jitter.",
+        ),
+    )
 
 
 def _is_anchor(public_key: str | None, endpoint: str | None) -> bool:
@@ -118,10 +250,47 @@ _TABLE = service_table(
     port_offset=7,
     keys=(
         oap_key(),
-        Key("workers", Kind.INT, Derived((), lambda: min(os.cpu_count() or 1, 8), "the number of cores, at most 8"), low=1, high=64, unit="tasks", apply=Apply.RESTART, help="Workers of the issuance pool."),
-        Key("crypto_threads", Kind.INT, 2, low=1, high=64, unit="threads", apply=Apply.RESTART, help="Threads that check long chains and batches of signatures."),
-        Key("limits.rps", Kind.INT, 20_000, low=1, high=10_000_000, unit="requests a second", zero_off=True, apply=Apply.RESTART, help="Requests to issue, revoke and rotate. More: 429 `rate_limited`."),
-        Key("limits.inflight", Kind.INT, 512, low=32, high=65_536, unit="requests", apply=Apply.RESTART, help="Such requests unanswered at once. More: 429 `busy`."),
+        Key(
+            "workers",
+            Kind.INT,
+            Derived((), lambda: min(os.cpu_count() or 1, 8), "the number of cores, at most 8"),
+            low=1,
+            high=64,
+            unit="tasks",
+            apply=Apply.RESTART,
+            help="Workers of the issuance pool.",
+        ),
+        Key(
+            "crypto_threads",
+            Kind.INT,
+            2,
+            low=1,
+            high=64,
+            unit="threads",
+            apply=Apply.RESTART,
+            help="Threads that check long chains and batches of signatures.",
+        ),
+        Key(
+            "limits.rps",
+            Kind.INT,
+            20_000,
+            low=1,
+            high=10_000_000,
+            unit="requests a second",
+            zero_off=True,
+            apply=Apply.RESTART,
+            help="Requests to issue, revoke and rotate. More: 429 `rate_limited`.",
+        ),
+        Key(
+            "limits.inflight",
+            Kind.INT,
+            512,
+            low=32,
+            high=65_536,
+            unit="requests",
+            apply=Apply.RESTART,
+            help="Such requests unanswered at once. More: 429 `busy`.",
+        ),
         channel_key("issue", 512, "requests to issue on their way to the pool. Full: 429 `busy`."),
         channel_key("revoke", 256, "revocations and rotations on their way to the one worker. Full: 429 `busy`."),
         *_policy_keys(),
@@ -130,7 +299,7 @@ _TABLE = service_table(
         service_drain("5s", "30s"),
     ),
     help="Capability tokens: issue, verify, revoke.",
-)  # fmt: skip
+)
 TABLE = replace(_TABLE, rules=(*_TABLE.rules, *_RULES))
 
 

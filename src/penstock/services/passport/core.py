@@ -168,7 +168,10 @@ def operator_root(view: IssuerView, pq_mode: str, now_s: int, tid: bytes) -> Tok
 
 
 def revoked(state: IssuerState, request: p.Revoke, now_ms: int, bound: str | None = None) -> IssuerState | None:
-    """Return the state after a revocation, or None when nothing changes. `bound` is the tenant a revoker is bound to."""
+    """Return the state after a revocation, or None when nothing changes.
+
+    `bound` is the tenant a revoker is bound to.
+    """
     kind, value = next((kind, value) for kind, value in request.targets().items() if value is not None)
     if bound is not None and (kind in ("epoch", "kid") or (kind == "tenant" and value != bound)):
         raise Forbidden("This token revokes within its own tenant only.", reason="caveat:tenant")
@@ -230,7 +233,10 @@ def _target(state: IssuerState, kind: p.RevocationKind, value: str) -> str:
 
 
 def _knows_key(state: IssuerState, kid: str) -> bool:
-    """Tell whether a key is in the ring, or was revoked before: who asks twice, because an answer got lost, is told the same."""
+    """Tell whether a key is in the ring, or was revoked before.
+
+    Who asks twice, because an answer got lost, is told the same.
+    """
     revoked = (kept.entry for kept in state.kept if kept.entry.kind == "kid")
     return kid in {key.kid for key in state.keys} or kid in {entry.value for entry in revoked}
 

@@ -46,7 +46,6 @@ class Ids:
     """Token ids: 16 random bytes each."""
 
     def __init__(self) -> None:
-        """Draw nothing yet."""
         self._left: list[bytes] = []
 
     def next(self) -> bytes:

@@ -32,7 +32,10 @@ class Kms(Protocol):
 
     @property
     def inline(self) -> bool:
-        """Tell whether signing is plain computation of some microseconds: then a thread would cost more than the work."""
+        """Tell whether signing is plain computation of some microseconds.
+
+        Then a thread would cost more than the work.
+        """
 
     def open(self, algs: tuple[str, ...], now_s: int) -> None:
         """Find the keys of the last run, or make the first ones; every algorithm has one that signs."""

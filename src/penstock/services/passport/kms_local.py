@@ -99,7 +99,6 @@ class LocalKms:
     """The embedded engine. Without a seal the keys live and die with the process."""
 
     def __init__(self, seal: Seal | None = None) -> None:
-        """Hold no key yet."""
         self._seal = seal
         # Newest first. Replaced whole, so that a signer on another thread never sees half of a rotation.
         self._keys: tuple[_Private, ...] = ()

@@ -35,7 +35,8 @@ class Pkcs11Kms:
         self._pin = pin
         self._session: Any = None
         self._lib: Any = None
-        # What the module may say no with, and what of it means that our session is over; known once its library is loaded.
+        # What the module may say no with, and what of it means that our session is over; known once its library is
+        # loaded.
         self._errors: tuple[type[Exception], ...] = ()
         self._lost: tuple[type[Exception], ...] = ()
         self._opening = threading.Lock()

@@ -96,7 +96,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class IssuePolicy:
-    """What may be issued now: the registry's descriptor and the local limits, whichever is narrower. One object each."""
+    """What may be issued now: the registry's descriptor and the local limits, whichever is narrower.
+
+    One object each.
+    """
 
     version: int
     limits: Limits

@@ -104,7 +104,6 @@ class RegistrySync:
     def __init__(
         self, inventory: Inventory, book: Book, source: PolicySource, *, poll_s: float, timeout_s: float
     ) -> None:
-        """Take the source."""
         self._book = book
         self._fetch = source.fetch
         self._remember = source.remember

@@ -64,7 +64,6 @@ class RevocationWorker:
     """Works off the `revoke` channel; opens the book at the start, because it alone writes in it."""
 
     def __init__(self, inventory: Inventory, book: Book, trail: AuditTrail) -> None:
-        """Take the book."""
         self._book = book
         self._trail = trail
         self._metrics = inventory.metrics

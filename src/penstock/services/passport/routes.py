@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from penstock.services.passport.book import Book
 
 _ISSUE_ERRORS: Final = (
-    "malformed", "unauthenticated", "expired", "forbidden", "over_limit", "busy", "rate_limited", "not_ready", "timeout",
+    "malformed", "unauthenticated", "expired", "forbidden", "over_limit", "busy", "rate_limited", "not_ready",
+    "timeout",
     "downstream_unavailable", "canceled", "internal",
 )  # fmt: skip
 _CHANGE_ERRORS: Final = (*_ISSUE_ERRORS, "conflict", "not_found")
@@ -143,9 +144,10 @@ class PassportRoutes:
             ),
         ]
 
-    # --- what needs a capability ---------------------------------------------------------------------------------------
+    # --- what needs a capability
+    # ---------------------------------------------------------------------------------------
 
-    def _issue(self, request: Request, asked: p.Issue) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+    def _issue(self, request: Request, asked: p.Issue) -> Any:  # noqa: ANN401
         work = IssueWork(asked, bearer(request), context_of(request, "issue"))
         judged = self._api.may(work.capability, work.context, COVERED)
         if not isinstance(judged, Grant):
@@ -156,16 +158,16 @@ class PassportRoutes:
         await judged
         return await self._api.queue_issue(work, request.deadline, request.corr_id)
 
-    def _revoke(self, request: Request, asked: p.Revoke) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+    def _revoke(self, request: Request, asked: p.Revoke) -> Any:  # noqa: ANN401
         return self._change(request, asked)
 
     def _rotate(self, request: Request) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
         return self._change(request, p.Rotate())
 
-    def _attest(self, request: Request, asked: p.Attest) -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+    def _attest(self, request: Request, asked: p.Attest) -> Any:  # noqa: ANN401
         return self._change(request, asked, op="admin")
 
-    def _change(self, request: Request, change: Asked, op: str = "revoke") -> Any:  # noqa: ANN401 - a future, or a coroutine that leads to one
+    def _change(self, request: Request, change: Asked, op: str = "revoke") -> Any:  # noqa: ANN401
         judged = self._api.may(bearer(request), context_of(request, op))
         if not isinstance(judged, Grant):
             return self._change_later(judged, request, change)
@@ -175,9 +177,10 @@ class PassportRoutes:
         asked = AskedChange(change, await judged)
         return await self._api.queue_change(asked, request.deadline, request.corr_id)
 
-    # --- what is open --------------------------------------------------------------------------------------------------
+    # --- what is open
+    # --------------------------------------------------------------------------------------------------
 
-    def _verify(self, _request: Request, asked: p.Verify) -> Any:  # noqa: ANN401 - the verdict, or a coroutine that leads to it
+    def _verify(self, _request: Request, asked: p.Verify) -> Any:  # noqa: ANN401
         verdict = self._api.judge(asked)
         return verified_out(verdict) if isinstance(verdict, p.Verified) else _out_later(verdict)
 

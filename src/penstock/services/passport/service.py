@@ -114,7 +114,8 @@ class PassportService:
             "issue", Job, capacity=options.issue_capacity, full=Full.REFUSE, producers="listener", consumers="issuance"
         )
         self._revoke: Channel[RevokeJob] = self._inventory.channel(
-            "revoke", Job, capacity=options.revoke_capacity, full=Full.REFUSE, producers="listener", consumers="revocation_worker"
+            "revoke", Job, capacity=options.revoke_capacity, full=Full.REFUSE, producers="listener",
+            consumers="revocation_worker",
         )  # fmt: skip
 
     def _make_agents(self, bus: Bus | None, limits: Callable[[], Limits]) -> None:
@@ -164,7 +165,8 @@ class PassportService:
         for result, read in reads.items():
             metrics.watched("capability_verify_total", "Tokens by how they were judged.", result=result).append(read)
 
-    # --- children ------------------------------------------------------------------------------------------------------
+    # --- children
+    # ------------------------------------------------------------------------------------------------------
 
     def children(self) -> list[ChildSpec]:
         """List what this service runs, in start order; it stops in reverse."""
@@ -221,7 +223,8 @@ class PassportService:
         await self.trail.close()
         await self.book.close()
 
-    # --- the registry --------------------------------------------------------------------------------------------------
+    # --- the registry
+    # --------------------------------------------------------------------------------------------------
 
     async def _remember_policy(self, version: int) -> None:
         """Have the one writer of the state keep the version; this task only waits for it."""
@@ -256,7 +259,6 @@ class LazyKms:
     """The engine the options name, made when it is opened: declaring a service touches no file and no module."""
 
     def __init__(self, options: PassportOptions) -> None:
-        """Remember which."""
         self._data_dir = options.data_dir
         self._options: KmsOptions = options.kms
         self._engine: Kms | None = None

@@ -1,4 +1,7 @@
-"""What outlives the process: the counter, what was revoked, the ring of keys, and the newest policy version seen. Pure."""
+"""What outlives the process.
+
+The counter, what was revoked, the ring of keys, and the newest policy version seen. Pure.
+"""
 
 from __future__ import annotations
 

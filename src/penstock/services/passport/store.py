@@ -38,7 +38,10 @@ class StateFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PassportStore(Protocol):
-    """Keeps the state, what is published, the operator's token and the audit; every write is durable when it returns."""
+    """Keeps the state, what is published, the operator's token and the audit.
+
+    Every write is durable when it returns.
+    """
 
     def load(self) -> IssuerState | None:
         """Return the state of the last run, None at the first start; from now on it is nobody else's."""
@@ -93,7 +96,6 @@ class MemoryStore:
     """Keeps everything in RAM: nothing outlives the process, and no file is written."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._state: IssuerState | None = None
         self._token = ""
         self.published: PublishedTrust | None = None
@@ -186,7 +188,8 @@ class FileStore:
         state = read_state(self._state)
         if state is None and (self._folder / "keys.sealed").exists():
             raise Integrity(
-                f"The state of svc-passport, {self._state}, is missing and its keys are there: tokens that were revoked "
+                f"The state of svc-passport, {self._state}, is missing and its keys are there: tokens that "
+                "were revoked "
                 f"would come back to life. Put the state back, or move {self._folder} away to begin as a new issuer.",
                 reason="lost_state",
             )
@@ -221,7 +224,10 @@ class FileStore:
         write_private(self._public, msgspec.json.encode(published))
 
     def beat(self, at_ms: int) -> None:
-        """Write the time over the one in the file, in place: this needs no room, so it goes on while the disk is full."""
+        """Write the time over the one in the file, in place.
+
+        This needs no room, so it goes on while the disk is full.
+        """
         digits = b"%013d" % at_ms
         with self._public.open("r+b") as file:
             if file.read(len(_BEAT)) != _BEAT:

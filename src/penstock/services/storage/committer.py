@@ -21,7 +21,6 @@ class Committer:
     """Works off the `commit` channels."""
 
     def __init__(self, store: ObjectStore) -> None:
-        """Commit to this store."""
         self._store = store
         metrics = store.inventory.metrics
         self._seconds = metrics.histogram("commit_seconds", "From whole to visible and durable.")

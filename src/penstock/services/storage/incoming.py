@@ -1,4 +1,7 @@
-"""An object on its way in: what it holds of the quota, of the places and of the disk, and gives back whatever happens."""
+"""An object on its way in.
+
+What it holds of the quota, of the places and of the disk, and gives back whatever happens.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Which small objects there are, and where each lies: in a pack, or in a file of its own. Pure.
 
-Entries stand in 65,536 buckets by the first two bytes of their digest. A bucket is one run of bytes: for each object the next
-20 bytes of its digest and 8 bytes that say where it is. So an object costs 30 to 60 bytes of memory, and is found by one
-search through a short run. Together that is 176 bits of the digest: two objects that share them are as unlikely as in a
-hash of that length, and would be seen as damage, not mixed up, because what is read is held against its address.
+Entries stand in 65,536 buckets by the first two bytes of their digest. A bucket is one run of bytes: for each object
+the next 20 bytes of its digest and 8 bytes that say where it is. So an object costs 30 to 60 bytes of memory, and is
+found by one search through a short run. Together that is 176 bits of the digest: two objects that share them are as
+unlikely as in a hash of that length, and would be seen as damage, not mixed up, because what is read is held against
+its address.
 
 The thread that commits is the only writer. Others may look while it writes: every change is a single step of the
 interpreter.
@@ -39,7 +40,6 @@ class ObjectIndex:
     __slots__ = ("_buckets", "complete", "count", "objects_max")
 
     def __init__(self, objects_max: int) -> None:
-        """Start empty."""
         self.objects_max = objects_max
         self.count = 0
         # False once an object found no room here: then only the disk can tell what is not there.

@@ -1,9 +1,9 @@
 """How small objects lie together in a pack: bytes to values and back. Pure.
 
-A pack is a file that only grows. It begins with a header, which holds a random key. Behind it lie groups, one for each
-commit: a head, a table that names every object of the group and says where its bytes are, and then the bytes. A pack
-that is full ends with a seal: the tables of all its groups once more, and the offset at which the seal begins, so that a
-start reads one table a pack instead of walking over all groups.
+A pack is a file that only grows. It begins with a header, which holds a random key. Behind it lie groups, one for
+each commit: a head, a table that names every object of the group and says where its bytes are, and then the bytes. A
+pack that is full ends with a seal: the tables of all its groups once more, and the offset at which the seal begins,
+so that a start reads one table a pack instead of walking over all groups.
 
 Heads and tables carry a checksum that is keyed with the pack's key. Whoever puts objects does not know the key, so the
 bytes of an object can never be taken for a head. The bytes themselves need no checksum: their digest is their name.

@@ -1,9 +1,9 @@
 """The PackWriter: makes small objects durable, many with one sync.
 
-It takes what waits in the `pack` channel, writes it as one group, and answers. A group of any size is written by the one
-thread of the pool; while it is on its way to the disk the next one gathers, so that a slow disk makes large groups. A
-group of a few objects is written right here, on the loop, as long as syncs are fast: handing it to the thread would cost
-more CPU than writing it.
+It takes what waits in the `pack` channel, writes it as one group, and answers. A group of any size is written by the
+one thread of the pool; while it is on its way to the disk the next one gathers, so that a slow disk makes large
+groups. A group of a few objects is written right here, on the loop, as long as syncs are fast: handing it to the
+thread would cost more CPU than writing it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ class PackWriter:
 
 
 def _give_up(group: list[PackedPut], error: PenstockError) -> None:
-    """Fail a group that the thread may still be writing. Its objects may become durable yet, so they count as stored."""
+    """Fail a group that the thread may still be writing.
+
+    Its objects may become durable yet, so they count as stored.
+    """
     for put in group:
         put.stored()
         put.close()

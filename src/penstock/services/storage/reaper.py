@@ -17,7 +17,6 @@ class Reaper:
     """Looks every few seconds."""
 
     def __init__(self, store: ObjectStore, uploads: Uploads) -> None:
-        """Watch these."""
         self._store = store
         self._uploads = uploads
         self._ended = store.inventory.metrics.counter("uploads_expired_total", "Uploads ended because nobody went on.")

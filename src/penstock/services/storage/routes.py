@@ -34,7 +34,8 @@ _PUT_ERRORS: Final = (
     "downstream_unavailable", "internal",
 )  # fmt: skip
 _GET_ERRORS: Final = (
-    "malformed", "not_found", "over_limit", "integrity", "busy", "rate_limited", "not_ready", "timeout", "downstream_unavailable", "internal",
+    "malformed", "not_found", "over_limit", "integrity", "busy", "rate_limited", "not_ready", "timeout",
+    "downstream_unavailable", "internal",
 )  # fmt: skip
 Answer = Response | StreamResponse
 

@@ -21,7 +21,6 @@ class StoreOwner:
     """Starts before everything that needs the store, and ends after it."""
 
     def __init__(self, store: ObjectStore) -> None:
-        """Keep this store."""
         self._store = store
         metrics = store.inventory.metrics
         self._gate = store.inventory.health.gate("objects")
@@ -75,7 +74,10 @@ class StoreOwner:
         self._gate.set(is_open=True)
 
     def _stay_shut(self, damage: StoreDamaged) -> None:
-        """Refuse everything until somebody has looked at the packs; the service answers, and says why it is not ready."""
+        """Refuse everything until somebody has looked at the packs.
+
+        The service answers, and says why it is not ready.
+        """
         self._store.damage = damage.detail
         self._gate.set(is_open=False, why=damage.detail)
         for fault in damage.faults:

@@ -14,7 +14,6 @@ class TemporaryObject:
     __slots__ = ("_leaves", "_whole", "dropped", "name", "size")
 
     def __init__(self, name: str) -> None:
-        """Start empty."""
         self.name = name
         self.size = 0
         # Set by whoever gives the draft up; a thread that is just making its file then removes it again.

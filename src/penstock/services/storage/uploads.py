@@ -23,7 +23,6 @@ class UnfinishedUpload:
     __slots__ = ("at", "incoming", "last", "taken", "used_at")
 
     def __init__(self, incoming: IncomingObject, now: float) -> None:
-        """Start empty."""
         self.incoming = incoming
         self.at = 0
         # Where the last piece began and what it was, to know it again.

@@ -1,4 +1,4 @@
-"""A token in use never becomes a stranger again, and one that should not be believed any more is not kept by renewing it."""
+"""A token in use never becomes a stranger again, and one that is not to be believed any more is not renewed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A service behind that fell ill is asked again by the gateway itself: while writes are shed no request may come to do it."""
+"""A service behind that fell ill is asked again by the gateway itself.
+
+While writes are shed no request may come to do it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Refusals that a hostile or merely odd client asks for: framed right for whoever asked, in order, and nothing is held after."""
+"""Refusals that a hostile or merely odd client asks for.
+
+Framed right for whoever asked, in order, and nothing is held after.
+"""
 
 from __future__ import annotations
 

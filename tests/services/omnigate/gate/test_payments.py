@@ -1,4 +1,7 @@
-"""Streams pay as they go: a long one is a debt while it lasts, takes turns with whoever waits, and buys nothing by its length."""
+"""Streams pay as they go.
+
+A long one is a debt while it lasts, takes turns with whoever waits, and buys nothing by its length.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,8 @@ async def test_whoever_waits_has_a_turn_after_every_payment_and_not_only_after_t
         while client.seen < 32 * MIB:
             await settle()
 
-    # The last one was served long before the end: a payment's worth lies between two of them, and what they took to ask.
+    # The last one was served long before the end: a payment's worth lies between two of them, and what they took to
+    # ask.
     steps = [after - before for before, after in zip([0, *served_at], served_at, strict=False)]
     assert served_at[-1] < 32 * 16
     assert max(steps) * len(PIECE) < 3 * PAYMENT_BYTES

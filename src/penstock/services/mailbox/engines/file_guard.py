@@ -1,4 +1,6 @@
-"""Watches over the files of one open mailbox: nothing is opened unexamined, and nothing is acknowledged into a lost file.
+"""Watches over the files of one open mailbox.
+
+Nothing is opened unexamined, and nothing is acknowledged into a lost file.
 
 The engine calls it at five moments, always on its writer's thread: before SQLite opens, once it is open, after every
 commit, after a checkpoint that copied the whole log, and after a close in good order.
@@ -116,7 +118,10 @@ class FileGuard:
             )
 
     def committed(self, frames: int, wall_ms: int) -> None:
-        """Note durable progress: the log holds so many frames. Raises when it is not the file under its name any more."""
+        """Note durable progress: the log holds so many frames.
+
+        Raises when it is not the file under its name any more.
+        """
         self.verify()
         salts = os.pread(self._log_descriptor, 8, _SALTS_AT)
         self._record.write(

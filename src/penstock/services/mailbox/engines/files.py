@@ -129,10 +129,12 @@ def examine(directory: Path, outer_mark: Path | None = None) -> FilesFound:
     if record_damaged:
         detail = f"{RECORD} is damaged: it cannot be told whether the log is whole. Run `penstock mailbox repair`."
         return FilesFound(damage=detail, where="record")
-    damage = _missing_from_log(record, log) if record is not None else ""
-    if not damage and log.damaged is not None:
+    if log.damaged is not None and log.salts != (0, 0):
         detail = f"Frame {log.damaged} of the write-ahead log is damaged, and commits follow it. Nothing was changed."
         return FilesFound(damage=detail, where="wal", record=record)
+    damage = _missing_from_log(record, log) if record is not None else ""
+    if not damage and log.damaged is not None:
+        damage = "The header of the write-ahead log is damaged, and commits follow it. Nothing was changed."
     return FilesFound(damage=damage, where="wal" if damage else "file", record=record, loss_unknown=bool(damage))
 
 
@@ -235,7 +237,8 @@ def _missing_from_log(record: LogRecord, log: LogHead) -> str:
                 "Nothing was changed."
             )
         return ""
-    # Each round of the log counts its first salt up by one. A later round is fine: this one was in the database by then.
+    # Each round of the log counts its first salt up by one. A later round is fine: this one was in the database by
+    # then.
     if (log.salts[0] - record.salts[0]) % (1 << 32) >= _HALF:
         return "The write-ahead log is of an earlier time than the last commit. Nothing was changed."
     return ""

@@ -49,7 +49,8 @@ def begin_life(db: apsw.Connection) -> tuple[int, bytes]:
 
 def read_counts(db: apsw.Connection) -> EngineContents:
     """Count what is there."""
-    numbers = [fetch(db, f"SELECT max(seq) FROM {table}")[0][0] or 0 for table in ("msg", "dead", "acked")]  # noqa: S608
+    tables = ("msg", "dead", "acked")
+    numbers = [fetch(db, f"SELECT max(seq) FROM {table}")[0][0] or 0 for table in tables]  # noqa: S608
     last_claim = fetch(db, "SELECT max(n) FROM dedup")[0][0]
     topics = list(_topics(db))
     return EngineContents(

@@ -57,7 +57,8 @@ class Repaired:
     # Seqs of messages that are gone, as ranges; and how many records of any kind could not be read.
     lost: list[tuple[int, int]] = field(default_factory=list)
     unreadable: int = 0
-    # Why nobody can tell by name what else is lost: what spoke of it is gone too. Empty where everything is accounted for.
+    # Why nobody can tell by name what else is lost: what spoke of it is gone too. Empty where everything is accounted
+    # for.
     lost_unknown: str = ""
     # Topics whose name is gone; their messages are now in `recovered:<number>`.
     renamed: list[str] = field(default_factory=list)

@@ -39,7 +39,8 @@ _PAGE_BYTES: Final = 4096
 _FRAME_BYTES: Final = _PAGE_BYTES + 24
 _REGAIN_FIRST_S: Final = 2.0
 _REGAIN_LAST_S: Final = 30.0
-# A file is made smaller when this much of it is free and no more than this is in use: that takes a few hundred milliseconds.
+# A file is made smaller when this much of it is free and no more than this is in use: that takes a few hundred
+# milliseconds.
 _COMPACT_FREE_BYTES: Final = 32 << 20
 _COMPACT_LIVE_BYTES: Final = 16 << 20
 _BURY: Final = f"INSERT INTO dead SELECT {schema.ROW_COLUMNS}, ?, ?, ?, ? FROM msg WHERE seq = ?"  # noqa: S608
@@ -133,7 +134,10 @@ class SqliteEngine:
         return db
 
     def _prepare_files(self) -> str:
-        """Examine the files before anything is changed; returns what is wrong with them where that is no reason to refuse."""
+        """Examine the files before anything is changed.
+
+        Returns what is wrong with them where that is no reason to refuse.
+        """
         try:
             damage = self.files.prepare()
             if self._broken:

@@ -82,7 +82,7 @@ def read_log(path: Path) -> LogHead:
 
 
 def scan_log(data: bytes) -> LogHead:
-    """Walk the frames to the first that is not of this round or does not match its checksum, and judge what follows it."""
+    """Walk the frames to the first that is of another round or does not match its checksum, and judge what follows."""
     head = _sound_header(data)
     if head is None:
         return LogHead(damaged=_whole_log(data))
@@ -109,7 +109,9 @@ def scan_log(data: bytes) -> LogHead:
 
 
 def _dropped_by_salts(data: bytes, number: int, page_bytes: int, salts: tuple[int, int]) -> int | None:
-    """Judge a frame with other salts: one of an earlier round, unless it was damaged itself and more of this round follow.
+    """Judge a frame with other salts.
+
+    One of an earlier round, unless it was damaged itself and more of this round follow.
 
     Then it may have ended a commit too.
     """

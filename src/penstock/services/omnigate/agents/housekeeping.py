@@ -1,4 +1,7 @@
-"""Housekeeping: four times a second it trims what is stale, turns the queue's statistics over and samples the gauges."""
+"""Housekeeping.
+
+Four times a second it trims what is stale, turns the queue's statistics over and samples the gauges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The Passport Cache Refresher: proves known tokens again before they have to be, so that nobody in use is a stranger."""
+"""The Passport Cache Refresher.
+
+Proves known tokens again before they have to be, so that nobody in use is a stranger.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ restart rules like everything else.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,10 @@ class WorkerPool:
         """Allow `size` units at once; parked ones are counted by their ticket, and have their own cap."""
         self._size = size
         self._scope: Scope | None = None
-        live: Callable[[], dict[str, object]] = lambda: {"in_use": 0 if self._scope is None else len(self._scope)}  # noqa: E731
+
+        def live() -> dict[str, object]:
+            return {"in_use": 0 if self._scope is None else len(self._scope)}
+
         inventory.limit("worker_pool", size, "request units at once; full: 429 busy", live)
 
     @property

@@ -75,7 +75,6 @@ class RouteProfiles:
     """The lanes of all routes."""
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._costs: dict[str, RouteCost] = {}
         self._latencies: dict[str, RouteLatency] = {}
 

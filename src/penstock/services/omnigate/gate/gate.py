@@ -1,8 +1,8 @@
 """The gate: quotas, class, fair queue, capability, policy, decided in the callback that ends the headers.
 
-A request that finds a slot free goes through without a task or a turn of the loop. One that has to wait is held with its
-body unread, and goes on from the gate's own turn, when its own turn has come. What no quota, place or right allows is
-answered by bytes made beforehand.
+A request that finds a free slot continues in the same callback, without a task. One that must wait is held with its
+body unread; when it is next in the fair queue, a callback of the gate lets it continue. A request that exceeds a
+quota, finds its queue full or has no right to what it asks is refused with prebuilt bytes.
 """
 
 from __future__ import annotations
@@ -221,7 +221,8 @@ class AdmissionGate:
         """Make sure that somebody looks at the queue soon, if there is anything to look at."""
         if not self._awake and (self.queue.waiting or self._verify.waiting):
             self._awake = True
-            # lint: allow PK006 one turn at a time, asked for only while somebody waits; it changes nothing after the end
+            # lint: allow PK006 one turn at a time, asked for only while somebody waits; it changes nothing after the
+            # end
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:

@@ -1,4 +1,7 @@
-"""Quotas: token buckets for everything together, for an address, for a capability. Empty is a refusal made beforehand."""
+"""Quotas: token buckets for everything together, for an address, for a capability.
+
+Empty is a refusal made beforehand.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,12 @@ _BLOCKS_KEPT: Final = 4096
 
 
 class QuotaBuckets:
-    """A bucket for each key, in two tables: whoever was not seen for a whole period is full again and forgotten.
+    """A bucket for each key, in two tables.
 
-    When a table runs over, the period ends early; a flood of strangers can make old buckets full again, never empty.
+    A key that was not seen for a whole period is dropped: its bucket is full again.
+
+    When a table overflows, the period ends early. So a flood of new addresses can give old ones a fresh full bucket,
+    and can never empty one.
     """
 
     __slots__ = ("_began", "_last", "_now", "capacity", "depth", "rate", "refused")
@@ -92,7 +98,6 @@ class GatewayQuotas:
     """The three quotas of a gateway."""
 
     def __init__(self, inventory: Inventory, quotas: QuotaOptions, now: float) -> None:
-        """Start full."""
         self.all = TokenBucket("global", rate=quotas.default_rps, depth=quotas.burst_rps, now=now)
         self.per_ip = QuotaBuckets(0, now)
         self.per_cap = QuotaBuckets(0, now)

@@ -27,12 +27,12 @@ class GateTicket(QueueEntry):
     """One request at the gate. The listener ends it, once, whatever the end; handlers may park it meanwhile."""
 
     __slots__ = (
-        "_bytes_seen", "_gate", "_paid_bytes", "_polls", "_served_s", "_slot", "_turn_over", "_worked_s", "grant", "lane", "length", "request", "started", "tenant", "token",
+        "_bytes_seen", "_gate", "_paid_bytes", "_polls", "_served_s", "_slot", "_turn_over", "_worked_s", "grant",
+        "lane", "length", "request", "started", "tenant", "token",
         "waiter",
     )  # fmt: skip
 
     def __init__(self, gate: AdmissionGate, request: Request, lane: RouteProfile) -> None:
-        """Hold nothing yet."""
         # Written out, not by super(): one is made for every request.
         self.after = self.before = None
         self.state = EntryState.NEW
@@ -100,9 +100,9 @@ class GateTicket(QueueEntry):
     def unpark(self) -> asyncio.Future[None] | None:
         """Ask for a slot again: None when it is there at once, else a future to wait for.
 
-        One that was never given back is there, unless a payment was made meanwhile and somebody waits: whoever streams on
-        and on takes turns like everybody. A cancelled wait loses nothing: the end of the request gives back the place, or the slot it became, and cancels
-        whoever still waits.
+        One that was never given back is there, unless a payment was made meanwhile and somebody waits: whoever
+        streams on and on takes turns like everybody. A cancelled wait loses nothing: the end of the request gives
+        back the place, or the slot it became, and cancels whoever still waits.
         """
         over, self._turn_over = self._turn_over, False
         if over and self.state is EntryState.RUNNING and self._gate.queue.waiting:

@@ -1,6 +1,6 @@
 """The slots of a downstream. A call that finds none waits, and a slot that comes back goes to the tenants by turns.
 
-First come, first served would be the flood's: whoever sends most would also wait most often, and the others behind it.
+With first come, first served, the tenant that sends most would fill the queue, and everybody else would wait behind it.
 """
 
 from __future__ import annotations

@@ -171,7 +171,6 @@ class RealStorageDisk:
     """The files under one directory."""
 
     def __init__(self, root: Path) -> None:
-        """Work below this directory."""
         self._root = root
 
     def open(self, path: str, *, new: bool = False) -> RealStorageFile:

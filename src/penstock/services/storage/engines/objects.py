@@ -1,7 +1,7 @@
 """Objects as files of their own, visible only when they are whole and durable. Every call blocks; threads make them.
 
-Objects of more than one leaf are kept like this, and so are small ones that an earlier version stored or that found no room
-in the index.
+Objects of more than one leaf are kept like this, and so are small ones that an earlier version stored or that found
+no room in the index.
 
 An object is written under a temporary name, synced, renamed, and the directory synced. No call here leaves anything
 half done that a later one could take for an object.

@@ -1,9 +1,9 @@
 """Reads a pack at the start, and tells what a crash may leave from what only damage explains. Changes nothing.
 
-Groups are written one after the other, and the next one only after the one before is durable. So a crash leaves at most
-one group that is not whole, and it is the last; nothing of it was answered for. It is told from damage like this: no
-readable group follows it, it lies behind what the mark says is durable, and some sector of it was never written. Anything
-else that cannot be read is damage: the names of objects that were answered for may be in it.
+Groups are written one after the other, and the next one only after the one before is durable. So a crash leaves at
+most one group that is not whole, and it is the last; nothing of it was answered for. It is told from damage like
+this: no readable group follows it, it lies behind what the mark says is durable, and some sector of it was never
+written. Anything else that cannot be read is damage: the names of objects that were answered for may be in it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Packs: files in which small objects lie one behind the other. Every call blocks, except those that say so.
 
-One thread appends. It writes the objects of a commit as one group at the end of the last pack and makes it durable with
-one sync; only then does the index name them. The file is filled with zeros a little ahead of its groups: a sync of bytes
-whose room is there already does not change the file's size and costs half. A pack that is full is sealed and never written
-again. A file beside the
-packs, the mark, says which pack is the last and how much of it is durable: it is synced when a pack is made and at the end
-in good order, and only written in between, so that after a kill it is exact and after a power loss it says too little,
-never too much. With it a pack that was cut or is gone is noticed at the start.
+One thread appends. It writes the objects of a commit as one group at the end of the last pack and makes it durable
+with one sync; only then does the index name them. The file is filled with zeros a little ahead of its groups: a sync
+of bytes whose room is there already does not change the file's size and costs half. A pack that is full is sealed and
+never written again. A file beside the packs, the mark, says which pack is the last and how much of it is durable: it
+is synced when a pack is made and at the end in good order, and only written in between, so that after a kill it is
+exact and after a power loss it says too little, never too much. With it a pack that was cut or is gone is noticed at
+the start.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ class Packs:
     # --- life
 
     def open(self) -> PackedAtStart:
-        """Read what is there, and cut off what a crash left; StoreDamaged, and nothing changed, if there is more wrong."""
+        """Read what is there, and cut off what a crash left.
+
+        StoreDamaged, and nothing changed, if there is more wrong.
+        """
         self._disk.make_dir(PACKS)
         mark, found, faults = read_packs(self._disk)
         if faults:
@@ -138,7 +141,10 @@ class Packs:
             self._disk.unlink(path_of(self._last + 1))
 
     def close(self) -> None:
-        """Make the mark durable, so that the next start can hold the last pack against it. Only for an end in good order."""
+        """Make the mark durable, so that the next start can hold the last pack against it.
+
+        Only for an end in good order.
+        """
         if self._mark is not None and self._active is not None:
             self._write_mark(self._active.format.pack, self._active.end, self._mark)
             self._mark.sync()
@@ -172,7 +178,10 @@ class Packs:
             self._index.put(digest, PackPlace(pack, offset, size))
 
     def has_room(self, payload_bytes: int, objects: int) -> bool:
-        """Tell whether a group of this size fits into the zeros that are there: it then takes one write and one sync."""
+        """Tell whether a group of this size fits into the zeros that are there.
+
+        It then takes one write and one sync.
+        """
         active = self._active
         if active is None or active.full:
             return False
@@ -305,7 +314,10 @@ def _read_mark(disk: StorageDisk) -> PackMark | None:
 
 
 def _unborn(disk: StorageDisk, pack: int) -> bool:
-    """Tell whether a crash came while this pack was made: it has no header, and nothing lies behind where it would be."""
+    """Tell whether a crash came while this pack was made.
+
+    It has no header, and nothing lies behind where it would be.
+    """
     file = disk.open(path_of(pack))
     return file.size() <= pack_format.HEADER_BYTES and pack_format.read_header(pack, file.read(0, file.size())) is None
 

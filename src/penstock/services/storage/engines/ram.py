@@ -9,7 +9,10 @@ from penstock.services.storage.engines.disk import FileStamp
 
 
 class RamStorageFile:
-    """A file of the dict below that somebody holds. It copies slices: a view would keep the other side from growing it."""
+    """A file of the dict below that somebody holds.
+
+    It copies slices: a view would keep the other side from growing it.
+    """
 
     __slots__ = ("_content",)
 
@@ -50,7 +53,6 @@ class RamStorageDisk:
     """A dict of files. Each call changes one of them in one step, so threads need no lock."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._files: dict[str, bytearray] = {}
         self._writes = count(1)
         self._stamps: dict[str, int] = {}

@@ -1,8 +1,9 @@
 """Looks into the files of a store, and makes new packs of what can still be read. For a node that is not running.
 
-A repair reads a damaged pack from its first byte to its last, believes no head and no table, and keeps every object whose
-bytes have the digest that names them. It writes them as a new pack in the place of the damaged one, which is put aside and
-never changed. A pack that is gone is replaced by an empty one, so that the loss is accepted by a person and not by a start.
+A repair reads a damaged pack from its first byte to its last, believes no head and no table, and keeps every object
+whose bytes have the digest that names them. It writes them as a new pack in the place of the damaged one, which is
+put aside and never changed. A pack that is gone is replaced by an empty one, so that the loss is accepted by a person
+and not by a start.
 """
 
 from __future__ import annotations
