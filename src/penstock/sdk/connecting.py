@@ -20,6 +20,7 @@ from penstock.sdk.discovery import (
 )
 from penstock.sdk.http_mailbox import HttpMailbox
 from penstock.sdk.http_passport import HttpPassport
+from penstock.sdk.joined_mailbox import JoinedMailbox
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
@@ -37,7 +38,7 @@ class Client(Resource):
         self._callers = {
             name: Caller(name, place, self.inventory, options) for name in ("mailbox", "passport", "storage", "dht")
         }
-        mailbox = HttpMailbox(self._callers["mailbox"])
+        mailbox = self._joined = JoinedMailbox(HttpMailbox(self._callers["mailbox"]), self.inventory)
         self._keeper = LeaseKeeper(mailbox, self.inventory.metrics)
         seconds = options.timeout_s
         self.mailbox = MailboxClient(mailbox, self._keeper, self.inventory.metrics, timeout_s=seconds)
@@ -56,6 +57,7 @@ class Client(Resource):
         async with AsyncExitStack() as closing:
             for caller in self._callers.values():
                 closing.push_async_callback(caller.close)
+            closing.push_async_callback(self._joined.close)
             closing.push_async_callback(self._keeper.close)
 
 

@@ -1,0 +1,252 @@
+"""Makes calls of one kind together: performs what `joining` decides.
+
+A call that finds nothing under way is made by its own task, as if there were no joining. The others gather, and a
+task of the client makes the request for all of them. Each caller waits for its own answer: when it is cancelled or its
+deadline passes, it leaves, and the request goes on for the others. A request that nobody waits for is cut.
+
+| what happens | each caller of the request gets |
+|---|---|
+| the answer holds its result | the result |
+| the answer refuses its item | the answer of a request of its own, with every fact of the error and the usual retries |
+| the request is too large for the node | the same |
+| the request fails | that error |
+| the client is closed | `ClientClosed` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from penstock.kernel.deadline import Deadline, current_deadline, use_deadline
+from penstock.kernel.errors import BY_CODE, DownstreamUnavailable, OverLimit, PenstockError
+from penstock.kernel.scope import Scope
+from penstock.sdk.errors import ClientClosed
+from penstock.sdk.joining import DEFAULT_LIMITS, GatheredCall, JoinBatch, JoinLimits, JoinQueue
+from penstock.sdk.place_line import PlaceLine
+from penstock.wire.oap.problem import rebuild
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+# Calls of one kind that gather or are in flight together; above that a caller waits, within its deadline.
+UNDER_WAY_MAX: Final = 2048
+# Callers that wait for that; above that `Busy`.
+WAITING_MAX: Final = 8192
+# Refused items that ask again on their own at once.
+_AGAIN_MAX: Final = 16
+# After one of these it is not known whether the item was done.
+_UNKNOWN: Final = frozenset({"canceled", "downstream_unavailable", "internal", "timeout"})
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRefusal:
+    """What an answer says of an item that was not done."""
+
+    code: str
+    detail: str
+
+    def error(self) -> PenstockError:
+        """Return it as the error it stands for."""
+        kind = BY_CODE.get(self.code, DownstreamUnavailable)
+        return rebuild(kind, self.detail, kind.status, {})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JoinedKind(Generic[Q, R]):
+    """One kind of call: how it is made alone, how many are made together, and what of it may be repeated."""
+
+    name: str
+    one: Callable[[Q], Awaitable[R]]
+    # Answers in the order of the requests.
+    many: Callable[[tuple[Q, ...]], Awaitable[Sequence[R | ItemRefusal]]]
+    # Safe to do twice.
+    idempotent: bool = True
+
+
+class _JoinedCall(GatheredCall[Q], Generic[Q, R]):
+    """A gathered call with the future its caller waits for."""
+
+    __slots__ = ("answer", "deadline", "flight")
+
+    def __init__(
+        self, request: Q, answer: asyncio.Future[R | ItemRefusal], *, key: Hashable | None, size_bytes: int, now: float
+    ) -> None:
+        super().__init__(request, key=key, size_bytes=size_bytes, since=now)
+        self.answer = answer
+        self.deadline = current_deadline()
+        # The request it is part of, once it has left.
+        self.flight: _Flight | None = None
+
+
+class _Flight:
+    """One request under way: its task, and how many still wait for it."""
+
+    __slots__ = ("task", "waiting")
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+        self.task: asyncio.Task[None] | None = None
+
+    def leave(self) -> None:
+        """Cut the request when its last caller leaves."""
+        self.waiting -= 1
+        if self.waiting == 0 and self.task is not None:
+            self.task.cancel()
+
+
+class CallJoiner(Generic[Q, R]):
+    """Joins the calls of one kind. The tasks belong to `scope`, whose owner closes this too."""
+
+    def __init__(self, kind: JoinedKind[Q, R], scope: Scope, limits: JoinLimits = DEFAULT_LIMITS) -> None:
+        self._kind = kind
+        self._scope = scope
+        self.queue: JoinQueue[_JoinedCall[Q, R]] = JoinQueue(limits)
+        self._room = PlaceLine(f"joined_{kind.name}", UNDER_WAY_MAX, waiting_max=WAITING_MAX)
+        self._again = PlaceLine(f"refused_{kind.name}", _AGAIN_MAX, waiting_max=UNDER_WAY_MAX + WAITING_MAX)
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def call(self, request: Q, *, key: Hashable | None = None, size_bytes: int = 0) -> R:
+        """Make a call, together with others where that saves requests; the caller's deadline bounds it."""
+        if self._closed:
+            raise ClientClosed
+        if self.queue.idle and not self._room.full:
+            return await self._alone(request, key)
+        await self._room.take()
+        try:
+            outcome = await self._together(request, key, size_bytes)
+        finally:
+            self._room.give()
+        return await self._made_again(request, outcome) if isinstance(outcome, ItemRefusal) else outcome
+
+    def close(self) -> None:
+        """Refuse calls from now on, and end those that gather; requests in flight end with the scope."""
+        self._closed = True
+        self._disarm()
+        for call in self.queue.withdraw_all():
+            _fail(call, ClientClosed())
+
+    # --- one call
+
+    async def _alone(self, request: Q, key: Hashable | None) -> R:
+        """Make the call in its own task; others gather meanwhile."""
+        batch = self.queue.begin_alone(key)
+        try:
+            return await self._kind.one(request)
+        finally:
+            self._end(batch)
+
+    async def _together(self, request: Q, key: Hashable | None, size_bytes: int) -> R | ItemRefusal:
+        if self._closed:
+            raise ClientClosed
+        loop = asyncio.get_running_loop()
+        call: _JoinedCall[Q, R] = _JoinedCall(
+            request, loop.create_future(), key=key, size_bytes=size_bytes, now=loop.time()
+        )
+        self.queue.add(call)
+        self._send_due()
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            self._leave(call)
+            raise
+
+    def _leave(self, call: _JoinedCall[Q, R]) -> None:
+        """Forget a caller that was cancelled or is out of time; the others of its request are left alone."""
+        if not self.queue.withdraw(call) and call.flight is not None:
+            call.flight.leave()
+
+    async def _made_again(self, request: Q, refusal: ItemRefusal) -> R:
+        """Ask on its own for what was refused as an item, unless that might do it twice."""
+        if not self._kind.idempotent and refusal.code in _UNKNOWN:
+            raise refusal.error()
+        await self._again.take()
+        try:
+            return await self._kind.one(request)
+        finally:
+            self._again.give()
+
+    # --- requests
+
+    def _send_due(self) -> None:
+        """Begin every request that should go out now, and look again when the next one is due."""
+        loop = asyncio.get_running_loop()
+        self._disarm()
+        while (batch := self.queue.take(loop.time())) is not None:
+            self._begin(batch)
+        due_at = self.queue.due_at()
+        if due_at is not None:
+            # lint: allow PK006 one timer a kind of call, taken off the loop by close()
+            self._timer = loop.call_at(due_at, self._send_due)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
+        flight = _Flight(len(batch.calls))
+        for call in batch.calls:
+            call.flight = flight
+        # In a context of its own: the deadline of the caller that happens to be running is not the others'.
+        start = contextvars.Context().run
+        flight.task = start(self._scope.start, self._make(batch), name=f"joined {self._kind.name}")
+        # A task that is cancelled before its first step runs nothing of `_make`, so the end is noted here.
+        flight.task.add_done_callback(lambda _task: self._ended(batch))
+
+    async def _make(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
+        requests = tuple(call.request for call in batch.calls)
+        try:
+            with use_deadline(_latest(batch.calls)):
+                answers = await self._ask(requests)
+        except Exception as error:  # noqa: BLE001  # lint: allow PK015 whatever it is, the callers are told
+            for call in batch.calls:
+                _fail(call, error)
+            return
+        for call, answer in zip(batch.calls, answers, strict=True):
+            if not call.answer.done():
+                call.answer.set_result(answer)
+
+    async def _ask(self, requests: tuple[Q, ...]) -> Sequence[R | ItemRefusal]:
+        if len(requests) == 1:
+            return (await self._kind.one(requests[0]),)
+        try:
+            answers = await self._kind.many(requests)
+        except OverLimit as error:
+            return [ItemRefusal(error.code, error.detail)] * len(requests)
+        if len(answers) != len(requests):
+            raise DownstreamUnavailable("The answer is about other calls.", status=502)
+        return answers
+
+    def _ended(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
+        for call in batch.calls:
+            # Only a closed client cuts a request that somebody waits for.
+            _fail(call, ClientClosed())
+        self._end(batch)
+
+    def _end(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
+        self.queue.ended(batch)
+        if not self._closed and len(self.queue):
+            self._send_due()
+
+
+def _latest(calls: Sequence[_JoinedCall[Q, R]]) -> Deadline | None:
+    """Return the deadline of the most patient caller; None when one has none, and the service's timeout bounds it."""
+    deadlines = [call.deadline for call in calls if call.deadline is not None]
+    return max(deadlines, key=lambda deadline: deadline.at) if len(deadlines) == len(calls) else None
+
+
+def _fail(call: _JoinedCall[Q, R], error: Exception) -> None:
+    """Tell a caller, if it still waits. Each gets an error of its own: a raised one carries its raiser's stack."""
+    if call.answer.done():
+        return
+    if isinstance(error, PenstockError):
+        own: Exception = rebuild(type(error), error.detail, error.status, error.facts)
+        own.__cause__ = error
+        call.answer.set_exception(own)
+    else:
+        call.answer.set_exception(error)

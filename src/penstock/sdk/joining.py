@@ -1,0 +1,158 @@
+"""Which calls go out together, and when: the rules of joining, free of I/O. Pure.
+
+A call that finds nothing under way goes out at once and alone. While a request is in flight, the calls that come
+gather. They leave in one request when one of these holds, and a request may be begun at all:
+
+| the gathered calls leave | because |
+|---|---|
+| nothing is in flight | waiting longer would gain nothing |
+| `gathered_min` of them are there | a request of that size costs little a call; more at once would leave the node idle |
+| the first has waited `gather_s` | the request in flight is slow, and a new call must not pay for that |
+
+At most `in_flight_max` requests are in flight. Two calls with one order key are never in flight in two requests: the
+later one stays until the request with the earlier one has ended, and calls with other keys pass it. So calls with one
+key leave in the order they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+Request = TypeVar("Request")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JoinLimits:
+    """The bounds of joining; a request with a single call may be of any size."""
+
+    batch_calls_max: int = 256
+    batch_bytes_max: int = 700 << 10
+    in_flight_max: int = 4
+    gathered_min: int = 32
+    gather_s: float = 0.005
+
+
+DEFAULT_LIMITS: Final = JoinLimits()
+
+
+class GatheredCall(Generic[Request]):
+    """One call that may share its request with others."""
+
+    __slots__ = ("key", "request", "since", "size_bytes")
+
+    def __init__(self, request: Request, *, key: Hashable | None, size_bytes: int, since: float) -> None:
+        """`key` orders: calls with one key leave one after the other. None: the order does not matter."""
+        self.request = request
+        self.key = key
+        self.size_bytes = size_bytes
+        self.since = since
+
+
+Call = TypeVar("Call", bound=GatheredCall[Any])
+
+
+class JoinBatch(Generic[Call]):
+    """The calls of one request, in the order they came, and the order keys that are busy until it ends."""
+
+    __slots__ = ("calls", "keys")
+
+    def __init__(self, calls: list[Call], keys: frozenset[Hashable]) -> None:
+        self.calls = calls
+        self.keys = keys
+
+
+class JoinQueue(Generic[Call]):
+    """The calls that gather, and the requests in flight. Every method is one step; `take` says what goes out now."""
+
+    def __init__(self, limits: JoinLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        # In the order they came.
+        self._gathered: dict[Call, None] = {}
+        self._in_flight: dict[JoinBatch[Call], None] = {}
+        # Keys of the calls in flight: each is in one request only.
+        self._busy_keys: set[Hashable] = set()
+
+    def __len__(self) -> int:
+        """Return how many calls gather."""
+        return len(self._gathered)
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many requests are under way."""
+        return len(self._in_flight)
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether nothing gathers and nothing is in flight: the next call goes out alone and at once."""
+        return not self._gathered and not self._in_flight
+
+    def begin_alone(self, key: Hashable | None) -> JoinBatch[Call]:
+        """Note the request of a call that found nothing under way, which its caller makes itself."""
+        return self._begin([], frozenset(() if key is None else (key,)))
+
+    def add(self, call: Call) -> None:
+        """Let a call gather."""
+        self._gathered[call] = None
+
+    def withdraw_all(self) -> list[Call]:
+        """Take back every call that has not left."""
+        calls = list(self._gathered)
+        self._gathered.clear()
+        return calls
+
+    def withdraw(self, call: Call) -> bool:
+        """Take a call back that has not left; False when it has."""
+        if call not in self._gathered:
+            return False
+        del self._gathered[call]
+        return True
+
+    def take(self, now: float) -> JoinBatch[Call] | None:
+        """Return the calls of the request that should go out now, which is in flight from here on; or None."""
+        if len(self._in_flight) >= self._limits.in_flight_max:
+            return None
+        calls = self._next_calls()
+        if not calls or not self._may_leave(calls, now):
+            return None
+        for call in calls:
+            del self._gathered[call]
+        return self._begin(calls, frozenset(call.key for call in calls if call.key is not None))
+
+    def _begin(self, calls: list[Call], keys: frozenset[Hashable]) -> JoinBatch[Call]:
+        batch = JoinBatch(calls, keys)
+        self._in_flight[batch] = None
+        self._busy_keys |= keys
+        return batch
+
+    def ended(self, batch: JoinBatch[Call]) -> None:
+        """Note that a request is over, whichever way."""
+        del self._in_flight[batch]
+        self._busy_keys -= batch.keys
+
+    def due_at(self) -> float | None:
+        """Return when to look again even if nothing happens until then; None: only an event changes anything."""
+        if len(self._in_flight) >= self._limits.in_flight_max:
+            return None
+        first = next((call for call in self._gathered if call.key not in self._busy_keys), None)
+        return None if first is None else first.since + self._limits.gather_s
+
+    def _next_calls(self) -> list[Call]:
+        """Choose the first calls that may leave and fit into one request."""
+        chosen: list[Call] = []
+        room_bytes = self._limits.batch_bytes_max
+        for call in self._gathered:
+            if call.key in self._busy_keys:
+                continue
+            room_bytes -= call.size_bytes
+            # The first that does not fit ends the request: a smaller one behind it might have the same key.
+            if chosen and (room_bytes < 0 or len(chosen) >= self._limits.batch_calls_max):
+                break
+            chosen.append(call)
+        return chosen
+
+    def _may_leave(self, calls: list[Call], now: float) -> bool:
+        if not self._in_flight or len(calls) >= self._limits.gathered_min:
+            return True
+        return now >= calls[0].since + self._limits.gather_s
