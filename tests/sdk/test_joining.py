@@ -85,16 +85,18 @@ class Play:
             assert numbers == sorted(numbers)
 
 
-def play(queue: JoinQueue, steps: list[Step]) -> None:
+def play(queue: JoinQueue, steps: list[Step]) -> bool:
+    """Play all steps; every broken rule raises."""
     playing = Play(queue)
     for step in steps:
         playing.step(step)
     playing.finish()
+    return queue.idle
 
 
 @given(STEPS)
 def test_every_call_leaves_once_in_the_order_of_its_key_and_within_the_bounds(steps: list[Step]) -> None:
-    play(JoinQueue(LIMITS), steps)
+    assert play(JoinQueue(LIMITS), steps)
 
 
 # --- the same play finds planted bugs

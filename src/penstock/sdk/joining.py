@@ -6,7 +6,7 @@ gather. They leave in one request when one of these holds, and a request may be 
 | the gathered calls leave | because |
 |---|---|
 | nothing is in flight | waiting longer would gain nothing |
-| `gathered_min` of them are there | a request of that size costs little a call; more at once would leave the node idle |
+| `gathered_min` of them are there | a request of that size costs little a call, and the node need not stand idle |
 | the first has waited `gather_s` | the request in flight is slow, and a new call must not pay for that |
 
 At most `in_flight_max` requests are in flight. Two calls with one order key are never in flight in two requests: the
