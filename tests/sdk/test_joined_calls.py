@@ -144,6 +144,31 @@ async def test_a_slow_request_does_not_hold_up_those_behind_it() -> None:
         await asyncio.wait(slow)
 
 
+class BareHandle:
+    """What uvloop returns for a timer whose instant has passed: it can be cancelled, and tells nothing."""
+
+    def __init__(self, handle: asyncio.Handle) -> None:
+        self.cancel = handle.cancel
+
+
+async def test_a_timer_is_asked_for_nothing_but_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+    async with joined() as (mailbox, wire):
+
+        def bare(when: float, call: Any, *rest: Any, **said: Any) -> Any:
+            handle = call_at(when, call, *rest, **said)
+            ours = isinstance(getattr(call, "__self__", None), call_joiner.CallJoiner)
+            return BareHandle(handle) if ours else handle
+
+        monkeypatch.setattr(loop, "call_at", bare)
+        sent = await outcomes(started(*(mailbox.send(message(n)) for n in range(5))))
+        monkeypatch.undo()
+
+        assert {type(each) for each in sent} == {m.Sent}
+        assert len(wire.stored()) == 5
+
+
 async def test_settlements_are_joined_each_kind_by_itself() -> None:
     async with joined() as (mailbox, wire):
         for n in range(12):

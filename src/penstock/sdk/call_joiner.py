@@ -107,7 +107,9 @@ class CallJoiner(Generic[Q, R]):
         self.queue: JoinQueue[_JoinedCall[Q, R]] = JoinQueue(limits)
         self._room = PlaceLine(f"joined_{kind.name}", UNDER_WAY_MAX, waiting_max=WAITING_MAX)
         self._again = PlaceLine(f"refused_{kind.name}", _AGAIN_MAX, waiting_max=UNDER_WAY_MAX + WAITING_MAX)
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        # When it fires: uvloop returns a plain handle, which does not know, for an instant that has passed.
+        self._timer_at = 0.0
         self._closed = False
 
     async def call(self, request: Q, *, key: Hashable | None = None, size_bytes: int = 0) -> R:
@@ -175,13 +177,22 @@ class CallJoiner(Generic[Q, R]):
     def _send_due(self) -> None:
         """Begin every request that should go out now, and look again when the next one is due."""
         loop = asyncio.get_running_loop()
-        self._disarm()
         while (batch := self.queue.take(loop.time())) is not None:
             self._begin(batch)
-        due_at = self.queue.due_at()
+        self._arm(loop, self.queue.due_at())
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._send_due()
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, due_at: float | None) -> None:
+        """Look again then. The timer stays as it is when the first call is the same as before, as it mostly is."""
+        if self._timer is not None and self._timer_at == due_at:
+            return
+        self._disarm()
         if due_at is not None:
             # lint: allow PK006 one timer a kind of call, taken off the loop by close()
-            self._timer = loop.call_at(due_at, self._send_due)
+            self._timer, self._timer_at = loop.call_at(due_at, self._on_timer), due_at
 
     def _disarm(self) -> None:
         if self._timer is not None:

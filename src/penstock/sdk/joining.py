@@ -111,10 +111,11 @@ class JoinQueue(Generic[Call]):
 
     def take(self, now: float) -> JoinBatch[Call] | None:
         """Return the calls of the request that should go out now, which is in flight from here on; or None."""
-        if len(self._in_flight) >= self._limits.in_flight_max:
+        due_at = self.due_at()
+        if due_at is None or not self._worth_a_look(due_at, now):
             return None
         calls = self._next_calls()
-        if not calls or not self._may_leave(calls, now):
+        if not self._may_leave(calls, now):
             return None
         for call in calls:
             del self._gathered[call]
@@ -151,6 +152,10 @@ class JoinQueue(Generic[Call]):
                 break
             chosen.append(call)
         return chosen
+
+    def _worth_a_look(self, due_at: float, now: float) -> bool:
+        """Tell whether a request may go out at all: most calls come while too few have gathered."""
+        return not self._in_flight or len(self._gathered) >= self._limits.gathered_min or now >= due_at
 
     def _may_leave(self, calls: list[Call], now: float) -> bool:
         if not self._in_flight or len(calls) >= self._limits.gathered_min:

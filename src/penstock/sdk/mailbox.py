@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol, TypedDict, Unpack
 
@@ -189,11 +189,11 @@ def new_message(topic: str, payload: bytes | str, **said: Unpack[SendOptions]) -
     """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
     data = payload.encode() if isinstance(payload, str) else payload
     fields = {"topic": topic, "payload_b64": data, "payload_hash": address_of(data), **said}
-    fields["idem_key"] = said.get("idem_key") or uuid.uuid4().hex
+    fields["idem_key"] = said.get("idem_key") or secrets.token_hex(16)
     return checked(m.Send, **fields)
 
 
 def _with_idem_key(message: m.Send) -> m.Send:
     if message.idem_key is not None:
         return message
-    return msgspec.structs.replace(message, idem_key=uuid.uuid4().hex)
+    return msgspec.structs.replace(message, idem_key=secrets.token_hex(16))
