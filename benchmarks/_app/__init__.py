@@ -1,0 +1,1 @@
+"""The application benchmark: the programs that are measured, and the servers they use."""
