@@ -96,7 +96,9 @@ def service_state(supervisor: Supervisor) -> str:
         return "fatal"
     if phase is not Phase.RUNNING:
         return str(phase.value)
-    return "not ready" if not judged.ready else "degraded" if judged.degraded else "ready"
+    # A gate that only advises shows its reason beside the service; it makes nothing worse.
+    worse = any(gate.degraded and not gate.advisory for gate in supervisor.inventory.health.gates())
+    return "not ready" if not judged.ready else "degraded" if worse else "ready"
 
 
 def _total(metrics: Metrics, name: str) -> int:

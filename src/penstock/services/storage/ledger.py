@@ -32,7 +32,9 @@ class QuotaLedger:
         if self.bytes_max and self.used_bytes + self.reserved_bytes + count > self.bytes_max:
             self.refused += 1
             taken = self.used_bytes + self.reserved_bytes
-            detail = f"The store is full: {taken} of {self.bytes_max} bytes (storage.max_bytes) are taken, {count} asked for."
+            detail = (
+                f"The store is full: {taken} of {self.bytes_max} bytes (storage.max_bytes), {count} more asked for."
+            )
             raise OverLimit(detail, limit="storage", status=INSUFFICIENT_STORAGE)
 
     def reserve(self, count: int) -> None:
