@@ -17,7 +17,7 @@ from penstock.services.mailbox.engines.engine import Corrupt
 from penstock.services.mailbox.engines.files import LogRecord, examine
 from penstock.services.mailbox.engines.repair import look, repair
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.engines.wal import FRAME, HEADER
+from penstock.services.mailbox.engines.wal import FRAME, HEADER, scan_log
 from tests.services.mailbox.worlds import mailbox_options, running
 
 WAL_BYTES = 1 << 20
@@ -225,3 +225,22 @@ async def test_log_of_an_earlier_round_is_told_from_the_last_one(tmp_path: Path)
 
     with pytest.raises(Corrupt, match="earlier time"):
         SqliteEngine(copy, wal_bytes=64 << 10).open(1000)
+
+
+def last_commits(data: bytes) -> list[int]:
+    """Name the frames that end a commit of the log's last round, in order."""
+    salts = HEADER.unpack_from(data)[4:6]
+    frames = range((len(data) - HEADER.size) // FRAME_BYTES)
+    heads = [FRAME.unpack_from(data, HEADER.size + number * FRAME_BYTES) for number in frames]
+    return [number for number in frames if heads[number][1] and heads[number][2:4] == salts]
+
+
+def test_flipped_salt_of_the_second_last_commit_is_damage_and_a_stale_frame_is_not(killed: Path) -> None:
+    data = bytearray(log(killed).read_bytes())
+    second_last = HEADER.size + last_commits(bytes(data))[-2] * FRAME_BYTES
+    flipped, stale = bytearray(data), bytearray(data)
+    flipped[second_last + 8] ^= 1
+    stale[second_last + 8 : second_last + 16] = b"earlier!"
+
+    assert scan_log(bytes(flipped)).damaged is not None
+    assert scan_log(bytes(stale)).damaged is None

@@ -109,15 +109,16 @@ def scan_log(data: bytes) -> LogHead:
 
 
 def _dropped_by_salts(data: bytes, number: int, page_bytes: int, salts: tuple[int, int]) -> int | None:
-    """Judge a frame with other salts.
+    """Judge a frame with other salts: it is of an earlier round, or it was damaged and more of this round follow.
 
-    One of an earlier round, unless it was damaged itself and more of this round follow.
-
-    Then it may have ended a commit too.
+    A frame of an earlier round has two other salts. Where one of them still matches, the frame is of this round and may
+    have ended a commit too.
     """
     following = _commits(data, number + 1, page_bytes, salts)
-    ended = 1 if following and FRAME.unpack_from(data, HEADER.size + number * (FRAME.size + page_bytes))[1] else 0
-    return number if following + ended > _COMMITS_AFTER_MAX else None
+    at = HEADER.size + number * (FRAME.size + page_bytes)
+    _, size, one, two, *_ = FRAME.unpack_from(data, at)
+    ended = 1 if size and (one == salts[0] or two == salts[1]) else 0
+    return number if following and following + ended > _COMMITS_AFTER_MAX else None
 
 
 def _sound_header(data: bytes) -> tuple[int, int, tuple[int, int]] | None:
