@@ -19,7 +19,9 @@ echo "$call" >>"$CALLS"
 case $call in *"$FAIL"*) exit 1 ;; esac
 case $call in *"-m pytest"*) echo "=== 1 passed in 0.01s ===" ;; esac
 """
-_TOOLS = [".venv/bin/" + name for name in ("coverage", "lint-imports", "mypy", "penstock", "python", "ruff")]
+_TOOLS = [
+    ".venv/bin/" + name for name in ("coverage", "lint-imports", "mypy", "penstock", "python", "ruff", "zensical")
+]
 _STEPS = {
     "ruff format": "ruff format",
     "ruff check": "ruff check",
@@ -27,6 +29,7 @@ _STEPS = {
     "import-linter": "lint-imports",
     "penstock lint": "-m penstock.lint",
     "generated docs": "inventory docs --check",
+    "documentation site": "zensical build",
     "pytest": "-m pytest",
 }
 
@@ -38,6 +41,16 @@ class Checkout:
         self.here = here
         shutil.copytree(ROOT / "scripts", here / "scripts")
         shutil.copytree(ROOT / ".ci", here / ".ci")
+        for page in (
+            "README.md",
+            "docs/x.md",
+            "deploy/x.md",
+            "examples/x.md",
+            "benchmarks/results/x",
+            "changes/README.md",
+        ):
+            (here / page).parent.mkdir(parents=True, exist_ok=True)
+            (here / page).write_text("# A page\n")
         for tool in [*_TOOLS, "scripts/environment", "scripts/system-packages", "scripts/check-bootstrap"]:
             self._tool(here / tool)
 
@@ -199,7 +212,6 @@ def test_up_does_not_start_without_its_environment(checkout):
 
 
 def test_bench_runs_one_area_or_all(checkout):
-    (checkout.here / "benchmarks").mkdir()
     for name in ("kernel", "http", "_load"):
         (checkout.here / f"benchmarks/{name}.py").touch()
 
@@ -211,7 +223,6 @@ def test_bench_runs_one_area_or_all(checkout):
 
 
 def test_bench_refuses_an_unknown_area_and_names_those_there_are(checkout):
-    (checkout.here / "benchmarks").mkdir()
     (checkout.here / "benchmarks/kernel.py").touch()
 
     done = checkout.run("scripts/bench", "kernal")

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The planted faults are the one place where the words that the rules look for must stand.
 PLANTED = "tests/house/planted.py"
 
-_TOP = ("src", "tests", "docs", "scripts", "benchmarks", "changes", "models", "deploy", ".ci", ".github")
+_TOP = ("src", "tests", "docs", "scripts", "benchmarks", "changes", "models", "deploy", "examples", ".ci", ".github")
 _TEXT = {".py", ".md", ".toml", ".lock", ".in", ".html", ".css", ".js", ".tla", ".cfg", ".service", ".yaml", ".yml", ""}
 
 

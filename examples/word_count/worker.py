@@ -1,0 +1,22 @@
+"""Count the words of every text that is sent, four at a time, until Ctrl-C."""
+
+import asyncio
+import json
+
+from penstock.client import Client, Delivery, connect
+
+
+async def count_words(client: Client, delivery: Delivery) -> None:
+    """Count one text. What this raises gives the message back; after five attempts it is a dead letter."""
+    task = json.loads(delivery.payload)
+    text = (await client.storage.get(task["address"])).decode()
+    print(f"{task['name']}: {len(text.split())} words", flush=True)
+
+
+async def main() -> None:
+    async with connect() as client:
+        await client.mailbox.run("texts", lambda delivery: count_words(client, delivery), concurrency=4)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

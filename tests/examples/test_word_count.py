@@ -1,0 +1,67 @@
+"""The programs of the tutorial do what it says, and the tutorial shows them as they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.acceptance.node_process import STOP_S, NodeProcess
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "examples" / "word_count"
+SHOWN = re.findall(r'```python title="(.*?)"\n(.*?)```', (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL)
+
+
+def start(node: NodeProcess, program: str, *arguments: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "PENSTOCK_DATA_DIR": node.ready["data_dir"], "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def submit(node: NodeProcess, *files: Path) -> list[str]:
+    """Run the producer; returns the lines it printed."""
+    producer = start(node, "producer.py", *map(str, files))
+    out, err = producer.communicate(timeout=STOP_S)
+    assert (producer.returncode, err) == (0, "")
+    return out.splitlines()
+
+
+def count(node: NodeProcess, texts: int) -> list[str]:
+    """Run the worker until it has counted so many texts, then press Ctrl-C; returns what it printed."""
+    worker = start(node, "worker.py")
+    assert worker.stdout is not None
+    lines = [worker.stdout.readline().strip() for _ in range(texts)]
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=STOP_S)
+    return sorted(lines)
+
+
+def test_the_tutorial_shows_the_programs_as_they_are() -> None:
+    assert dict(SHOWN) == {f"examples/word_count/{path.name}": path.read_text() for path in PROGRAMS.glob("*.py")}
+
+
+def test_every_text_is_counted_once_and_one_that_is_no_text_becomes_a_dead_letter(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    for name, text in (("two.txt", b"hello world"), ("three.txt", b"one more time"), ("broken.txt", b"\377\376\377")):
+        (tmp_path / name).write_bytes(text)
+
+    first = submit(node, tmp_path / "two.txt")
+    again = submit(node, tmp_path / "two.txt")
+    assert first == again, "a repeat within the window is the same message"
+
+    submit(node, tmp_path / "broken.txt", tmp_path / "three.txt")
+    assert count(node, 2) == ["three.txt: 3 words", "two.txt: 2 words"]
+
+    worker = start(node, "worker.py")
+    try:
+        while not (letters := node.ask("mailbox", "GET", "/v1/dlq?topic=texts", token=True).json()["entries"]):
+            assert worker.poll() is None
+        assert [(letter["attempts"], letter["reason"]) for letter in letters] == [(5, "rejected:UnicodeDecodeError")]
+    finally:
+        worker.send_signal(signal.SIGINT)
+        worker.communicate(timeout=STOP_S)
