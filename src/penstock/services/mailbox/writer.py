@@ -57,6 +57,10 @@ class Writer:
         self._disk = inventory.health.gate("disk", is_open=True)
         self._woken = asyncio.Event()
         self._ending = False
+        # The last wait ended because nobody woke the writer.
+        self._quiet = False
+        # When (monotonic) the engine is to look after its files again.
+        self._tend_at = 0.0
         self._rider_timer: asyncio.TimerHandle | None = None
         # Somebody wants to see every lease on the disk.
         self._all_ride = False
@@ -160,6 +164,7 @@ class Writer:
                 return batch
             if self._ending:
                 return None
+            await self._tend_when_due()
 
     async def commit(self, batch: Batch) -> Committed:
         """Write a batch; what went wrong is part of what is returned."""
@@ -197,28 +202,39 @@ class Writer:
 
     async def _idle(self) -> None:
         """Wait for work; a quiet moment is used to tidy up."""
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(_IDLE_S, self._woken.set)  # lint: allow PK006 only ends the wait below
-        await self._woken.wait()
-        timed_out = loop.time() >= timer.when()
-        timer.cancel()
-        if timed_out and not self.batch and not self._ending and self._state.ready:
+        if not await self._woken_within(_IDLE_S) and not self.batch and not self._ending and self._state.ready:
             await self.thread.run("mailbox_idle", _COMMIT_S, self._engine.idle)
             while not self._has_work():
                 self._woken.clear()
-                await self._wait_and_tend()
+                if self._engine.durable:
+                    await self._woken_within(max(0.0, self._tend_at - self._clock.monotonic()))
+                else:
+                    await self._woken.wait()
+                await self._tend_when_due()
 
-    async def _wait_and_tend(self) -> None:
-        """Wait for work; once a second the engine looks after its files meanwhile."""
-        if not self._engine.durable:
-            await self._woken.wait()
-            return
+    async def _woken_within(self, seconds: float) -> bool:
+        """Wait until somebody wakes the writer; False when nobody does for so long."""
+        self._quiet = False
         timer = asyncio.get_running_loop().call_later(
-            _TEND_S, self._woken.set
+            seconds, self._fall_quiet
         )  # lint: allow PK006 only ends the wait below
         await self._woken.wait()
         timer.cancel()
-        if not self._has_work():
+        return not self._quiet
+
+    def _fall_quiet(self) -> None:
+        self._quiet = True
+        self._woken.set()
+
+    async def _tend_when_due(self) -> None:
+        """Have the engine look after its files, once a second while nothing is committed.
+
+        The time is kept, and not counted anew after each wait: others have small calls made here more often than once
+        a second, and would put it off for ever.
+        """
+        now = self._clock.monotonic()
+        if self._engine.durable and now >= self._tend_at and self._state.ready:
+            self._tend_at = now + _TEND_S
             await self.thread.run("mailbox_tend", _COMMIT_S, self._engine.tend)
             self._tell_room()
 
