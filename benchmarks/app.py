@@ -1,11 +1,12 @@
-"""An application: 64 tasks of one Python program, durable sends, then receive and ack, beside redis.asyncio in one run.
+"""An application: 64 tasks of one Python program, durable sends, then receive and ack, beside its peers in one run.
 
-    python -m benchmarks.app [--json] [--count N] [--rounds N]
+    python -m benchmarks.app [--json] [--count N] [--rounds N] [--against redis,nats,postgres,rabbitmq]
 
-Every program is a process of its own, and so is the server it uses: svc-mailbox with fsync, and Redis with
-`appendfsync always`. Reported are messages a second, the program's CPU a message and the server's, and the ratio of
-rates against Redis in the same phase. The programs take turns, and the best round of each counts. `plain` is the SDK
-with joining left out. Without redis-server or the redis package the peer is skipped with a line.
+Every program is a process of its own, and so is the server it uses: svc-mailbox with fsync; Redis streams with
+`appendfsync always`; NATS JetStream with `sync_interval: always`; a PostgreSQL table with SKIP LOCKED; a durable queue
+of RabbitMQ with confirms. Reported are messages a second, the program's CPU a message and the server's, and the ratio
+of rates against Redis in the same phase. The programs take turns, and the best round of each counts. `plain` is the
+SDK with joining left out. A peer that is not installed is skipped with a line.
 """
 
 from __future__ import annotations
@@ -14,25 +15,20 @@ import argparse
 import importlib.util
 import json
 import platform
-import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._mailbox.peers import redis_command
-from benchmarks.mailbox import RESULTS, cpu_s, free_port, server
+from benchmarks._app.servers import missing, peer_server
+from benchmarks.mailbox import RESULTS, cpu_s, server
 
-CLIENTS = ("penstock", "plain", "redis")
+PEERS = ("redis", "nats", "postgres", "rabbitmq")
 PHASES = ("send", "tasks", "consumer")
 console = Console(stderr=True)
 Row = dict[str, Any]
@@ -47,37 +43,6 @@ def python_build() -> str:
 def redis_parser() -> str:
     """Name the parser that redis.asyncio uses: the one in C, if hiredis is installed, makes it faster."""
     return "hiredis" if importlib.util.find_spec("hiredis") else "Python"
-
-
-def redis_missing() -> str:
-    """Say what the peer lacks; empty when it is there."""
-    if shutil.which("redis-server") is None:
-        return "redis-server is not installed (apt-get install redis-server)"
-    return "" if importlib.util.find_spec("redis") else "the Python package redis is not installed"
-
-
-@contextmanager
-def redis_server(directory: str) -> Iterator[tuple[int, int]]:
-    """Start Redis with a synced log; yield its process id and port."""
-    port = free_port()
-    process = subprocess.Popen(redis_command(port, directory, True), stdout=subprocess.DEVNULL)
-    try:
-        _wait_for(port)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(200):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise SystemExit("redis-server did not start")
 
 
 def program(pid: int, *words: object) -> Row:
@@ -103,12 +68,23 @@ def phases(client: str, pid: int, port: int, count: int, token: str = "") -> lis
 
 def measure(client: str, count: int) -> list[Row]:
     """Run all phases of one program on a fresh server."""
-    with tempfile.TemporaryDirectory() as directory:
-        if client == "redis":
-            with redis_server(directory) as (pid, port):
-                return phases(client, pid, port, count)
-        with server(directory, "fsync") as (process, port, _):
-            return phases(client, process.pid, port, count, Path(directory, "token").read_text())
+    if client in PEERS:
+        with peer_server(client) as (pid, port):
+            return phases(client, pid, port, count)
+    with tempfile.TemporaryDirectory() as directory, server(directory, "fsync") as (process, port, _):
+        return phases(client, process.pid, port, count, Path(directory, "token").read_text())
+
+
+def installed(wanted: list[str]) -> list[str]:
+    """Keep the peers that are here, and say what the others lack."""
+    found = []
+    for client in filter(None, wanted):
+        lacks = missing(client) if client in PEERS else "there is no driver for it"
+        if lacks:
+            console.print(f"{client}: skipped, {lacks}")
+        else:
+            found.append(client)
+    return found
 
 
 def best(rounds: list[list[Row]]) -> list[Row]:
@@ -143,11 +119,9 @@ def main() -> None:
         "--count", type=int, default=10_000, help="messages received by each way; twice as many are sent"
     )
     parser.add_argument("--rounds", type=int, default=3, help="how often each program runs; the best round counts")
+    parser.add_argument("--against", default=",".join(PEERS), help="peers, comma-separated")
     args = parser.parse_args()
-    missing = redis_missing()
-    if missing:
-        console.print(f"redis: skipped, {missing}")
-    clients = [client for client in CLIENTS if client != "redis" or not missing]
+    clients = ["penstock", "plain", *installed(args.against.split(","))]
     rounds = [[row for client in clients for row in measure(client, args.count)] for _ in range(args.rounds)]
     rows = best(rounds)
     RESULTS.mkdir(exist_ok=True)
