@@ -61,6 +61,17 @@ class OperatorSuite:
             assert b.bytes == 8
             assert b.oldest_age_s == pytest.approx(2.0, abs=0.01)
 
+    async def test_topics_come_in_pages_by_name_and_prefix(self) -> None:
+        async with self.world() as world:
+            await world.api.send_batch(SendBatch(tuple(Send(name, b"x") for name in ("b/2", "a", "b/1", "c"))))
+            first = await world.api.topics(GetTopics(limit=3))
+            last = await world.api.topics(GetTopics(limit=3, cursor=first.cursor))
+            some = await world.api.topics(GetTopics(prefix="b/"))
+
+            assert [each.topic for each in (*first.topics, *last.topics)] == ["a", "b/1", "b/2", "c"]
+            assert (first.cursor is None, last.cursor) == (False, None)
+            assert ([each.topic for each in some.topics], some.cursor) == (["b/1", "b/2"], None)
+
     async def test_peek_consumes_nothing(self) -> None:
         async with self.world() as world:
             await world.api.send(Send("orders", b"x", attrs={"n": "1"}))

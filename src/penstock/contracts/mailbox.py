@@ -10,12 +10,14 @@ from msgspec import UNSET, Meta, UnsetType
 from penstock.contracts.call import NOBODY, Call
 
 BATCH_MAX: Final = 256
+TOPICS_MAX: Final = 1000
 HOURS_12_MS: Final = 12 * 60 * 60 * 1000
 # Every JSON reader knows whole numbers up to here, and so far in the future still is a time.
 _WHOLE_MAX: Final = (1 << 53) - 1
 
 # The lookahead is the end of the text in every dialect; `$` would let a trailing newline through.
 Topic = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._:/-]+(?![\s\S])")]
+TopicPrefix = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9._:/-]*(?![\s\S])")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
 Hash = Annotated[str, Meta(min_length=67, max_length=67, pattern="^b3:[0-9a-f]{64}$")]
 MsgId = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -200,7 +202,11 @@ class SettledBatch(msgspec.Struct, frozen=True):
 
 
 class GetTopics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Ask for every topic the capability covers."""
+    """Ask for a page of the topics that the capability covers, by name; the cursor is that of the page before."""
+
+    limit: Annotated[int, Meta(ge=1, le=TOPICS_MAX)] = TOPICS_MAX
+    cursor: Topic | None = None
+    prefix: TopicPrefix = ""
 
 
 class GetTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -225,9 +231,10 @@ class TopicStats(msgspec.Struct, frozen=True):
 
 
 class TopicList(msgspec.Struct, frozen=True):
-    """Topics by name."""
+    """Topics by name. A page may be short and still have a cursor; without one it is the last."""
 
     topics: tuple[TopicStats, ...]
+    cursor: str | None = None
 
 
 class Peek(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -364,7 +371,7 @@ class Mailbox(Protocol):
         """Lengthen many, each on its own."""
 
     async def topics(self, request: GetTopics, call: Call = NOBODY) -> TopicList:
-        """Count every topic."""
+        """Count the topics that the call may see, a page at a time."""
 
     async def topic(self, request: GetTopic, call: Call = NOBODY) -> TopicStats:
         """Count one topic; NotFound."""

@@ -15,9 +15,10 @@ from penstock.admin.panel import (
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import Call
 from penstock.kernel.errors import NotFound
+from penstock.services.mailbox.shards.busiest import BusiestTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from penstock.services.mailbox.service import MailboxService
     from penstock.services.mailbox.shards.topics import Topic
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.services.passport.audit_writer import AuditEntry
     from penstock.services.passport.service import PassportService
 
+# One more than the page shows, so that it says that there are others.
+_TOPICS_SHOWN = 201
 _TOPIC_COLUMNS = (
     Column("topic", "topic"),
     Column("ready", "ready", "count"),
@@ -37,16 +40,12 @@ _TOPIC_COLUMNS = (
 
 def mailbox_topics(service: MailboxService) -> Panel:
     """Count the mailbox's topics; those with dead letters first, then those with the most messages."""
+    busiest = BusiestTopics(service.state.ledger, _TOPICS_SHOWN)
 
     def source() -> Rows:
-        return _topics(service.state.ledger.topics.values())
+        return [_topic(topic) for topic in busiest.best()]
 
     return Panel("mailbox-topics", "Mailbox topics", source, columns=_TOPIC_COLUMNS, empty="No messages.", rows_max=50)
-
-
-def _topics(topics: Iterable[Topic]) -> Rows:
-    kept = [topic for topic in topics if topic.living or topic.dead]
-    return [_topic(topic) for topic in sorted(kept, key=lambda topic: (-topic.dead, -topic.living, topic.name))]
 
 
 def _topic(topic: Topic) -> dict[str, object]:
@@ -139,10 +138,10 @@ _SENT_BACK = 1000
 
 def dead_letters(service: MailboxService, capability: Callable[[], str]) -> Panel:
     """List the topics with dead letters, which can be shown and sent back."""
+    busiest = BusiestTopics(service.state.ledger, _TOPICS_SHOWN)
 
     def source() -> Rows:
-        topics = [topic for topic in service.state.ledger.topics.values() if topic.dead]
-        return [{"topic": topic.name, "dead": topic.dead} for topic in sorted(topics, key=lambda topic: -topic.dead)]
+        return [{"topic": topic.name, "dead": topic.dead} for topic in busiest.best() if topic.dead]
 
     def check(topic: str) -> None:
         # What a page sends back was never checked as a request of the mailbox is.

@@ -66,8 +66,8 @@ class HttpMailbox:
     # --- looking and the operator
 
     async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
-        """Count every topic."""
-        return await self._caller.json(_get("/v1/topics", {}, call), m.TopicList)
+        """Count the topics that the call may see, a page at a time."""
+        return await self._caller.json(_get("/v1/topics", msgspec.to_builtins(request), call), m.TopicList)
 
     async def topic(self, request: m.GetTopic, call: Call = NOBODY) -> m.TopicStats:
         """Count one topic."""

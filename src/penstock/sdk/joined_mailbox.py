@@ -132,7 +132,7 @@ class JoinedMailbox:
         return await self._mailbox.extend_batch(request, call)
 
     async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
-        """Count every topic."""
+        """Count the topics that the call may see, a page at a time."""
         return await self._mailbox.topics(request, call)
 
     async def topic(self, request: m.GetTopic, call: Call = NOBODY) -> m.TopicStats:

@@ -137,10 +137,23 @@ class MailboxClient:
 
     # --- look
 
-    async def topics(self) -> tuple[m.TopicStats, ...]:
-        """Count every topic the capability covers."""
+    async def topics(self, *, prefix: str = "") -> tuple[m.TopicStats, ...]:
+        """Count every topic the capability covers, or those whose names begin with `prefix`; asks page after page."""
+        found: list[m.TopicStats] = []
+        page = await self.topics_page(prefix=prefix)
+        while True:
+            found += page.topics
+            if page.cursor is None:
+                return tuple(found)
+            page = await self.topics_page(prefix=prefix, cursor=page.cursor)
+
+    async def topics_page(
+        self, *, prefix: str = "", cursor: str | None = None, limit: int = m.TOPICS_MAX
+    ) -> m.TopicList:
+        """Count one page of topics; its cursor leads to the next, and is None on the last."""
+        request = checked(m.GetTopics, prefix=prefix, cursor=cursor, limit=limit)
         async with timeout("topics", self._timeout_s):
-            return (await self._mailbox.topics(m.GetTopics())).topics
+            return await self._mailbox.topics(request)
 
     async def topic(self, name: str) -> m.TopicStats:
         """Count one topic; `NotFound`."""

@@ -90,6 +90,7 @@ class SyncMailbox(SyncService[MailboxClient]):
     extend = blocking(MailboxClient.extend)
     ack_batch = blocking(MailboxClient.ack_batch)
     topics = blocking(MailboxClient.topics)
+    topics_page = blocking(MailboxClient.topics_page)
     topic = blocking(MailboxClient.topic)
     peek = blocking(MailboxClient.peek)
     purge = blocking(MailboxClient.purge)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("topic", nargs="?", help="only this one")
+    parser.add_argument("--prefix", default="", help="only topics whose names begin with this")
     asking.add(parser)
 
 
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     async def work(client: Client) -> int:
         mailbox = client.mailbox
-        found = await mailbox.topics() if args.topic is None else (await mailbox.topic(args.topic),)
+        found = await mailbox.topics(prefix=args.prefix) if args.topic is None else (await mailbox.topic(args.topic),)
         if args.json:
             for stats in found:
                 asking.print_json(asking.plain(stats))

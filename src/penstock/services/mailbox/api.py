@@ -16,7 +16,7 @@ from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
 from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.authority import ANY_TOPIC
-from penstock.services.mailbox.engines.engine import DeadPage, TopicPage
+from penstock.services.mailbox.engines.engine import DeadPage, EngineReads, TopicPage
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, kept
 from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 Settlements = Sequence[m.Settlement]
 
 _SLICE: Final = 1000
+# How many topics are looked at in one step, and in how many steps for one page; of how many the disk is asked at once.
+_LOOK: Final = 10
+_LOOKS_MAX: Final = 1000
+_COUNTED: Final = 50
 _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
 
 
@@ -174,12 +178,37 @@ class MailboxApi:
     # --- looking
 
     async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
-        """Count the topics that the call may see."""
+        """Count the topics that the call may see, a page at a time."""
         await self._allow(call, "recv", ANY_TOPIC)
         self._state.check_ready()
-        named = sorted((topic.name, topic) for topic in self._ledger.topics.values() if topic.living or topic.dead)
-        seen = [topic for name, topic in named if await self._authority.covers(call, "recv", name)]
-        return m.TopicList(tuple([await self._stats(topic) for topic in seen]))
+        seen, cursor = await self._seen(request, call)
+        stats: list[m.TopicStats] = []
+        for start in range(0, len(seen), _COUNTED):
+            stats += await self._stats_of(seen[start : start + _COUNTED])
+        return m.TopicList(tuple(stats), cursor)
+
+    async def _seen(self, request: m.GetTopics, call: Call) -> tuple[list[Topic], str | None]:
+        """Find the topics of one page, and the cursor of the next.
+
+        A few names are looked at in one step, so that nobody waits for a long list. A capability that covers few of
+        many topics gets a short page and a cursor after so many looks.
+        """
+        ledger, after = self._ledger, request.cursor or ""
+        seen: list[Topic] = []
+        for _ in range(_LOOKS_MAX):
+            names = ledger.topic_names.page(after, request.prefix, _LOOK)
+            for name in names:
+                topic, after = ledger.topics.get(name), name
+                if topic is None or not (topic.living or topic.dead):
+                    continue
+                if await self._authority.covers(call, "recv", name):
+                    seen.append(topic)
+                if len(seen) == request.limit:
+                    break
+            if len(names) < _LOOK or len(seen) == request.limit:
+                break
+            await asyncio.sleep(0)
+        return seen, after if ledger.topic_names.page(after, request.prefix, 1) else None
 
     async def topic(self, request: m.GetTopic, call: Call = NOBODY) -> m.TopicStats:
         """Count one topic."""
@@ -194,7 +223,14 @@ class MailboxApi:
         return topic
 
     async def _stats(self, topic: Topic) -> m.TopicStats:
-        oldest = await self._reader.ask(self._reads.oldest, topic.id)
+        (stats,) = await self._stats_of([topic])
+        return stats
+
+    async def _stats_of(self, topics: list[Topic]) -> list[m.TopicStats]:
+        oldest = await self._reader.ask(_oldest, self._reads, [topic.id for topic in topics])
+        return list(map(self._count, topics, oldest))
+
+    def _count(self, topic: Topic, oldest: int | None) -> m.TopicStats:
         now = self._state.now()
         sends, recvs, acks = self._state.rates.of(topic, now.mono / 1000)
         return m.TopicStats(
@@ -318,6 +354,10 @@ class MailboxApi:
         if page is not None and planned and not request.dry_run:
             self._reprocessor.submit(Redrive(page, request.to, _meta(call).corr_id))
         return m.Reprocessing(planned)
+
+
+def _oldest(reads: EngineReads, topics: list[int]) -> list[int | None]:
+    return [reads.oldest(topic) for topic in topics]
 
 
 def _meta(call: Call) -> RequestMeta:

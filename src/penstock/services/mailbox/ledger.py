@@ -15,6 +15,7 @@ from penstock.services.mailbox.rows import (
     MessageRow,
     MessageState,
 )
+from penstock.services.mailbox.shards.topic_names import TopicNames
 from penstock.services.mailbox.shards.topics import (
     LEASED,
     READY,
@@ -106,6 +107,7 @@ class MailboxLedger:
         self.receipts = Receipts(bytes(32))
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
+        self.topic_names = TopicNames()
         # Counted since the process began: leases that ended by their deadline, and expired messages that were dropped.
         self.lapsed = self.dropped = 0
         self.clear()
@@ -129,6 +131,7 @@ class MailboxLedger:
         waiting = {name: topic.waiters for name, topic in self.topics.items() if topic.waiters}
         self.topics.clear()
         self.by_id.clear()
+        self.topic_names.clear()
         for name, waiters in waiting.items():
             topic = self.topic(name)
             topic.waiters = waiters
@@ -154,6 +157,7 @@ class MailboxLedger:
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = Topic(0, name)
+            self.topic_names.add(name)
         return topic
 
     def number(self, topic: Topic) -> int:
@@ -177,6 +181,7 @@ class MailboxLedger:
         if busy or self.topics.get(topic.name) is not topic:
             return False
         del self.topics[topic.name]
+        self.topic_names.discard(topic.name)
         self.by_id.pop(topic.id, None)
         return True
 

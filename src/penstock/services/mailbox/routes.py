@@ -74,7 +74,7 @@ class MailboxRoutes:
                 for path in paths
                 for tail in ("", "/{msg_id}")
             ),
-            get("/v1/topics", self._topics, "recv", "Count every topic.", None, m.TopicList, ()),
+            get("/v1/topics", self._topics, "recv", "Count topics, a page at a time.", None, m.TopicList, ()),
             get("/v1/topics/{topic}", self._topic, "recv", "Count one topic.", None, m.TopicStats, ("not_found",)),
             get("/v1/topics/{topic}/peek", self._peek, "recv", "Look without taking.", None, m.PeekedList, ()),
             post("/v1/topics/{topic}/purge", self._purge, "admin", "Remove what waits.", None, m.Purged, ("busy",)),
@@ -168,7 +168,7 @@ class MailboxRoutes:
     # --- looking and the operator
 
     async def _topics(self, request: Request) -> m.TopicList:
-        return await self._api.topics(m.GetTopics(), call_of(request))
+        return await self._api.topics(_convert(request.query_params(), m.GetTopics), call_of(request))
 
     async def _topic(self, request: Request) -> m.TopicStats:
         return await self._api.topic(_convert({"topic": request.params["topic"]}, m.GetTopic), call_of(request))

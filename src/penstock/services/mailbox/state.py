@@ -132,7 +132,7 @@ class MailboxState:
 
     def rejudge(self) -> None:
         """End every long poll and stream whose capability was revoked or has expired."""
-        self.waiters.rejudge([topic for topic in self.ledger.topics.values() if topic.waiters])
+        self.waiters.rejudge()
         for credit in list(self.credits):
             if credit.rejudge is not None and credit.rejudge() is not None:
                 credit.wake()

@@ -36,6 +36,8 @@ class Waiters:
         self.count = 0
         # Those of them that are not patient; nearly always none.
         self.impatient = 0
+        # Each of them, whatever its topic: there may be many more topics than receivers.
+        self._parked: set[Waiter] = set()
         self._on_idle = on_idle
 
     def park(self, job: RecvJob, *, patient: bool) -> None:
@@ -45,6 +47,7 @@ class Waiters:
         waiter = Waiter(job, patient=patient)
         self.count += 1
         self.impatient += not patient
+        self._parked.add(waiter)
         job.topic.waiters.append(waiter)
         if patient:
             loop = asyncio.get_running_loop()
@@ -63,11 +66,10 @@ class Waiters:
                 self.claim(topic)
         return None
 
-    def rejudge(self, topics: list[Topic]) -> None:
+    def rejudge(self) -> None:
         """Refuse those whose capability is good no more; called about once a second."""
-        for topic in topics:
-            for waiter in list(topic.waiters):
-                self._refuse_late(waiter.job)
+        for waiter in list(self._parked):
+            self._refuse_late(waiter.job)
 
     def _refuse_late(self, job: RecvJob) -> bool:
         error = None if job.rejudge is None else job.rejudge()
@@ -79,6 +81,7 @@ class Waiters:
     def claim(self, topic: Topic) -> None:
         """Take the first receiver out: the caller serves it."""
         waiter = topic.waiters.popleft()
+        self._parked.discard(waiter)
         self.count -= 1
         self.impatient -= not waiter.patient
         waiter.job.promise.on_over = None
@@ -92,6 +95,7 @@ class Waiters:
         topic = waiter.job.topic
         if waiter in topic.waiters:
             topic.waiters.remove(waiter)
+            self._parked.discard(waiter)
             self.count -= 1
             self.impatient -= not waiter.patient
             self._on_idle(topic)

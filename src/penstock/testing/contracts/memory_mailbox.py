@@ -187,10 +187,15 @@ class MemoryMailbox:
     # --- looking
 
     async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
-        """Count the topics that the call may see."""
-        now = self._now()
+        """Count the topics that the call may see, a page at a time."""
+        now, after = self._now(), request.cursor or ""
         names = sorted({message.sent.topic for message in self.state.messages.values()})
-        return m.TopicList(tuple(self._stats(name, now) for name in names if self._may_see(call, name)))
+        seen = [
+            name for name in names if name > after and name.startswith(request.prefix) and self._may_see(call, name)
+        ]
+        shown = seen[: request.limit]
+        more = shown[-1] if len(seen) > len(shown) else None
+        return m.TopicList(tuple(self._stats(name, now) for name in shown), more)
 
     def _may_see(self, call: Call, topic: str) -> bool:
         try:

@@ -50,7 +50,8 @@ class Retention:
             for why in ("age", "share")
         }
         self._check_at = 0.0
-        self._topics: list[Topic] = []
+        # The last topic of which it was looked whether it is empty.
+        self._looked_at = ""
         self._scope: Scope | None = None
 
     async def run(self, child: Child) -> None:
@@ -78,7 +79,7 @@ class Retention:
 
     async def _tick(self, now_s: float) -> bool:
         """Do a part of everything; True when more messages have expired than were ended."""
-        self._state.rates.sample(self._ledger.topics, now_s)
+        self._state.rates.sample(self._ledger.topics, self._ledger.topic_names, now_s)
         more = await self._expire()
         await self._bound_dead()
         self._state.claims.forget(self._state.now())
@@ -90,10 +91,9 @@ class Retention:
 
     def _some_topics(self) -> list[Topic]:
         """Take the next topics in turn, so that each is looked at however many there are."""
-        if not self._topics:
-            self._topics = list(self._ledger.topics.values())
-        some, self._topics = self._topics[:_SLICE], self._topics[_SLICE:]
-        return some
+        names = self._ledger.topic_names.page(self._looked_at, "", _SLICE)
+        self._looked_at = names[-1] if len(names) == _SLICE else ""
+        return [self._ledger.topics[name] for name in names]
 
     async def _expire(self) -> bool:
         """End messages whose time to live is over, and those that waited too long; True when there are more."""

@@ -10,6 +10,7 @@ import msgspec
 from penstock.services.mailbox.ids import make_msg_id, slot_of
 from penstock.services.mailbox.rows import History, MessageRow, chain_start
 from penstock.services.mailbox.shards.backlog import Backlog
+from penstock.services.mailbox.shards.topic_names import TopicNames
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.waiters import Waiter
@@ -30,6 +31,9 @@ WRITTEN: Final = -1.0
 
 _RATE_WINDOW_S: Final = 60.0
 _RATE_STEP_S: Final = 5.0
+_RATE_SLICE: Final = 500
+# Samples of a topic are this far apart at least: a few are enough, and there may be very many topics.
+_RATE_APART_S: Final = 14.0
 
 
 class Topic:
@@ -37,7 +41,7 @@ class Topic:
 
     __slots__ = (
         "acks", "bytes", "chain_start", "dead", "delayed", "id", "incoming", "inflight", "key_backlog", "lanes",
-        "living", "name", "pending", "recvs", "sends", "slot", "turn", "waiters",
+        "living", "name", "pending", "recvs", "samples", "sends", "slot", "turn", "waiters",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str) -> None:
@@ -61,6 +65,8 @@ class Topic:
         self.turn = 0
         self.waiters: deque[Waiter] = deque()
         self.sends = self.recvs = self.acks = 0
+        # When (monotonic s) it was sampled, and these three counts then; the oldest first. Kept by `TopicRates`.
+        self.samples: list[tuple[float, int, int, int]] = []
 
 
 class KeyQueue:
@@ -136,26 +142,52 @@ class Message(msgspec.Struct, eq=False):
 
 
 class TopicRates:
-    """Messages a second over the last minute, from samples of the topics' counts."""
+    """Messages a second over the last minute, from samples of the topics' counts.
+
+    Every few seconds a round begins in which every topic is sampled, a slice of them with each call.
+    """
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, dict[str, tuple[int, int, int]]]] = deque()
+        # When each of the last rounds began.
+        self._rounds: deque[float] = deque()
+        # The name that the round under way has come to.
+        self._after: str | None = None
 
-    def sample(self, topics: dict[str, Topic], now_s: float) -> None:
-        """Note the counts, every few seconds."""
-        if self._samples and now_s - self._samples[-1][0] < _RATE_STEP_S:
+    def sample(self, topics: dict[str, Topic], names: TopicNames, now_s: float) -> None:
+        """Note the counts of the next topics, if a round is due or under way."""
+        if self._after is None:
+            if self._rounds and now_s - self._rounds[-1] < _RATE_STEP_S:
+                return
+            self._begin(now_s)
+        some = names.page(self._after or "", "", _RATE_SLICE)
+        for name in some:
+            topic = topics[name]
+            if topic.sends or topic.recvs or topic.acks:
+                self._note(topic, now_s)
+        self._after = some[-1] if len(some) == _RATE_SLICE else None
+
+    def _begin(self, now_s: float) -> None:
+        self._after = ""
+        self._rounds.append(now_s)
+        while len(self._rounds) > 2 and now_s - self._rounds[1] >= _RATE_WINDOW_S:
+            self._rounds.popleft()
+
+    def _note(self, topic: Topic, now_s: float) -> None:
+        samples = topic.samples
+        if not samples:
+            # Whatever it has done, it did since the oldest round.
+            samples.append((self._rounds[0], 0, 0, 0))
+        elif now_s - samples[-1][0] < _RATE_APART_S:
             return
-        counts = {name: (t.sends, t.recvs, t.acks) for name, t in topics.items() if t.sends or t.recvs or t.acks}
-        self._samples.append((now_s, counts))
-        while len(self._samples) > 2 and now_s - self._samples[1][0] >= _RATE_WINDOW_S:
-            self._samples.popleft()
+        samples.append((now_s, topic.sends, topic.recvs, topic.acks))
+        while len(samples) > 2 and now_s - samples[1][0] >= _RATE_WINDOW_S:
+            del samples[0]
 
     def of(self, topic: Topic, now_s: float) -> tuple[float, float, float]:
         """Return the rates of one topic up to now: sent, received, acked."""
-        if not self._samples:
+        if not self._rounds:
             return 0.0, 0.0, 0.0
-        since, counts = self._samples[0]
-        before = counts.get(topic.name, (0, 0, 0))
+        since, *before = topic.samples[0] if topic.samples else (self._rounds[0], 0, 0, 0)
         seconds = max(1.0, now_s - since)
         now = (topic.sends, topic.recvs, topic.acks)
         sent, received, acked = (round(max(0, n - b) / seconds, 3) for n, b in zip(now, before, strict=True))
