@@ -7,6 +7,7 @@ capability       Verifier: does this token cover this request
 mailbox          svc-mailbox: send, recv, ack, nack, extend, topics, dead letters
 mailbox_rules    the rules that sender, service and receiver share: sizes, hashes, the method table
 mailbox_bodies   settlements as HTTP bodies
+mailbox_batches  batches of which some items cannot be read
 passport         svc-passport: issue, verify, revoke, rotate, keys, revocations
 passport_bodies  answers of the passport's HTTP routes where they differ from the contract's values
 storage          svc-storage: put, get, head by content address

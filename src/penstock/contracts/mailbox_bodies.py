@@ -38,24 +38,33 @@ class ExtendIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     extends: tuple[m.Extend, ...] | None = None
 
 
-def as_ack(body: AckIn, msg_id: str | None) -> m.Ack | m.AckBatch:
+def as_ack(body: AckIn | m.AckBatch, msg_id: str | None) -> m.Ack | m.AckBatch:
     """Read one ack or many."""
+    if isinstance(body, m.AckBatch):
+        _alone(msg_id)
+        return body
     if body.acks is not None:
         _alone(body.msg_id or body.receipt or msg_id)
         return m.AckBatch(body.acks)
     return m.Ack(*_named(body, msg_id))
 
 
-def as_nack(body: NackIn, msg_id: str | None) -> m.Nack | m.NackBatch:
+def as_nack(body: NackIn | m.NackBatch, msg_id: str | None) -> m.Nack | m.NackBatch:
     """Read one nack or many."""
+    if isinstance(body, m.NackBatch):
+        _alone(msg_id)
+        return body
     if body.nacks is not None:
         _alone(body.msg_id or body.receipt or body.reason or body.delay_ms or msg_id)
         return m.NackBatch(body.nacks)
     return m.Nack(*_named(body, msg_id), body.reason, body.delay_ms)
 
 
-def as_extend(body: ExtendIn, msg_id: str | None) -> m.Extend | m.ExtendBatch:
+def as_extend(body: ExtendIn | m.ExtendBatch, msg_id: str | None) -> m.Extend | m.ExtendBatch:
     """Read one extension or many."""
+    if isinstance(body, m.ExtendBatch):
+        _alone(msg_id)
+        return body
     if body.extends is not None:
         _alone(body.msg_id or body.receipt or body.visibility_ms or msg_id)
         return m.ExtendBatch(body.extends)

@@ -7,6 +7,7 @@ from typing import Final
 from blake3 import blake3
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.mailbox_batches import msgpack_batch
 from penstock.contracts.method import Method, Methods
 from penstock.kernel.errors import Integrity, OverLimit
 from penstock.wire.ids import Address, address_of
@@ -80,14 +81,14 @@ METHODS: Final = Methods(
     [
         # A send without an idem_key is not safe to repeat, so the client never does it by itself.
         Method(1, "send", m.Send, m.Sent, check_request=check_send),
-        Method(2, "send_batch", m.SendBatch, m.SentBatch),
+        Method(2, "send_batch", m.SendBatch, m.SentBatch, reread=msgpack_batch(m.SendBatch)),
         Method(3, "recv", m.Recv, m.Received, check_answer=check_received),
         Method(4, "ack", m.Ack, m.Acked, idempotent=True),
-        Method(5, "ack_batch", m.AckBatch, m.SettledBatch, idempotent=True),
+        Method(5, "ack_batch", m.AckBatch, m.SettledBatch, idempotent=True, reread=msgpack_batch(m.AckBatch)),
         Method(6, "nack", m.Nack, m.Nacked),
-        Method(7, "nack_batch", m.NackBatch, m.SettledBatch),
+        Method(7, "nack_batch", m.NackBatch, m.SettledBatch, reread=msgpack_batch(m.NackBatch)),
         Method(8, "extend", m.Extend, m.Extended, idempotent=True),
-        Method(9, "extend_batch", m.ExtendBatch, m.SettledBatch, idempotent=True),
+        Method(9, "extend_batch", m.ExtendBatch, m.SettledBatch, idempotent=True, reread=msgpack_batch(m.ExtendBatch)),
         Method(10, "topics", m.GetTopics, m.TopicList, idempotent=True),
         Method(11, "topic", m.GetTopic, m.TopicStats, idempotent=True),
         Method(12, "peek", m.Peek, m.PeekedList, idempotent=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ class Method:
     # Run by both ends on what crosses: hashes hold on the way in and on the way out.
     check_request: Check | None = None
     check_answer: Check | None = None
+    # Reads a request once more that does not fit, as far as it can be read; raises as msgspec does when it cannot.
+    reread: Callable[[bytes], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Methods:
         try:
             value = self._requests[method.code].decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            raise Malformed(f"{method.name}: {exc}", reason="bad_value") from exc
+            value = _read_again(method, bytes(data), exc)
         if method.check_request is not None:
             method.check_request(value)
         return value
@@ -97,6 +100,13 @@ class Methods:
     def event_code(self, value: object) -> int:
         """Return the number of an event's kind."""
         return self._event_codes[type(value)]
+
+
+def _read_again(method: Method, data: bytes, fault: Exception) -> Any:  # noqa: ANN401 - typed by the row
+    if method.reread is not None:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            return method.reread(data)
+    raise Malformed(f"{method.name}: {fault}", reason="bad_value") from fault
 
 
 def methods_markdown(tables: Iterable[Methods]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.kernel.errors import NotReady
+from penstock.kernel.errors import Malformed, NotReady
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ class Endpoint:
 
     __slots__ = (
         "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals",
-        "body_bytes_max", "decode", "handler", "latency", "ok", "path", "raw_body", "stream_body", "timeout_max_s",
+        "body_bytes_max", "decode", "handler", "latency", "ok", "path", "raw_body", "reread", "stream_body", "timeout_max_s",
         "timeout_s", "whole_bytes_max",
     )  # fmt: skip
 
@@ -33,6 +34,7 @@ class Endpoint:
         self.path = UNMATCHED if route is None else route.path
         self.handler: Callable[..., Any] = _no_route if route is None else route.handler
         self.decode = _decoder(route)
+        self.reread = None if route is None else route.reread
         self.stream_body = route is not None and route.stream_body
         self.raw_body = route is not None and route.raw_body
         self._own_bytes_max = None if route is None else route.body_bytes_max
@@ -57,6 +59,13 @@ class Endpoint:
         self.timeout_s = timeout_s if self._own_deadline_s is None else self._own_deadline_s
         # The longest deadline that a client may ask for.
         self.timeout_max_s = self._own_deadline_max_s or self.timeout_s
+
+    def read_again(self, body: bytes, fault: Exception) -> Any:  # noqa: ANN401 - typed by the route
+        """Read a body that did not decode in the route's second way, if it has one; else say what is wrong with it."""
+        if self.reread is not None:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                return self.reread(body)
+        raise Malformed(str(fault)) from fault
 
     def count(self, method: str, status: int) -> None:
         """Count an answer."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import msgspec
 
 from penstock.kernel.deadline import no_deadline, use_deadline
-from penstock.kernel.errors import Canceled, Malformed, PenstockError, Timeout, forget_where
+from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_where
 from penstock.net.message import (
     RelayedResponse,
     Response,
@@ -104,7 +104,7 @@ class Outbox:
                 try:
                     value = decode(request.body)
                 except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                    raise Malformed(str(exc)) from exc
+                    value = endpoint.read_again(request.body, exc)
                 result = endpoint.handler(request, value)
             if not isinstance(result, Promise):
                 result = encode_json(result) if isinstance(result, _JSON) else self._ready_or_pending(result)

@@ -20,6 +20,8 @@ class Route:
     path: str
     handler: Callable[..., HandlerResult]
     body: type | None = None
+    # Reads a body once more that is not of that type, as far as it can be read; raises as msgspec does when it cannot.
+    reread: Callable[[bytes], object] | None = None
     answer: type | None = None
     stream_body: bool = False
     # The handler gets the body as it was sent, not inflated: a signature covers exactly those bytes.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.mailbox_batches import unread_in
 from penstock.contracts.mailbox_rules import check_batch
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
@@ -34,6 +35,7 @@ _SLICE: Final = 1000
 _LOOK: Final = 10
 _LOOKS_MAX: Final = 1000
 _COUNTED: Final = 50
+_NO_REFUSALS: Final[Mapping[int, PenstockError]] = MappingProxyType({})
 _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
 
 
@@ -71,13 +73,29 @@ class MailboxApi:
         """Store many; one the capability does not cover is refused alone, a token that is no good refuses all."""
         await self._authority.authenticate(call, "send")
         check_batch(request.messages)
-        refused: Mapping[int, PenstockError] = {}
+        refused: Mapping[int, PenstockError] = unread_in(request)
         if not self._authority.open:
             costs: Counter[str | None] = Counter()
             for send in request.messages:
                 costs[send.topic] += len(send.payload)
-            refused = await self._refused(call, "send", [send.topic for send in request.messages], costs)
+            topics = [send.topic for send in request.messages]
+            refused = await self._judge_rest(call, "send", topics, refused, costs)
         return await kept(self._dispatcher.send_batch(request.messages, meta, refused))
+
+    async def _judge_rest(
+        self,
+        call: Call,
+        op: str,
+        topics: Sequence[str | None],
+        unread: Mapping[int, PenstockError],
+        costs: Mapping[str | None, int] = _NO_COSTS,
+    ) -> Mapping[int, PenstockError]:
+        """Check the capability for the items that could be read; returns all places that are refused."""
+        if not unread:
+            return await self._refused(call, op, topics, costs)
+        places = [place for place in range(len(topics)) if place not in unread]
+        found = await self._refused(call, op, [topics[place] for place in places], costs)
+        return {**unread, **{places[index]: error for index, error in found.items()}}
 
     async def _refused(
         self, call: Call, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
@@ -149,30 +167,41 @@ class MailboxApi:
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Acknowledge many messages, each on its own."""
-        return m.SettledBatch(tuple(await self.settle_many("ack", request.acks, call, _meta(call))))
+        return m.SettledBatch(tuple(await self.settle_many("ack", request.acks, call, _meta(call), unread_in(request))))
 
     async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Give many back, each on its own."""
-        return m.SettledBatch(tuple(await self.settle_many("nack", request.nacks, call, _meta(call))))
+        return m.SettledBatch(
+            tuple(await self.settle_many("nack", request.nacks, call, _meta(call), unread_in(request)))
+        )
 
     async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Move the ends of many leases, each on its own."""
-        return m.SettledBatch(tuple(await self.settle_many("recv", request.extends, call, _meta(call))))
+        return m.SettledBatch(
+            tuple(await self.settle_many("recv", request.extends, call, _meta(call), unread_in(request)))
+        )
 
-    async def settle_many(self, op: str, items: Settlements, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401
+    async def settle_many(
+        self,
+        op: str,
+        items: Settlements,
+        call: Call,
+        meta: RequestMeta,
+        unread: Mapping[int, PenstockError] = _NO_REFUSALS,
+    ) -> Any:  # noqa: ANN401 - typed by its caller
         """Settle many; one the capability does not cover is refused alone, a token that is no good refuses all."""
         await self._authority.authenticate(call, op)
         check_batch(tuple(items))
         read = self._ledger.read_name
         names = [read(item.msg_id) for item in items]
-        refused: Mapping[int, PenstockError] = {}
+        refused = unread
         if not self._authority.open:
             topics = self._dispatcher.topics_of(names)
             if None in topics:
                 # Nearly all are in RAM; only for the others the disk has to be asked.
                 asked = zip(topics, items, names, strict=True)
                 topics = [topic or await self.topic_of(name, item.receipt) for topic, item, name in asked]
-            refused = await self._refused(call, op, topics)
+            refused = await self._judge_rest(call, op, topics, unread)
         return await kept(self._dispatcher.settle_batch(items, names, meta, refused))
 
     # --- looking

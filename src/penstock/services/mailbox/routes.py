@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.mailbox_batches import json_batch, unread_in
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
 from penstock.net.message import Response, StreamResponse
@@ -140,7 +141,8 @@ class MailboxRoutes:
         def settle(request: Request, body: Any) -> Any:  # noqa: ANN401 - typed by its caller
             value = convert(body, request.params.get("msg_id"))
             if isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch):
-                return self._api.settle_many(op, _items(value), call_of(request), _meta(request))
+                unread = unread_in(value)
+                return self._api.settle_many(op, _items(value), call_of(request), _meta(request), unread)
             name = self._ledger.read_name(value.msg_id)
             if not self._authority.open:
                 (topic,) = self._dispatcher.topics_of((name,))
@@ -201,11 +203,19 @@ def _describe(method: str) -> Callable[..., Route]:
             errors=(*_COMMON, *errors),
             deadline_s=_STREAM_S if path.endswith("/stream") else None,
             long_poll=path.startswith("/v1/recv"),
+            reread=_REREAD.get(body),
         )
 
     return route
 
 
+# How the bodies of batches are read in which some items cannot be.
+_REREAD: Final = {
+    m.SendBatch: json_batch(m.SendBatch),
+    bodies.AckIn: json_batch(m.AckBatch),
+    bodies.NackIn: json_batch(m.NackBatch),
+    bodies.ExtendIn: json_batch(m.ExtendBatch),
+}
 _SETTLEMENTS: Final = (
     (("/v1/ack", "/ack"), "ack", "Acknowledge: not delivered again.", bodies.AckIn, m.Acked, bodies.as_ack),
     (("/v1/nack", "/nack"), "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.mailbox_batches import unread_in
 from penstock.contracts.mailbox_rules import check_batch, check_send
 from penstock.kernel.backoff import Rng
 from penstock.kernel.clock import Clock, LoopClock
@@ -78,10 +79,14 @@ class MemoryMailbox:
     async def send_batch(self, request: m.SendBatch, call: Call = NOBODY) -> m.SentBatch:
         """Store many, each on its own."""
         check_batch(request.messages)
-        return m.SentBatch(tuple(self._send_result(send, call) for send in request.messages))
+        unread = unread_in(request)
+        results = [self._send_result(send, call, unread.get(place)) for place, send in enumerate(request.messages)]
+        return m.SentBatch(tuple(results))
 
-    def _send_result(self, send: m.Send, call: Call) -> m.SendResult:
+    def _send_result(self, send: m.Send, call: Call, unread: PenstockError | None) -> m.SendResult:
         try:
+            if unread is not None:
+                raise unread
             sent = self._send(send, call)
         except PenstockError as error:
             return m.SendResult(code=error.code, detail=error.detail)
@@ -174,15 +179,15 @@ class MemoryMailbox:
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Settle many, each on its own."""
-        return _each(request.acks, lambda item: _settled(self._ack(item, call)))
+        return _each(request, request.acks, lambda item: _settled(self._ack(item, call)))
 
     async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Give many back, each on its own."""
-        return _each(request.nacks, lambda item: _settled(self._nack(item, call)))
+        return _each(request, request.nacks, lambda item: _settled(self._nack(item, call)))
 
     async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Lengthen many, each on its own."""
-        return _each(request.extends, lambda item: _settled(self._extend(item, call)))
+        return _each(request, request.extends, lambda item: _settled(self._extend(item, call)))
 
     # --- looking
 
@@ -305,13 +310,16 @@ def _wall(mono_ms: float, now: MemoryNow) -> int:
     return now.wall_ms + round(mono_ms - now.mono_ms)
 
 
-def _each(items: Sequence[_T], settle: Callable[[_T], m.SettleResult]) -> m.SettledBatch:
+def _each(batch: object, items: Sequence[_T], settle: Callable[[_T], m.SettleResult]) -> m.SettledBatch:
     check_batch(tuple(items))
-    return m.SettledBatch(tuple(_result(item, settle) for item in items))
+    unread = unread_in(batch)
+    return m.SettledBatch(tuple(_result(item, settle, unread.get(place)) for place, item in enumerate(items)))
 
 
-def _result(item: _T, settle: Callable[[_T], m.SettleResult]) -> m.SettleResult:
+def _result(item: _T, settle: Callable[[_T], m.SettleResult], unread: PenstockError | None) -> m.SettleResult:
     try:
+        if unread is not None:
+            raise unread
         return settle(item)
     except PenstockError as error:
         reason = error.facts.get("reason")
