@@ -56,17 +56,29 @@ class _Mark:
 _MARK = _Mark()
 
 
+Tag = tuple[int]
+
+
 @functools.cache
-def _tag(text: str) -> tuple[str]:
-    """Keep one tuple for each tag: the pickler writes an object it has met before in two bytes."""
-    return (text,)
+def _tag(text: str) -> Tag:
+    """Keep one tuple for each tag: the pickler writes an object it has met before in two bytes.
+
+    It holds a digest, because a number is written much faster than a text. The digest is the same in every process.
+    """
+    return (int.from_bytes(blake2b(text.encode(), digest_size=8).digest()),)
 
 
 def _plain(tag: str, state: object) -> Reduced:
     return _MARK, _tag(tag), state
 
 
-_FUTURE, _FUTURE_DONE, _TASK = _tag("future"), _tag("future done"), _tag("task")
+_FUTURE, _FUTURE_DONE, _TASK, _CONTEXT = _tag("future"), _tag("future done"), _tag("task"), _tag("context")
+
+
+_FINISHED: Reduced = _plain("finished", None)
+_NOTHING_INSIDE = (None, None, None)
+_CODE_AT = 5
+"""Where a suspended frame's code mostly stands among what its coroutine refers to."""
 
 
 def _heard_by(future: Any) -> object:  # noqa: ANN401 any kind of future
@@ -87,12 +99,15 @@ class Fingerprints:
         """Leave out the objects of these classes."""
         self._ignores = ignores
         self._now = 0.0
-        self._names: dict[object, tuple[str]] = {}
-        self._bound: dict[tuple[object, int, int], tuple[str]] = {}
+        self._names: dict[object, Tag] = {}
+        self._codes: dict[int, Tag] = {}
+        self._kept: list[types.CodeType] = []
+        self._bound: dict[tuple[int, int, int], Tag] = {}
         """The tags of suspended frames whose bound locals follow from the position and the number of values."""
         self._buffer = io.BytesIO()
-        self._encoders: dict[type, Callable[[Any], Reduced]] = _table(self)
-        self._pickler = _Walk(self._buffer, self._encoders, self._learn)
+        self._encoders = _Encoders(self._encoder_for)
+        self._encoders.update(_table(self))
+        self._pickler = _Walk(self._buffer, self._encoders)
 
     def of(self, loop: WeaveLoop, beside: object) -> bytes:
         """Fingerprint the world of this loop, and what else belongs to the state."""
@@ -135,51 +150,59 @@ class Fingerprints:
 
     # -- encoders: each tells the state of one type ----------------------------------------------------------------
 
-    def name_of(self, thing: Any) -> tuple[str]:  # noqa: ANN401 a class or a function
+    def name_of(self, thing: Any) -> Tag:  # noqa: ANN401 a class or a function
         """Name a class or a code object; one made anew in each run has the same name in all of them."""
         try:
             return self._names[thing]
         except KeyError:
-            module = getattr(thing, "__module__", None) or getattr(thing, "co_filename", "")
-            name = getattr(thing, "co_qualname", None) or getattr(thing, "__qualname__", repr(thing))
-            line = getattr(thing, "co_firstlineno", "")
-            tag = self._names[thing] = _tag(f"{type(thing).__name__} {module}:{name}:{line}")
+            tag = self._names[thing] = _tag(_full_name(thing))
             return tag
 
     def coroutine(self, coro: types.CoroutineType[Any, Any, Any]) -> Reduced:
         """Encode a suspended coroutine."""
         frame = coro.cr_frame
-        return _plain("finished", None) if frame is None else self._suspended(coro, frame, coro.cr_code)
+        return _FINISHED if frame is None else self._suspended(coro, frame, coro.cr_code)
 
     def generator(self, generator: types.GeneratorType[Any, Any, Any]) -> Reduced:
         """Encode a suspended generator."""
         frame = generator.gi_frame
-        return _plain("finished", None) if frame is None else self._suspended(generator, frame, generator.gi_code)
+        return _FINISHED if frame is None else self._suspended(generator, frame, generator.gi_code)
 
     def async_generator(self, generator: types.AsyncGeneratorType[Any, Any]) -> Reduced:
         """Encode a suspended asynchronous generator."""
         frame = generator.ag_frame
-        return _plain("finished", None) if frame is None else self._suspended(generator, frame, generator.ag_code)
+        return _FINISHED if frame is None else self._suspended(generator, frame, generator.ag_code)
 
     def _suspended(self, coro: object, frame: types.FrameType, code: types.CodeType) -> Reduced:
         """Encode a frame: position, which locals are bound, and their values with the value stack."""
         referents = get_referents(coro)
         # What stands before the frame's code is bookkeeping: names, the frame object, the function.
-        seen = referents[referents.index(code, 1) + 1 :]
-        key = (code, frame.f_lasti, len(seen))
+        if referents[_CODE_AT] is code:
+            del referents[: _CODE_AT + 1]
+        else:
+            del referents[: referents.index(code, 1) + 1]
+        key = (id(code), frame.f_lasti, len(referents))
         tag = self._bound.get(key)
         if tag is None:
             names, lasting = bound_names(frame)
-            tag = _tag(f"{self.name_of(code)[0]} at {frame.f_lasti} with {names}")
+            tag = _tag(f"{_full_name(code)} at {frame.f_lasti} with {names}")
             if lasting:
+                self._keep(code)
                 self._bound[key] = tag
-        return _MARK, tag, seen
+        return _MARK, tag, referents
 
     def function(self, function: types.FunctionType) -> Reduced:
         """Encode a function by its code, what it closes over and its defaults."""
-        tag = self.name_of(function.__code__)
+        code = function.__code__
+        tag = self._codes.get(id(code)) or self._keep(code)
         inner = (function.__closure__, function.__defaults__, function.__kwdefaults__)
-        return (_MARK, tag) if inner == (None, None, None) else (_MARK, tag, inner)
+        return (_MARK, tag) if inner == _NOTHING_INSIDE else (_MARK, tag, inner)
+
+    def _keep(self, code: types.CodeType) -> Tag:
+        """Name a code object by its address from now on: to hash one takes long. It is kept, so the address stays."""
+        self._kept.append(code)
+        tag = self._codes[id(code)] = _tag(_full_name(code))
+        return tag
 
     def future(self, future: Any) -> Reduced:  # noqa: ANN401 any kind of future
         """Encode a future: its state, its result and who waits for it."""
@@ -225,11 +248,6 @@ class Fingerprints:
         state = getattr(thing, "__dict__", None)
         return _MARK, self.name_of(type(thing)), state
 
-    def _learn(self, kind: type) -> Callable[[Any], Reduced]:
-        """Find the encoder of a type met for the first time."""
-        encoder = self._encoders[kind] = self._encoder_for(kind)
-        return encoder
-
     def _encoder_for(self, kind: type) -> Callable[[Any], Reduced]:
         if issubclass(kind, self._ignores):
             return lambda _: (_MARK, self.name_of(kind))
@@ -251,23 +269,37 @@ class Fingerprints:
         return functools.partial(_by_reduce, self)
 
 
+def _full_name(thing: Any) -> str:  # noqa: ANN401 a class, a function or a code object
+    module = getattr(thing, "__module__", None) or getattr(thing, "co_filename", "")
+    name = getattr(thing, "co_qualname", None) or getattr(thing, "__qualname__", repr(thing))
+    line = getattr(thing, "co_firstlineno", "")
+    return f"{type(thing).__name__} {module}:{name}:{line}"
+
+
+class _Encoders(dict[type, "Callable[[Any], Reduced]"]):
+    """The encoders by type; one that is missing is found out."""
+
+    def __init__(self, find: Callable[[type], Callable[[Any], Reduced]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, kind: type) -> Callable[[Any], Reduced]:
+        """Find the encoder of a type met for the first time."""
+        encoder = self[kind] = self._find(kind)
+        return encoder
+
+
 class _Walk(pickle.Pickler):
     """The C pickler with our table of encoders."""
 
-    def __init__(
-        self,
-        buffer: io.BytesIO,
-        encoders: dict[type, Callable[[Any], Reduced]],
-        learn: Callable[[type], Callable[[Any], Reduced]],
-    ) -> None:
+    def __init__(self, buffer: io.BytesIO, encoders: _Encoders) -> None:
         super().__init__(buffer, 5)
-        self._encoders = encoders
-        self._learn = learn
 
-    def reducer_override(self, thing: Any) -> Any:  # noqa: ANN401 as pickle calls it
-        kind = type(thing)
-        encode = self._encoders.get(kind)
-        return encode(thing) if encode is not None else self._learn(kind)(thing)
+        def override(thing: Any) -> Any:  # noqa: ANN401 as pickle calls it
+            return encoders[type(thing)](thing)
+
+        # Not a method: this is called a hundred times for each state.
+        self.reducer_override = override  # type: ignore[method-assign]
 
 
 def _path_of(step: Any) -> tuple[int, ...]:  # noqa: ANN401 a step of a task
@@ -412,8 +444,13 @@ def _cell(cell: types.CellType) -> Reduced:
         return _plain("empty cell", None)
 
 
+_name_first = operator.itemgetter(0)
+
+
 def _context(context: contextvars.Context) -> Reduced:
-    return _plain("context", sorted(((var.name, value) for var, value in context.items()), key=lambda item: item[0]))
+    if not context:
+        return _MARK, _CONTEXT
+    return _MARK, _CONTEXT, sorted([(var.name, value) for var, value in context.items()], key=_name_first)
 
 
 def _weakly(ref: Any) -> Reduced:  # noqa: ANN401 a weak reference

@@ -307,12 +307,12 @@ class WeaveLoop(VirtualLoop):
             if self._timers:
                 self.release_due()
             ready = self.ready_options()
-            events = self.live_events()
+            events = self.live_events() if self.events else []
             if not ready and not events:
                 if self._pass_time():
                     continue
                 return None
-            options = ready + events
+            options = ready + events if events else ready
             if not ready and self.next_timer() is not None and not self._work_outside(events):
                 # Last: where nothing else is to be done, what happens outside is rather done than late.
                 options.append(self._time)
@@ -350,10 +350,10 @@ class WeaveLoop(VirtualLoop):
 
     def ready_options(self) -> list[Step]:
         """List what may run next in the modes `any` and `chaos`, the oldest first."""
+        ready: Any = self._ready
         options: list[Step] = []
         plain_seen = False
-        for step in self._ready:
-            assert isinstance(step, Step)
+        for step in ready:
             if step._cancelled:
                 continue
             if step.kind == PLAIN and self.mode != "chaos":

@@ -11,12 +11,15 @@ import asyncio
 import gc
 import io
 import logging
+import os
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
 import warnings
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -27,18 +30,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-_REFUSED = {
-    "socket.__new__": "opens a socket; give it an in-memory transport (penstock.testing.transport)",
-    "subprocess.Popen": "starts a process",
-    "os.fork": "forks",
-}
+_SOCKET = "opens a socket; give it an in-memory transport (penstock.testing.transport)"
+_PROCESS = "starts a process"
 _THREAD = "starts a thread; use asyncio.to_thread, which weave runs as an outside event"
 _SLEEP = "sleeps in real time, which stops the loop; use asyncio.sleep"
+_REFUSED: tuple[tuple[Any, str, str], ...] = (
+    (socket.socket, "__init__", _SOCKET),
+    (subprocess.Popen, "__init__", _PROCESS),
+    (os, "fork", "forks"),
+    (os, "posix_spawn", _PROCESS),
+    (threading.Thread, "start", _THREAD),
+    (time, "sleep", _SLEEP),
+)
+"""Not by an audit hook: it can never be removed, and would be called for every look at a function or a frame."""
 _CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
 _DATES = {"now", "utcnow", "today"}
 _DICE = {"random", "getrandbits", "urandom", "uuid4", "uuid1", "randbytes", "token_bytes"}
-
-_hook_installed = False
 
 
 class OutOfTime(BaseException):
@@ -53,22 +60,9 @@ def _refuse(what: str) -> None:
         raise Refused(loop.refusal)
 
 
-def _on_audit(event: str, _: tuple[Any, ...]) -> None:
-    if event in _REFUSED:
-        _refuse(_REFUSED[event])
-
-
-def install_guard() -> None:
-    """Refuse what leaves the program's world; an audit hook stays for good, and acts only inside a run."""
-    global _hook_installed  # noqa: PLW0603 audit hooks cannot be removed, so one is installed once
-    if not _hook_installed:
-        sys.addaudithook(_on_audit)
-        _hook_installed = True
-
-
 @contextmanager
 def _guarding(owner: Any, name: str, what: str) -> Iterator[None]:  # noqa: ANN401 a module or a class
-    """Refuse a call that no audit event tells of."""
+    """Refuse a call that leaves the program's world; outside of a run it is made as ever."""
     plain = getattr(owner, name)
 
     @wraps(plain)
@@ -106,13 +100,13 @@ def apart() -> Iterator[None]:
 @contextmanager
 def leaving_nothing() -> Iterator[None]:
     """Collect garbage only between runs and at the end: no destructor runs in a later run, and none says anything."""
-    install_guard()
     collecting = gc.isenabled()
     # What exists already is not looked at: a collection costs only as much as the runs have left.
     gc.freeze()
     gc.disable()
-    guards = (_guarding(threading.Thread, "start", _THREAD), _guarding(time, "sleep", _SLEEP))
-    with warnings.catch_warnings(), guards[0], guards[1]:
+    with warnings.catch_warnings(), ExitStack() as guards:
+        for refused in _REFUSED:
+            guards.enter_context(_guarding(*refused))
         warnings.simplefilter("ignore")
         try:
             yield

@@ -68,11 +68,13 @@ class Promises:
         for name, check in self._always:
             if check() is False:
                 raise Broken(f"always: {name} does not hold")
-        for name in [name for name, condition in self._sometimes.items() if condition()]:
-            self.reached[name] = True
-            del self._sometimes[name]
-        for name in [name for name, condition in self.due.items() if condition()]:
-            del self.due[name]
+        if self._sometimes:
+            for name in [name for name, condition in self._sometimes.items() if condition()]:
+                self.reached[name] = True
+                del self._sometimes[name]
+        if self.due:
+            for name in [name for name, condition in self.due.items() if condition()]:
+                del self.due[name]
         if self.view is not None and self.on_view is not None:
             self.on_view(self.view())
 

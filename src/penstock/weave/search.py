@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 SCHEDULES_MAX = 2_000_000
 SECONDS_MAX = 60.0
-_COLLECT_EVERY = 250
+_LOOK_EVERY = 250
+_YOUNG_MAX = 1_000
+"""So many new objects are collected at once: a few runs, whose objects are still in the processor's cache."""
 
 
 class BadOption(ValueError):
@@ -171,8 +173,11 @@ class Search:
             raise Limit(f"cut after {done} schedules")
         if self.expired:
             raise OutOfTime
-        if not done % _COLLECT_EVERY:
-            gc.collect(0 if done % (8 * _COLLECT_EVERY) else 1)
+        if gc.get_count()[0] > _YOUNG_MAX:
+            gc.collect(0)
+        if not done % _LOOK_EVERY:
+            if not done % (8 * _LOOK_EVERY):
+                gc.collect(1)
             if self.settings.progress is not None:
                 self.settings.progress(self.progress)
 
