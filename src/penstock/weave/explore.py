@@ -160,6 +160,7 @@ class _Account:
             mode=self.search.settings.mode,
             strategy=self.strategy.told,
             notes=tuple(self.search.notes),
+            job_cpu_s=tuple(self.search.job_cpu_s),
         )
 
     def _unreached(self) -> FailingSchedule | None:

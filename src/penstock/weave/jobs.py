@@ -12,6 +12,7 @@ import mmap
 import multiprocessing
 import os
 import queue
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,6 +92,7 @@ class JobResult(NamedTuple):
     reached: dict[str, bool]
     notes: tuple[str, ...]
     cut: str
+    cpu_s: float
 
 
 class SharedSearch(HashSearch):
@@ -191,6 +193,7 @@ def _add(search: Search, result: JobResult) -> str:
     progress.steps += result.steps
     search.outcomes |= dict.fromkeys(result.outcomes)
     search.failures += result.failures
+    search.job_cpu_s.append(result.cpu_s)
     search.notes |= dict.fromkeys(result.notes)
     for name, hit in result.reached.items():
         search.reached[name] = search.reached.get(name, False) or hit
@@ -209,6 +212,7 @@ def _serve(
     search = Search(program, replace(settings, jobs=1, schedules_max=share, progress=None))
     worker = SharedSearch(table, work, settings.jobs)
     cut = ""
+    began_s = time.process_time()
     with apart(), alarm(settings.seconds, search.expired):
         try:
             worker.serve(search)
@@ -229,6 +233,7 @@ def _serve(
             dict(search.reached),
             tuple(search.notes),
             cut,
+            time.process_time() - began_s,
         )
     )
     results.close()

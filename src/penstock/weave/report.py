@@ -67,6 +67,8 @@ class WeaveReport:
     strategy: str = "hash"
     notes: tuple[str, ...] = field(default=())
     """What the reader should know: state that could not be seen, clocks that were read."""
+    job_cpu_s: tuple[float, ...] = ()
+    """The CPU time of each process, where several searched."""
 
     def to_json(self) -> str:
         """Print on one line, with the keys that the command promises."""

@@ -124,6 +124,7 @@ class Search:
     reached: dict[str, bool] = field(default_factory=dict)
     run_class: type[ScheduleRun] = ScheduleRun
     expired: list[bool] = field(default_factory=list)
+    job_cpu_s: list[float] = field(default_factory=list)
     prints: Fingerprints = field(init=False)
     roots: list[Callable[[], object]] = field(default_factory=list)
     """Module state that the program changes: part of its state."""
