@@ -7,7 +7,7 @@ import inspect
 import msgspec
 import pytest
 
-from penstock.contracts import bus, mailbox, mailbox_rules, passport, storage
+from penstock.contracts import bus, interop, mailbox, mailbox_rules, passport, storage
 from penstock.contracts.method import Method, Methods
 from penstock.contracts.tables import TABLES, oap_markdown
 from penstock.kernel.bus import (
@@ -22,6 +22,7 @@ CONTRACTS = [
     (mailbox.Mailbox, mailbox_rules.METHODS),
     (passport.Passport, passport.METHODS),
     (storage.Storage, storage.METHODS),
+    (interop.Interop, interop.METHODS),
 ]
 
 
@@ -36,6 +37,7 @@ def test_protocol_numbers_are_those_of_the_wire_document() -> None:
         "storage": 3,
         "dht": 4,
         "bus": 5,
+        "interop": 6,
     }
 
 

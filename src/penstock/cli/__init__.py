@@ -10,6 +10,7 @@ following  how a command that follows a stream ends
 payloads   bytes from elsewhere, printed so that they cannot take the terminal over
 console    rich output that survives a closed pipe
 tables     tables for people
+webhook_tables  webhook endpoints and deliveries for people
 countdown  the line that shows how long a drain may still take
 output     what a node prints on standard output, off the loop
 __main__   `python -m penstock.cli`
@@ -44,7 +45,7 @@ COMMANDS: dict[str, str] = {
     "dlq": "list dead letters, show them, send them back",
     "put": "store bytes; prints their address",
     "get": "fetch an object by its address",
-    "webhook": "sign a webhook as its provider would, to try an endpoint out",
+    "webhook": "look at webhooks, replay them, pass them on to a program; sign one to try an endpoint out",
     "dht": "announce and find providers of a key; simulate a network, run a swarm",
     "audit": "walk the hash-chained audit",
     "mailbox": "check the mailbox's files, repair damaged ones",

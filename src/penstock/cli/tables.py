@@ -85,14 +85,14 @@ def _brownout(row: dict[str, Any]) -> str:
 
 def message(found: Envelope | Peeked, *, with_receipt: bool) -> None:
     """Print one message: its facts, then its payload with control characters written out."""
-    facts = [found.topic, f"attempt {found.attempt}", _when(found.ts)]
+    facts = [found.topic, f"attempt {found.attempt}", when(found.ts)]
     facts += [f"key {printable(found.key)}"] if found.key is not None else []
     facts += [f"{printable(name)}={printable(value)}" for name, value in sorted(found.attrs.items())]
-    _say(Text.assemble((found.msg_id, "bold cyan"), ("  " + "  ".join(facts), "dim")))
-    _say(Text(shown(found.payload) if found.payload is not None else "(payload not asked for)"))
+    say(Text.assemble((found.msg_id, "bold cyan"), ("  " + "  ".join(facts), "dim")))
+    say(Text(shown(found.payload) if found.payload is not None else "(payload not asked for)"))
     receipt = getattr(found, "receipt", None)
     if with_receipt and receipt:
-        _say(Text(f"penstock ack {found.msg_id} {receipt}", "dim"))
+        say(Text(f"penstock ack {found.msg_id} {receipt}", "dim"))
 
 
 def topics(rows: Iterable[TopicStats]) -> None:
@@ -103,23 +103,24 @@ def topics(rows: Iterable[TopicStats]) -> None:
          f"{row.send_rate:.1f}", f"{row.ack_rate:.1f}")
         for row in rows
     ]  # fmt: skip
-    _rows(columns, cells, "no topics")
+    table_of(columns, cells, "no topics")
 
 
 def dead_letters(rows: Iterable[DeadLetter]) -> None:
     """Print a row for each dead letter."""
     columns = ("msg_id", "topic", "reason", "attempts", "died", "tried")
     cells = [
-        (row.msg_id, row.topic, printable(row.reason), row.attempts, _when(row.dead_at),
+        (row.msg_id, row.topic, printable(row.reason), row.attempts, when(row.dead_at),
          ", ".join(printable(attempt.cause) for attempt in row.history))
         for row in rows
     ]  # fmt: skip
-    _rows(columns, cells, "no dead letters")
+    table_of(columns, cells, "no dead letters")
 
 
-def _rows(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
+    """Print rows under their columns; `nothing` where there are none."""
     if not rows:
-        _say(Text(nothing, "dim"))
+        say(Text(nothing, "dim"))
         return
     table = Table()
     for number, column in enumerate(columns):
@@ -129,11 +130,13 @@ def _rows(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
     _console.print(table)
 
 
-def _say(text: Text) -> None:
+def say(text: Text) -> None:
+    """Print a text that is not cut to the width of the terminal."""
     _console.print(text, soft_wrap=True)
 
 
-def _when(unix_ms: int) -> str:
+def when(unix_ms: int) -> str:
+    """Write a time."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

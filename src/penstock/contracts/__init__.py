@@ -12,5 +12,7 @@ passport         svc-passport: issue, verify, revoke, rotate, keys, revocations
 passport_bodies  answers of the passport's HTTP routes where they differ from the contract's values
 storage          svc-storage: put, get, head by content address
 dht              svc-dht: who provides a key
+interop          svc-interop: webhooks, their inbox, puts and reads
+interop_bodies   the body of a put as JSON
 bus              the node's events as OAP/1 EVENT frames
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.contracts import bus, dht, mailbox_rules, passport, storage
+from penstock.contracts import bus, dht, interop, mailbox_rules, passport, storage
 from penstock.contracts.method import Methods, methods_markdown
 
 TABLES: Final[tuple[Methods, ...]] = (
@@ -12,6 +12,7 @@ TABLES: Final[tuple[Methods, ...]] = (
     passport.METHODS,
     storage.METHODS,
     dht.METHODS,
+    interop.METHODS,
     bus.METHODS,
 )
 

@@ -12,6 +12,7 @@ service_notice  tells systemd how far the node is
 config_watcher  the one place that reloads the configuration
 bus_subscriber  what services say on the bus that concerns the whole node
 dht_panels      what svc-dht adds to the operator's page
+interop_panels  what svc-interop adds to the operator's page
 panels          what single services add to the operator's page
 tables          the generated tables of `docs/_generated`
 concurrency     one generated page a service: its concurrency model

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.config import ListenerSettings, Settings, Sources
     from penstock.contracts.dht import Dht
+    from penstock.contracts.interop import Interop
     from penstock.contracts.mailbox import Mailbox
     from penstock.contracts.passport import Passport
     from penstock.contracts.storage import Storage
@@ -95,6 +96,7 @@ class Node:
         self.mailbox: Mailbox | None = None
         self.passport: Passport | None = None
         self.dht: Dht | None = None
+        self.interop: Interop | None = None
         self.serves_alone = only is not None  # one service, without the admin listener and its token
         self.settings = Snapshot(settings)
         self.own = Inventory(NODE, self._clock)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.contracts import dht, mailbox_rules, passport, storage
+from penstock.contracts import dht, interop, mailbox_rules, passport, storage
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.kernel.errors import Busy, NotReady, PenstockError
 from penstock.kernel.log import Log
@@ -19,6 +19,7 @@ from penstock.rpc.oap import serve
 if TYPE_CHECKING:
     from penstock.contracts.call import Call
     from penstock.contracts.dht import Dht
+    from penstock.contracts.interop import Interop
     from penstock.contracts.mailbox import Mailbox
     from penstock.contracts.method import Method
     from penstock.contracts.storage import Storage
@@ -55,6 +56,11 @@ def framed_storage(api: Storage) -> Framed:
 def framed_dht(api: Dht) -> Framed:
     """Answer the contract of provider discovery."""
     return Framed(serve(dht.METHODS, api))
+
+
+def framed_interop(api: Interop) -> Framed:
+    """Answer the contract of the bridge."""
+    return Framed(serve(interop.METHODS, api))
 
 
 def framed_passport(api: PassportApi) -> Framed:

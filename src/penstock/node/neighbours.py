@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.net.oap.client import OapClientOptions
 from penstock.node.frames import socket_beside
-from penstock.rpc.oap import remote_dht, remote_mailbox, remote_passport, remote_storage
+from penstock.rpc.oap import remote_dht, remote_interop, remote_mailbox, remote_passport, remote_storage
 from penstock.rpc.remote import Remote, RemoteOptions, oap_place
 from penstock.services.omnigate.config import BEHIND
 from penstock.services.omnigate.own.calling import absent
@@ -38,12 +38,14 @@ class Neighbours:
         passport = None if node.passport else self._remote("passport", options.passport_calls)
         storage = None if node.storage else self._remote("storage", options.storage_calls)
         dht = None if node.dht else self._remote("dht", options.dht_calls)
+        interop = None if node.interop else self._remote("interop", options.interop_calls)
         said = (table for table in BEHIND if node.settings.value[f"omnigate.downstream.{table}"] is not None)
         return GatewayBackends(
             distant=frozenset(f"svc-{table}" for table in said if getattr(node, table) is None),
             mailbox=node.mailbox if mailbox is None else remote_mailbox(mailbox),
             passport=node.passport if passport is None else remote_passport(passport),
             dht=node.dht if dht is None else remote_dht(dht),
+            interop=node.interop if interop is None else remote_interop(interop),
             storage=node.storage if storage is None else remote_storage(storage),
         )
 

@@ -11,7 +11,8 @@ from penstock.contracts.passport import Attest
 from penstock.kernel.errors import NotReady
 from penstock.kernel.inventory import Inventory
 from penstock.node.dht_panels import dht_buckets, dht_records, dht_status
-from penstock.node.frames import framed_dht, framed_mailbox, framed_passport, framed_storage
+from penstock.node.frames import framed_dht, framed_interop, framed_mailbox, framed_passport, framed_storage
+from penstock.node.interop_panels import webhook_endpoints, webhook_inbox
 from penstock.node.neighbours import Neighbours
 from penstock.node.panels import audit, dead_letters, gateway_brownout, issuer, mailbox_topics, traffic_classes
 from penstock.node.part import STAGE_EDGE, ServicePart
@@ -170,6 +171,7 @@ def _build_interop(node: Node) -> ServicePart:
         attest=None if verifier is None else _bridge_attest(node),
     )
     service = InteropService(inventory, options, around)
+    node.interop = service.api
 
     async def close() -> None:
         await service.close()
@@ -177,13 +179,14 @@ def _build_interop(node: Node) -> ServicePart:
 
     return ServicePart(
         "interop",
-        node.supervise("interop", inventory, service),
+        node.supervise("interop", inventory, service, framed=framed_interop(service.api)),
         service.listener,
         service.routes,
         apply=lambda changed: service.apply(interop_config.InteropOptions.from_settings(changed, options.listener)),
         close=close,
         # It leads to the others, as the gateway does.
         stage=STAGE_EDGE,
+        panels=(webhook_endpoints(service, node.operator_token), webhook_inbox(service, node.operator_token)),
     )
 
 

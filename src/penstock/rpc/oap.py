@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from penstock.contracts import dht, mailbox_rules, passport, storage
+from penstock.contracts import dht, interop, mailbox_rules, passport, storage
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.dht import Dht
+from penstock.contracts.interop import Interop
 from penstock.contracts.mailbox import Mailbox
 from penstock.contracts.method import Method, Methods
 from penstock.contracts.passport import Passport
@@ -45,6 +46,11 @@ def serve(methods: Methods, implementation: object) -> OapService:
 def remote_dht(client: OapCaller) -> Dht:
     """Reach svc-dht over this client."""
     return cast("Dht", Stub(client, dht.METHODS))
+
+
+def remote_interop(client: OapCaller) -> Interop:
+    """Reach svc-interop over this client."""
+    return cast("Interop", Stub(client, interop.METHODS))
 
 
 def remote_mailbox(client: OapCaller) -> Mailbox:

@@ -1,4 +1,4 @@
-"""The Python SDK: a node's mailbox, passport, storage and dht over HTTP. Programs import it as `penstock.client`.
+"""The Python SDK: a node's services over HTTP. Programs import it as `penstock.client`.
 
 | to | use |
 |---|---|
@@ -8,6 +8,7 @@
 | issue, verify, narrow and revoke tokens | `PassportClient`, `narrow` |
 | store and fetch objects by content address | `StorageClient` |
 | find who provides a key | `DhtClient` |
+| look at webhooks, replay them | `InteropClient` |
 | do it all without asyncio | `penstock.client.sync` |
 
 connecting     the client of a node
@@ -25,6 +26,8 @@ mailbox        what users call: send, receive, settle, consume
 passport       what users call: issue, verify, revoke, narrow
 storage        what users call: put, get
 dht            what users call: provide, withdraw, find
+interop        what users call: webhook endpoints and deliveries, replay; put, get
+webhook_forwarding  passes webhooks on to a program nearby
 values         contract values from what a caller wrote
 consumer       takes messages as places are free and runs a handler for each
 delivery       one leased message in the hands of a handler
@@ -47,6 +50,7 @@ from penstock.sdk.errors import (
     NoService,
     Reject,
 )
+from penstock.sdk.interop import InteropClient
 from penstock.sdk.mailbox import MailboxClient, new_message
 from penstock.sdk.passport import PassportClient, narrow
 from penstock.sdk.storage import StorageClient
@@ -57,6 +61,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DhtClient",
+    "InteropClient",
     "LeaseLost",
     "MailboxClient",
     "NoNode",

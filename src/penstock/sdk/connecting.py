@@ -20,6 +20,7 @@ from penstock.sdk.discovery import (
 )
 from penstock.sdk.http_mailbox import HttpMailbox
 from penstock.sdk.http_passport import HttpPassport
+from penstock.sdk.interop import InteropClient
 from penstock.sdk.joined_mailbox import JoinedMailbox
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.mailbox import MailboxClient
@@ -28,7 +29,7 @@ from penstock.sdk.storage import StorageClient
 
 
 class Client(Resource):
-    """A node's services: `mailbox`, `passport`, `storage`, `dht`. Use it by `async with`, or close it."""
+    """A node's services: `mailbox`, `passport`, `storage`, `dht`, `interop`. Use it by `async with`, or close it."""
 
     def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
         """Nothing is dialled before the first call."""
@@ -36,7 +37,8 @@ class Client(Resource):
         self.place = place
         self.inventory = Inventory("client")
         self._callers = {
-            name: Caller(name, place, self.inventory, options) for name in ("mailbox", "passport", "storage", "dht")
+            name: Caller(name, place, self.inventory, options)
+            for name in ("mailbox", "passport", "storage", "dht", "interop")
         }
         mailbox = self._joined = JoinedMailbox(HttpMailbox(self._callers["mailbox"]), self.inventory)
         self._keeper = LeaseKeeper(mailbox, self.inventory.metrics)
@@ -45,6 +47,7 @@ class Client(Resource):
         self.passport = PassportClient(HttpPassport(self._callers["passport"]), timeout_s=seconds)
         self.storage = StorageClient(self._callers["storage"])
         self.dht = DhtClient(self._callers["dht"])
+        self.interop = InteropClient(self._callers["interop"])
         self.opened("penstock client")
 
     @classmethod

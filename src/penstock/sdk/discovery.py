@@ -16,7 +16,7 @@ DIRECTORY_VARIABLE: Final = "PENSTOCK_DATA_DIR"
 DIRECTORY_DEFAULT: Final = ".penstock"
 _HOST: Final = "127.0.0.1"
 # What a client calls.
-_SERVICES: Final = ("mailbox", "passport", "storage", "dht")
+_SERVICES: Final = ("mailbox", "passport", "storage", "dht", "interop")
 
 
 def _http_ports(ports: Mapping[str, int]) -> dict[str, int]:

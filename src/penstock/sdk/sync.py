@@ -30,6 +30,7 @@ from penstock.sdk.delivery import Delivery
 from penstock.sdk.dht import DhtClient
 from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import LeaseLost
+from penstock.sdk.interop import InteropClient
 from penstock.sdk.loop_thread import LoopThread, Work
 from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
@@ -40,6 +41,7 @@ __all__ = [
     "SyncConsumer",
     "SyncDelivery",
     "SyncDht",
+    "SyncInterop",
     "SyncMailbox",
     "SyncPassport",
     "SyncStorage",
@@ -152,6 +154,19 @@ class SyncDht(SyncService[DhtClient]):
     ping = blocking(DhtClient.ping)
 
 
+class SyncInterop(SyncService[InteropClient]):
+    """`InteropClient`, blocking."""
+
+    endpoints = blocking(InteropClient.endpoints)
+    deliveries = blocking(InteropClient.deliveries)
+    delivery = blocking(InteropClient.delivery)
+    replay = blocking(InteropClient.replay)
+    pause = blocking(InteropClient.pause)
+    resume = blocking(InteropClient.resume)
+    put = blocking(InteropClient.put)
+    get = blocking(InteropClient.get)
+
+
 class SyncDelivery:
     """A leased message, blocking: `with delivery:` is the time the handler runs."""
 
@@ -253,7 +268,7 @@ class SyncConsumer:
 
 
 class SyncClient:
-    """A node's services, blocking: `mailbox`, `passport`, `storage`, `dht`. Use it by `with`, or close it."""
+    """A node's services, blocking: `mailbox`, `passport`, `storage`, `dht`, `interop`. Use `with`, or close it."""
 
     def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
         """Start the client's thread; nothing is dialled before the first call."""
@@ -273,6 +288,7 @@ class SyncClient:
         self.passport = SyncPassport(self._thread, self._client.passport)
         self.storage = SyncStorage(self._thread, self._client.storage)
         self.dht = SyncDht(self._thread, self._client.dht)
+        self.interop = SyncInterop(self._thread, self._client.interop)
 
     @classmethod
     def from_env(cls, *, options: SdkOptions | None = None) -> Self:

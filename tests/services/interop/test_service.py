@@ -655,7 +655,7 @@ async def test_inbox_shows_the_last_deliveries_without_the_bodies_of_refused_one
         good = await world.http.hook("github", live("github"))
         newest = world.service.records.inbox.newest(10)
 
-    assert [(each.verdict, each.reason, bool(each.event)) for each in newest] == [
+    assert [(each.outcome, each.reason, bool(each.size)) for each in newest] == [
         ("accepted", "", True),
         ("refused", "wrong_signature", False),
     ]

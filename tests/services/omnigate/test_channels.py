@@ -77,5 +77,5 @@ async def test_a_reload_is_one_write_of_the_watch_and_everybody_goes_by_it(tmp_p
 
         assert made.settings.version == before + 1
         assert (now.quotas.per_ip_rps, now.read_timeout_s) == (7, 9.0)
-        assert (made.gate.quotas.per_ip.rate, made._objects.chunk_s) == (7, 9.0)
+        assert (made.gate.quotas.per_ip.rate, made._objects.reads.chunk_s) == (7, 9.0)
         assert made._policy is not policy

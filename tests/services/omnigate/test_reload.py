@@ -67,9 +67,9 @@ async def test_an_adaptive_limit_keeps_what_it_learned_through_a_reload() -> Non
 async def test_the_listeners_timeouts_hold_towards_upstreams_and_the_store_too() -> None:
     made = service(settings("omnigate.read_timeout=7s", "omnigate.write_timeout=8s"))
     waits = [upstream.pool._shared.timeouts for proxy in made.proxies.proxies for upstream in proxy.upstreams.all]
-    at_first = [(each.read_s, each.write_s) for each in waits], made._objects.chunk_s
+    at_first = [(each.read_s, each.write_s) for each in waits], made._objects.reads.chunk_s
     made.apply(settings("omnigate.read_timeout=70s", "omnigate.write_timeout=80s"))
-    later = [(each.read_s, each.write_s) for each in waits], made._objects.chunk_s
+    later = [(each.read_s, each.write_s) for each in waits], made._objects.reads.chunk_s
     await made.close()
 
     assert at_first == ([(7.0, 8.0)], 7.0)

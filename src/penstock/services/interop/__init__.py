@@ -10,16 +10,20 @@
 | `attacks` | when bad signatures are too many, and what the audit then gets; pure |
 | `brownout` | when the bridge sheds work; pure |
 | `audit` | the record of decisions as lines of a hash chain; pure |
-| `inbox` | the last deliveries for the operator's page; pure |
+| `inbox` | the last deliveries, for people; pure |
 | `signing` | a webhook as its provider would send it, to try an endpoint out; pure |
 | `sqs/` | the protocol of AWS SQS; pure |
 | `calls` | the discipline of calls to the services behind |
 | `authority` | with what right the bridge acts: its issuer token, and passports for one purpose each |
 | `claimed_sends` | how an event and its claim become one message |
 | `records` | what is told about each decision: audit, events, inbox, counters |
-| `work` | what travels from the listener to a worker |
+| `intake` | what is refused before any work, and the way into the `work` channel |
+| `work` | what travels from the intake to a worker |
 | `webhooks` | a worker's duty for webhooks |
 | `worker`, `sentinel`, `audit_writer` | the agents: one job each |
+| `replays` | an event once more, because a person asks |
+| `callers` | may this caller do that |
+| `api` | the contract, as the gateway and the operator's page call it |
 | `reads` | objects read through the bridge |
-| `routes`, `service` | HTTP, and the only wiring |
+| `routes`, `inbox_routes`, `service` | HTTP, and the only wiring |
 """

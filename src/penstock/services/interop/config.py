@@ -14,6 +14,7 @@ from penstock.config import (
     Kind,
     channel_key,
     listener_settings,
+    oap_key,
     service_drain,
     service_table,
 )
@@ -194,6 +195,7 @@ _TABLE = service_table(
         Key("audit.path", Kind.PATH, None, apply=Apply.RESTART, help="The file of `audit.sink = file`."),
         channel_key("work", 512, "webhooks and puts on their way to a worker. Full: 429 `busy`."),
         channel_key("audit", 512, "decisions on their way to the audit. Full: the oldest is dropped and counted."),
+        oap_key(),
         service_drain("5s", "5s"),
     ),
     help="The bridge to the outside world: webhooks, puts and reads.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from penstock.services.interop.events import KeptHeaders
 from penstock.services.interop.origins import Network, OriginPin, read_networks
 from penstock.services.interop.providers.kinds import make_verifier
 from penstock.services.interop.providers.pointers import ClaimRule, DeliveryValue
@@ -26,6 +27,7 @@ class WebhookEndpoint:
     kind: str
     topic: str
     verifier: WebhookVerifier
+    headers: KeptHeaders
     pin: OriginPin
     claim: ClaimRule
     # What orders the events of one key; None: they are not ordered.
@@ -54,11 +56,13 @@ def _make(name: str, row: Mapping[str, Any], public_url: str, trusted: Sequence[
     kind, topic = row["kind"] or name, row["topic"] or f"webhooks/{name}"
     if not _TOPIC.fullmatch(topic):
         raise BadWebhookSetup("`topic` is 1 to 200 letters, digits and . _ : / -")
+    verifier = make_verifier(kind, _setup(row, public_url))
     return WebhookEndpoint(
         name=name,
         kind=kind,
         topic=topic,
-        verifier=make_verifier(kind, _setup(row, public_url)),
+        verifier=verifier,
+        headers=KeptHeaders(verifier),
         pin=OriginPin(ips=_networks(row["allow_ips"], "allow_ips"), hosts=row["allow_hosts"], proxies=trusted),
         claim=ClaimRule(row["claim"]),
         key=DeliveryValue(row["key"]) if row["key"] else None,

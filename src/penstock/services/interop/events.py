@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,7 @@ _SECRET: Final = re.compile(
     rb"authoriz|authentic|\bauth\b|cookie|credential|hmac|key\b|password|secret|signature|token|x-forwarded"
 )
 _KEPT: Final = frozenset({b"idempotency-key", b"i-twilio-idempotency-token"})
+_NAMES_MAX: Final = 1024
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -58,6 +59,9 @@ class WebhookEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     replayed_from: str | None = None
 
 
+_read: Final = msgspec.json.Decoder(WebhookEvent).decode
+
+
 class StoredBody(msgspec.Struct, frozen=True):
     """Where a large body lies."""
 
@@ -65,52 +69,91 @@ class StoredBody(msgspec.Struct, frozen=True):
     size: int
 
 
-class WebhookArrival(msgspec.Struct, frozen=True):
-    """Which endpoint a request came to, of which kind, and when (Unix milliseconds)."""
+class WebhookArrival(NamedTuple):
+    """Which endpoint a request came to, of which kind, when (Unix milliseconds), and what claims the event."""
 
     kind: str
     endpoint: str
     at_ms: int
+    claim: Claim | None
 
 
-def kept_headers(verifier: WebhookVerifier, request: WebhookRequest) -> dict[str, str]:
-    """Return the fields an event may show: none of the connection, none that may hold a secret or a signature."""
-    found: dict[str, str] = {}
-    for name, value in request.fields:
-        if name in _DROPPED or name in verifier.secret_fields or (name not in _KEPT and _SECRET.search(name)):
-            continue
-        key, text = name.decode("ascii", "replace"), value.decode("utf-8", "replace")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+class KeptHeaders:
+    """Which fields of an endpoint's requests an event may show.
+
+    None of the connection, and none that may hold a secret or a signature. Providers send the same few names again and
+    again, so what was decided of a name is remembered.
+    """
+
+    __slots__ = ("_names", "_signed", "_verifier")
+
+    def __init__(self, verifier: WebhookVerifier) -> None:
+        """Decide by what the verifier knows of its provider's fields."""
+        self._verifier = verifier
+        self._signed = frozenset(name.decode("ascii") for name in verifier.signed_fields)
+        # The name as text, or None for one that is left out. Bounded: begun anew when it is full.
+        self._names: dict[bytes, str | None] = {}
+
+    def of(self, request: WebhookRequest) -> dict[str, str]:
+        """Return the fields of a request that its event shows; repeated ones are joined."""
+        names, found = self._names, dict[str, str]()
+        for name, value in request.fields:
+            key = names[name] if name in names else self._decide(name)
+            if key is not None:
+                text = value.decode("utf-8", "replace")
+                found[key] = f"{found[key]}, {text}" if key in found else text
+        return found
+
+    def unsigned(self, headers: dict[str, str]) -> tuple[str, ...]:
+        """Name the shown fields that the signature does not cover."""
+        return tuple([name for name in headers if name not in self._signed])
+
+    def _decide(self, name: bytes) -> str | None:
+        left_out = name in _DROPPED or name in self._verifier.secret_fields
+        key = None if left_out or (name not in _KEPT and _SECRET.search(name)) else name.decode("ascii", "replace")
+        if len(self._names) >= _NAMES_MAX:
+            self._names.clear()
+        self._names[name] = key
+        return key
 
 
-def build_event(
+def write_event(
     arrival: WebhookArrival,
-    verifier: WebhookVerifier,
+    kept: KeptHeaders,
     request: WebhookRequest,
     verdict: WebhookVerdict,
-    claim: Claim | None,
-) -> WebhookEvent:
-    """Make the event of a verified request, without its body."""
-    headers = kept_headers(verifier, request)
-    signed = {name.decode("ascii") for name in verifier.signed_fields}
-    return WebhookEvent(
-        provider=arrival.kind,
-        endpoint=arrival.endpoint,
-        id=verdict.event_id,
-        type=verdict.event_type,
-        received_at=arrival.at_ms,
-        headers=headers,
-        unsigned=(*(name for name in headers if name not in signed), *verdict.unsigned),
-        claim=None if claim is None else claim.text,
+    body: bytes | StoredBody,
+) -> bytes:
+    """Write the event of a verified request as JSON: its body as text where it is UTF-8, else base64, or an address."""
+    headers = kept.of(request)
+    text, data, stored = _told(body)
+    return _encode(
+        WebhookEvent(
+            provider=arrival.kind,
+            endpoint=arrival.endpoint,
+            id=verdict.event_id,
+            type=verdict.event_type,
+            received_at=arrival.at_ms,
+            headers=headers,
+            unsigned=kept.unsigned(headers) + verdict.unsigned,
+            body=text,
+            body_b64=data,
+            body_addr=None if stored is None else stored.address,
+            body_size=None if stored is None else stored.size,
+            claim=None if arrival.claim is None else arrival.claim.text,
+        )
     )
 
 
-def with_body(event: WebhookEvent, body: bytes | StoredBody) -> bytes:
-    """Write the event as JSON: text where the bytes are UTF-8, else base64, or where they are stored."""
+def _told(body: bytes | StoredBody) -> tuple[str | None, bytes | None, StoredBody | None]:
     if isinstance(body, StoredBody):
-        return _encode(msgspec.structs.replace(event, body_addr=body.address, body_size=body.size))
+        return None, None, body
     try:
-        return _encode(msgspec.structs.replace(event, body=body.decode("utf-8")))
+        return body.decode("utf-8"), None, None
     except UnicodeDecodeError:
-        return _encode(msgspec.structs.replace(event, body_b64=body))
+        return None, body, None
+
+
+def replayed_event(event: bytes, replayed_from: str) -> bytes:
+    """Write an event of ours once more, marked as a replay of a delivery."""
+    return _encode(msgspec.structs.replace(_read(event), replayed_from=replayed_from))

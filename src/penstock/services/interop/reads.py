@@ -38,11 +38,7 @@ class BridgeReads:
 
     async def get(self, request: Request) -> Response | StreamResponse:
         """Answer with the object, a part of it, or that the client has it already."""
-        address = parse_address(request.params["addr"])
-        storage = self._storage()
-        call = await self._behind.authority.call(Purpose("interop:get", "svc-storage", "get"), request.corr_id)
-        head = s.Head(address)
-        info = await self._behind.storage_calls.call("head", lambda: storage.head(head, call))
+        info = await self.head(s.Head(parse_address(request.params["addr"])), request.corr_id)
         tag = tag_of(info.address)
         headers = [(b"ETag", tag), *_COMMON]
         if has_it(request.headers.get(b"if-none-match"), tag):
@@ -52,8 +48,22 @@ class BridgeReads:
         if span is not None:
             headers.append((b"Content-Range", content_range(span, info.size)))
         status, span = (200, Span(0, info.size)) if span is None else (206, span)
-        pieces = self._pieces(address, span, call, is_head=request.method == "HEAD")
+        call = await self._call(request.corr_id)
+        pieces = self._pieces(info.address, span, call, is_head=request.method == "HEAD")
         return StreamResponse(status, pieces, OCTETS, headers, length=span.end - span.start)
+
+    async def head(self, asked: s.Head, corr_id: str) -> s.ObjectInfo:
+        """Tell an object's size."""
+        storage, call = self._storage(), await self._call(corr_id)
+        return await self._behind.storage_calls.call("head", lambda: storage.head(asked, call))
+
+    async def chunk(self, asked: s.Get, corr_id: str) -> s.Chunk:
+        """Read bytes of an object."""
+        storage, call = self._storage(), await self._call(corr_id)
+        return await self._behind.storage_calls.call("get", lambda: storage.get(asked, call))
+
+    async def _call(self, corr_id: str) -> Call:
+        return await self._behind.authority.call(Purpose("interop:get", "svc-storage", "get"), corr_id)
 
     def _storage(self) -> s.Storage:
         if self._behind.storage is None:

@@ -10,6 +10,7 @@ from penstock.services.interop.audit import BridgeAct
 from penstock.services.interop.inbox import InboxDelivery, WebhookInbox
 
 if TYPE_CHECKING:
+    from penstock.contracts.interop import DeliveryShown
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.channel import Channel
     from penstock.kernel.inventory import Inventory
@@ -66,9 +67,9 @@ class BridgeRecords:
 
     def delivered(self, endpoint: WebhookEndpoint, delivery: InboxDelivery, b3_hash: str = "") -> None:
         """Tell of a webhook that was accepted, was a duplicate, was a handshake or could not be passed on."""
-        self._metrics.counter("webhook_verify_total", provider=endpoint.kind, result=delivery.verdict).value += 1
+        self._metrics.counter("webhook_verify_total", provider=endpoint.kind, result=delivery.outcome).value += 1
         self.inbox.add(delivery)
-        failed = delivery.verdict == "failed"
+        failed = delivery.outcome == "failed"
         self._act(
             BridgeAct(
                 "webhook",
@@ -77,13 +78,13 @@ class BridgeRecords:
                 corr_id=delivery.corr_id,
                 endpoint=endpoint.name,
                 provider=endpoint.kind,
-                reason=delivery.reason or delivery.verdict,
+                reason=delivery.reason or delivery.outcome,
                 b3_hash=b3_hash,
                 msg_id=delivery.msg_id,
             )
         )
         if not failed:
-            self.events.publish(BridgeEvent(f"webhook.{delivery.verdict}", endpoint.name))
+            self.events.publish(BridgeEvent(f"webhook.{delivery.outcome}", endpoint.name))
 
     def refused(self, endpoint: WebhookEndpoint, corr_id: str, reason: str) -> None:
         """Tell of a webhook whose signature was not good; too many of them are an attack."""
@@ -94,9 +95,10 @@ class BridgeRecords:
             attack = self.attacks[endpoint.name] = EndpointAttack(self._options.bad_signatures_max, now)
         news = attack.bad(now)
         if news == "counted":
+            self.inbox.note(endpoint.name, "refused")
             return
         self.inbox.add(
-            InboxDelivery(corr_id=corr_id, endpoint=endpoint.name, at_ms=at_ms, verdict="refused", reason=reason)
+            InboxDelivery(corr_id=corr_id, endpoint=endpoint.name, at_ms=at_ms, outcome="refused", reason=reason)
         )
         self._act(
             BridgeAct(
@@ -123,6 +125,16 @@ class BridgeRecords:
                 self._act(
                     BridgeAct("webhook", self.now_ms(), "deny", endpoint=name, reason="bad_signatures", count=counted)
                 )
+
+    def replayed(self, delivery: DeliveryShown, msg_id: str, corr_id: str) -> None:
+        """Tell that a person had an event sent again."""
+        self._act(
+            BridgeAct(
+                "replayed", self.now_ms(), "allow", corr_id=corr_id, endpoint=delivery.endpoint, event_id=delivery.id,
+                msg_id=msg_id,
+            )
+        )  # fmt: skip
+        self.events.publish(BridgeEvent("webhook.replayed", delivery.endpoint))
 
     # --- puts and the state of the bridge ----------------------------------------------------------------------------
 

@@ -15,12 +15,17 @@ from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
+from penstock.services.interop.api import InteropApi
 from penstock.services.interop.audit_writer import Attest, AuditWriter
 from penstock.services.interop.authority import BridgeAuthority
 from penstock.services.interop.brownout import Brownout
+from penstock.services.interop.callers import BridgeCallers
 from penstock.services.interop.calls import BridgeCalls
+from penstock.services.interop.inbox_routes import InboxRoutes
+from penstock.services.interop.intake import BridgeIntake
 from penstock.services.interop.reads import BridgeReads
 from penstock.services.interop.records import BridgeRecords
+from penstock.services.interop.replays import EventReplays
 from penstock.services.interop.routes import BridgeRoutes
 from penstock.services.interop.sentinel import BrownoutSentinel
 from penstock.services.interop.webhooks import Behind
@@ -97,12 +102,16 @@ class InteropService:
 
     def _make_edge(self, around: BridgeAround) -> None:
         inventory, options = self._inventory, self._options
-        edge = BridgeRoutes(
-            inventory, options, self.endpoints, self.work, records=self.records, brownout=self.brownout,
-            reads=BridgeReads(self._behind), verifier=around.verifier,
+        callers, reads = BridgeCallers(around.verifier), BridgeReads(self._behind)
+        self._intake = BridgeIntake(
+            inventory, options, self.endpoints, self.work, records=self.records, brownout=self.brownout
+        )
+        self.api = InteropApi(
+            inventory, self.endpoints, self.records, callers, intake=self._intake, reads=reads,
+            replays=EventReplays(self._behind, self.records),
         )  # fmt: skip
-        self._edge = edge
-        self.routes = edge.routes()
+        edge = BridgeRoutes(options, self._intake, reads, callers)
+        self.routes = [*edge.routes(), *InboxRoutes(self.api).routes()]
         self.listener = Listener(
             inventory, listener_options(options.listener), self.routes, budget=around.budget, admission=edge.admit
         )
@@ -110,8 +119,8 @@ class InteropService:
     def apply(self, options: InteropOptions) -> None:
         """Take new settings: endpoints and their secrets are swapped in one step, and so is the rate."""
         self.endpoints.swap(options.endpoints)
-        self._edge.rate.rate = options.rps
-        self._edge.rate.depth = options.burst
+        self._intake.rate.rate = options.rps
+        self._intake.rate.depth = options.burst
 
     def children(self) -> list[ChildSpec]:
         """List what this service runs, in start order; it stops in reverse."""

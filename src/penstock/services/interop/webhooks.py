@@ -14,6 +14,7 @@ import msgspec
 from blake3 import blake3
 
 from penstock.contracts.call import Call
+from penstock.contracts.interop_bodies import inflated
 from penstock.contracts.mailbox import Mailbox, Send
 from penstock.contracts.storage import Put, Storage
 from penstock.kernel.deadline import use_deadline
@@ -21,32 +22,24 @@ from penstock.kernel.errors import Malformed, NotReady, PenstockError, Timeout, 
 from penstock.net.message import Response
 from penstock.services.interop.authority import Purpose
 from penstock.services.interop.claimed_sends import Claimed, send_claimed
-from penstock.services.interop.events import (
-    INLINE_BYTES_MAX,
-    StoredBody,
-    WebhookArrival,
-    WebhookEvent,
-    build_event,
-    with_body,
-)
+from penstock.services.interop.events import INLINE_BYTES_MAX, StoredBody, WebhookArrival, write_event
 from penstock.services.interop.inbox import InboxDelivery
 from penstock.services.interop.providers.claims import idem_key
 from penstock.services.interop.providers.verdict import WebhookVerdict, verify
-from penstock.services.interop.work import WebhookWork
-from penstock.wire.inflate import Inflater
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.contracts.interop import WebhookOutcome
     from penstock.kernel.clock import Clock
     from penstock.services.interop.authority import BridgeAuthority
     from penstock.services.interop.calls import BridgeCalls
     from penstock.services.interop.endpoints import WebhookEndpoint
+    from penstock.services.interop.providers.verdict import HandshakeAnswer, WebhookRequest
     from penstock.services.interop.records import BridgeRecords
-    from penstock.services.interop.work import BridgeJob
+    from penstock.services.interop.work import WebhookJob
 
 BODY_BYTES_MAX: Final = 1 << 20
-RATIO_MAX: Final = 10
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -72,14 +65,12 @@ class Behind(NamedTuple):
 class _Verified(NamedTuple):
     """A webhook that its provider sent, on its way to the mailbox."""
 
-    job: BridgeJob
-    work: WebhookWork
+    job: WebhookJob
+    arrival: WebhookArrival
     verdict: WebhookVerdict
     body: bytes
-    # The event as JSON; empty while its body has yet to be stored.
-    event: bytes
-    key: str | None
-    idem_key: str | None
+    # Its payload is empty while the body has yet to be stored.
+    send: Send
 
 
 class WebhookDesk:
@@ -91,22 +82,21 @@ class WebhookDesk:
         self._records = records
         self._clock = clock
 
-    async def work(self, jobs: Sequence[BridgeJob]) -> None:
+    async def work(self, jobs: Sequence[WebhookJob]) -> None:
         """Answer every job of a batch."""
         by_endpoint: dict[str, list[_Verified]] = {}
         for job in jobs:
             verified = self._judge(job)
             if verified is not None:
-                by_endpoint.setdefault(verified.work.endpoint.name, []).append(verified)
+                by_endpoint.setdefault(verified.arrival.endpoint, []).append(verified)
         for group in by_endpoint.values():
             await self._pass_on(group)
 
     # --- judging -----------------------------------------------------------------------------------------------------
 
-    def _judge(self, job: BridgeJob) -> _Verified | None:
+    def _judge(self, job: WebhookJob) -> _Verified | None:
         """Verify one webhook; answers it here unless its event has to be sent."""
         work = job.value
-        assert isinstance(work, WebhookWork)
         if job.deadline is not None and job.deadline.expired(self._clock.monotonic()):
             job.fail(Timeout("work_queue", budget_s=job.deadline.budget_s))
             return None
@@ -116,51 +106,56 @@ class WebhookDesk:
             self._refuse(job, work.endpoint, verdict)
             return None
         if verdict.handshake is not None:
-            self._shake_hands(job, work, verdict)
+            self._shake_hands(job, verdict.handshake)
             return None
         try:
-            return self._event_of(job, work, verdict)
+            return self._event_of(job, verdict)
         except PenstockError as error:
             self._records.refused(work.endpoint, job.corr_id, error.code)
             job.fail(error)
             return None
 
-    def _refuse(self, job: BridgeJob, endpoint: WebhookEndpoint, verdict: WebhookVerdict) -> None:
+    def _refuse(self, job: WebhookJob, endpoint: WebhookEndpoint, verdict: WebhookVerdict) -> None:
         self._records.refused(endpoint, job.corr_id, str(verdict.refusal))
         if verdict.malformed:
             job.fail(Malformed("The webhook cannot be understood."))
         else:
             job.fail(Unauthenticated("The webhook is not accepted."))
 
-    def _shake_hands(self, job: BridgeJob, work: WebhookWork, verdict: WebhookVerdict) -> None:
-        answer = verdict.handshake
-        assert answer is not None
-        self._records.delivered(work.endpoint, self._told(job, work, "handshake", verdict))
+    def _shake_hands(self, job: WebhookJob, answer: HandshakeAnswer) -> None:
+        work = job.value
+        told = InboxDelivery(
+            corr_id=job.corr_id, endpoint=work.endpoint.name, at_ms=work.at_ms, outcome="handshake"
+        )  # fmt: skip
+        self._records.delivered(work.endpoint, told)
         job.done(Response(answer.status, answer.body, answer.content_type))
 
-    def _event_of(self, job: BridgeJob, work: WebhookWork, verdict: WebhookVerdict) -> _Verified:
-        endpoint, request = work.endpoint, work.request
-        body = _inflated(work)
+    @staticmethod
+    def _event_of(job: WebhookJob, verdict: WebhookVerdict) -> _Verified:
+        """Make the message of a verified webhook; a body that is too large for one is stored later."""
+        endpoint, request, at_ms = job.value
+        body = _inflated(request)
         claim = endpoint.claim.choose(endpoint.verifier, request, verdict)
-        key = None if endpoint.key is None else endpoint.key.find(endpoint.verifier, request) or None
-        event = b"" if len(body) > INLINE_BYTES_MAX else with_body(self._event(work, verdict), body)
-        named = None if claim is None else idem_key(endpoint.name, endpoint.kind, claim)
-        return _Verified(job, work, verdict, body, event, key, named)
-
-    def _event(self, work: WebhookWork, verdict: WebhookVerdict) -> WebhookEvent:
-        endpoint = work.endpoint
-        arrival = WebhookArrival(endpoint.kind, endpoint.name, work.at_ms)
-        claim = endpoint.claim.choose(endpoint.verifier, work.request, verdict)
-        return build_event(arrival, endpoint.verifier, work.request, verdict, claim)
+        arrival = WebhookArrival(endpoint.kind, endpoint.name, at_ms, claim)
+        large = len(body) > INLINE_BYTES_MAX
+        send = Send(
+            endpoint.topic,
+            b"" if large else write_event(arrival, endpoint.headers, request, verdict, body),
+            idem_key=None if claim is None else idem_key(endpoint.name, endpoint.kind, claim),
+            attrs=_attrs(endpoint, verdict),
+            key=None if endpoint.key is None else endpoint.key.find(endpoint.verifier, request) or None,
+        )
+        return _Verified(job, arrival, verdict, body, send)
 
     # --- passing on --------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, group: list[_Verified]) -> None:
         """Send the events of one endpoint; what goes wrong with the whole is the answer of each."""
         first = min((each.job.deadline for each in group if each.job.deadline), key=lambda due: due.at, default=None)
+        outcomes: Sequence[Claimed | PenstockError]
         try:
             with use_deadline(first):
-                whole = [each if each.event else await self._stored(each) for each in group]
+                whole = [each if each.send.payload else await self._stored(each) for each in group]
                 outcomes = await self._send(whole)
         except PenstockError as error:
             whole, outcomes = group, [error] * len(group)
@@ -175,74 +170,61 @@ class WebhookDesk:
         call = await self._call(verified, "svc-storage", "put")
         put = Put(verified.body)
         stored = await self._behind.storage_calls.call("put", lambda: storage.put(put, call))
-        event = with_body(self._event(verified.work, verified.verdict), StoredBody(stored.address, stored.size))
-        return verified._replace(event=event)
+        endpoint, request, _ = verified.job.value
+        where = StoredBody(stored.address, stored.size)
+        event = write_event(verified.arrival, endpoint.headers, request, verified.verdict, where)
+        return verified._replace(send=msgspec.structs.replace(verified.send, payload=event))
 
     async def _send(self, group: list[_Verified]) -> list[Claimed | PenstockError]:
         mailbox = self._behind.mailbox
         if mailbox is None:
             raise NotReady("svc-mailbox does not run here.", phase="absent", service="svc-mailbox")
         call = await self._call(group[0], "svc-mailbox", "send")
-        sends = [
-            Send(each.work.endpoint.topic, each.event, idem_key=each.idem_key, key=each.key, attrs=_attrs(each))
-            for each in group
-        ]
+        sends = [each.send for each in group]
         return await self._behind.mailbox_calls.call("send", lambda: send_claimed(mailbox, sends, call))
 
     async def _call(self, verified: _Verified, audience: str, op: str) -> Call:
-        endpoint = verified.work.endpoint
-        topic = endpoint.topic if audience == "svc-mailbox" else ""
-        purpose = Purpose(f"webhook:accept:{endpoint.name}", audience, op, topic)
+        topic = verified.send.topic if audience == "svc-mailbox" else ""
+        purpose = Purpose(f"webhook:accept:{verified.arrival.endpoint}", audience, op, topic)
         return await self._behind.authority.call(purpose, verified.job.corr_id)
 
     def _answer(self, verified: _Verified, outcome: Claimed | PenstockError) -> None:
-        job, work, verdict = verified.job, verified.work, verified.verdict
+        job, endpoint = verified.job, verified.job.value.endpoint
         if isinstance(outcome, PenstockError):
-            told = self._told(job, work, "failed", verdict, reason=outcome.code)
-            self._records.delivered(work.endpoint, told)
+            self._records.delivered(endpoint, _told(verified, "failed", reason=outcome.code))
             job.fail(outcome)
             return
-        result = "duplicate" if outcome.duplicate else "accepted"
-        told = self._told(job, work, result, verdict, msg_id=outcome.msg_id, event=verified.event)
-        self._records.delivered(work.endpoint, told, f"b3:{blake3(verified.body).hexdigest()}")
+        result: WebhookOutcome = "duplicate" if outcome.duplicate else "accepted"
+        told = _told(verified, result, msg_id=outcome.msg_id)
+        self._records.delivered(endpoint, told, f"b3:{blake3(verified.body).hexdigest()}")
         answer = WebhookAnswer(True, outcome.msg_id, outcome.duplicate, job.corr_id)
         job.done(Response(202, _encode(answer)))
 
-    @staticmethod
-    def _told(  # noqa: PLR0913 - a row of the inbox
-        job: BridgeJob,
-        work: WebhookWork,
-        result: str,
-        verdict: WebhookVerdict,
-        *,
-        reason: str = "",
-        msg_id: str = "",
-        event: bytes = b"",
-    ) -> InboxDelivery:
-        return InboxDelivery(
-            corr_id=job.corr_id,
-            endpoint=work.endpoint.name,
-            at_ms=work.at_ms,
-            verdict=result,
-            reason=reason,
-            event_type=verdict.event_type,
-            msg_id=msg_id,
-            event=event,
-        )
+
+def _told(verified: _Verified, outcome: WebhookOutcome, *, reason: str = "", msg_id: str = "") -> InboxDelivery:
+    return InboxDelivery(
+        corr_id=verified.job.corr_id,
+        endpoint=verified.arrival.endpoint,
+        at_ms=verified.arrival.at_ms,
+        outcome=outcome,
+        reason=reason,
+        event_type=verified.verdict.event_type,
+        msg_id=msg_id,
+        sent=verified.send if verified.send.payload else None,
+    )
 
 
-def _attrs(verified: _Verified) -> dict[str, str]:
+def _attrs(endpoint: WebhookEndpoint, verdict: WebhookVerdict) -> dict[str, str]:
     """Return what a consumer may want to see without reading the event."""
-    found = {"provider": verified.work.endpoint.kind, "endpoint": verified.work.endpoint.name}
-    return found | ({"type": verified.verdict.event_type} if verified.verdict.event_type else {})
+    found = {"provider": endpoint.kind, "endpoint": endpoint.name}
+    if verdict.event_type:
+        found["type"] = verdict.event_type
+    return found
 
 
-def _inflated(work: WebhookWork) -> bytes:
+def _inflated(request: WebhookRequest) -> bytes:
     """Return the body as it was meant: the signature covered the bytes on the wire, the event has the content."""
-    encoding = work.request.label(b"content-encoding") or "identity"
-    if encoding == "identity":
-        return work.request.body
-    inflater = Inflater(encoding.encode("ascii"), ratio_cap=RATIO_MAX, bytes_max=BODY_BYTES_MAX)
-    body = b"".join(inflater.feed(work.request.body))
-    inflater.finish()
-    return body
+    encoding = request.label(b"content-encoding")
+    if not encoding:
+        return request.body
+    return inflated(request.body, encoding)

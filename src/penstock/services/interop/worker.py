@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from penstock.contracts.storage import Storage
+from penstock.contracts.storage import Storage, Stored
 from penstock.kernel.deadline import timeout, use_deadline
 from penstock.kernel.errors import Busy, Canceled, Closed, Internal, NotReady, PenstockError, Timeout
-from penstock.net.message import Response
 from penstock.rpc.storage_streams import put_stream
 from penstock.services.interop.authority import Purpose
 from penstock.services.interop.webhooks import Behind, WebhookDesk
-from penstock.services.interop.work import PutWork, WebhookWork
+from penstock.services.interop.work import is_put, is_webhook
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.scope import Scope
     from penstock.services.interop.records import BridgeRecords
-    from penstock.services.interop.work import BridgeJob
+    from penstock.services.interop.work import BridgeJob, PutJob, WebhookJob
 
 BATCH: Final = 64
 CHUNK_S: Final = 5.0
@@ -51,28 +50,29 @@ class BridgeWorker:
                 jobs = [job for job in await work.recv_many(BATCH) if job.take()]
             except Closed:
                 break
+            webhooks = [job for job in jobs if is_webhook(job)]
             try:
                 for job in jobs:
-                    if isinstance(job.value, PutWork):
-                        self._begin_put(puts, job, job.value)
-                await self._desk.work([job for job in jobs if isinstance(job.value, WebhookWork)])
+                    if is_put(job):
+                        self._begin_put(puts, job)
+                await self._desk.work(webhooks)
             finally:
-                # Whatever ended the worker here must not leave a sender waiting.
-                _answer_left(jobs, work)
+                # Whatever ended the worker here must not leave a sender waiting. Puts answer for themselves.
+                _answer_left(webhooks, work)
         await puts.join()
 
-    def _begin_put(self, puts: Scope, job: BridgeJob, work: PutWork) -> None:
+    def _begin_put(self, puts: Scope, job: PutJob) -> None:
         try:
-            puts.start(self._put(job, work))
+            puts.start(self._put(job))
         except Busy as error:
             job.fail(error)
 
     # --- puts --------------------------------------------------------------------------------------------------------
 
-    async def _put(self, job: BridgeJob, work: PutWork) -> None:
+    async def _put(self, job: PutJob) -> None:
         try:
             with use_deadline(job.deadline):
-                job.done(await self._store(job, work))
+                job.done(await self._store(job))
         except PenstockError as error:
             self._records.put(job.corr_id, "", error.code)
             job.fail(error)
@@ -80,22 +80,21 @@ class BridgeWorker:
             if not job.reply.done():
                 job.fail(Canceled())
 
-    async def _store(self, job: BridgeJob, work: PutWork) -> Response:
-        behind, storage = self._behind, self._behind.storage
+    async def _store(self, job: PutJob) -> Stored:
+        behind, storage, work = self._behind, self._behind.storage, job.value
         if storage is None:
             raise NotReady("svc-storage does not run here.", phase="absent", service="svc-storage")
         call = await behind.authority.call(Purpose("interop:put", "svc-storage", "put"), job.corr_id)
         paced = cast("Storage", _Paced(storage))
         stored = await put_stream(paced, _each_in_time(work.pieces), expect=work.expect, call=call)
         self._records.put(job.corr_id, stored.address)
-        body = b'{"address":"%b","corr_id":"%b"}' % (stored.address.encode("ascii"), job.corr_id.encode("ascii"))
-        return Response(202, body, headers=[(b"Location", f"/o/{stored.address}".encode("ascii"))])
+        return stored
 
 
-def _answer_left(jobs: list[BridgeJob], work: Channel[BridgeJob]) -> None:
-    """Answer webhooks that a crash of their worker left behind; puts answer for themselves."""
+def _answer_left(jobs: list[WebhookJob], work: Channel[BridgeJob]) -> None:
+    """Answer webhooks that a crash of their worker left behind."""
     for job in jobs:
-        if isinstance(job.value, WebhookWork) and not job.reply.done():
+        if not job.reply.done():
             job.fail(Canceled() if work.closed else Internal(corr_id=job.corr_id))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
 
 PORT_OFFSET = 6
-BEHIND = ("mailbox", "passport", "storage", "dht")
+BEHIND = ("mailbox", "passport", "storage", "dht", "interop")
 """The services the gateway leads to."""
 WEIGHTS = {"anon": 1, "authed": 5, "internal": 10}
 _RATE_MAX = 10_000_000
@@ -126,6 +126,7 @@ _KEYS = (
     _places("downstream.mailbox_calls", 128, "Calls to svc-mailbox at once."),
     _places("downstream.passport_calls", 64, "Calls to svc-passport at once."),
     _places("downstream.dht_calls", 64, "Calls to svc-dht at once."),
+    _places("downstream.interop_calls", 128, "Calls to svc-interop at once."),
     _places("downstream.upstream_calls", 128, "Calls to one configured upstream at once."),
     Key("policy", Kind.PATH, None, help="Policy bundle (TOML or JSON). Empty: what the node's own routes need."),
     Key(
@@ -279,6 +280,7 @@ class OmnigateOptions:
     mailbox_calls: int = 128
     passport_calls: int = 64
     dht_calls: int = 64
+    interop_calls: int = 128
     upstream_calls: int = 128
     policy: Path | None = None
     region: str = ""
@@ -304,6 +306,7 @@ class OmnigateOptions:
             mailbox_calls=number("omnigate.downstream.mailbox_calls"),
             passport_calls=number("omnigate.downstream.passport_calls"),
             dht_calls=number("omnigate.downstream.dht_calls"),
+            interop_calls=number("omnigate.downstream.interop_calls"),
             upstream_calls=number("omnigate.downstream.upstream_calls"),
             policy=settings.path("omnigate.policy"),
             region=settings.text("omnigate.region"),

@@ -31,6 +31,7 @@ from penstock.services.omnigate.own.boot import check_all, service_probes
 from penstock.services.omnigate.own.dht import GatewayDhtRoutes
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.own.hydration import Hydrator
+from penstock.services.omnigate.own.interop import GatewayInteropRoutes
 from penstock.services.omnigate.own.mailbox import GatewayMailboxRoutes
 from penstock.services.omnigate.own.objects import ObjectRoutes
 from penstock.services.omnigate.own.passport import GatewayPassportRoutes
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.config import Settings
     from penstock.contracts.dht import Dht
+    from penstock.contracts.interop import Interop
     from penstock.contracts.mailbox import Mailbox
     from penstock.contracts.passport import Passport
     from penstock.contracts.storage import Storage
@@ -70,6 +72,7 @@ class GatewayBackends:
     passport: Passport | None = None
     storage: Storage | None = None
     dht: Dht | None = None
+    interop: Interop | None = None
     # Those that were set up in another process: dialled at the start, like upstreams.
     distant: frozenset[str] = frozenset()
 
@@ -113,9 +116,12 @@ class OmnigateService:
         )
         self.downstreams = self._make_downstreams()
         self._booted = False
-        self._probes = service_probes(behind.mailbox, behind.passport, behind.storage, behind.dht)
+        self._probes = service_probes(behind.mailbox, behind.passport, behind.storage, behind.dht, behind.interop)
         self._client = HttpClient(inventory, ClientOptions(service="view", timeout_s=options.request_timeout_s))
         self._objects = ObjectRoutes(behind.storage, self.downstreams["svc-storage"], chunk_s=passing.read_timeout_s)
+        self._bridge = GatewayInteropRoutes(
+            behind.interop, self.downstreams["svc-interop"], chunk_s=passing.read_timeout_s
+        )
         own, proxied = self._own_routes(behind), self.proxies.routes()
         self.routes: list[Route] = [*own, *proxied]
         self._proxied = {route: said.tags for route, said in proxied.items()}
@@ -157,6 +163,7 @@ class OmnigateService:
             "svc-mailbox": options.mailbox_calls,
             "svc-passport": options.passport_calls,
             "svc-dht": options.dht_calls,
+            "svc-interop": options.interop_calls,
         }
         return {
             name: Downstream(
@@ -187,6 +194,7 @@ class OmnigateService:
             *GatewayMailboxRoutes(behind.mailbox, downs["svc-mailbox"]).routes(),
             *GatewayPassportRoutes(behind.passport, downs["svc-passport"]).routes(),
             *GatewayDhtRoutes(behind.dht, downs["svc-dht"]).routes(),
+            *self._bridge.routes(),
             *ViewRoutes(options.views, hydrator).routes(),
         ]
         return [
@@ -293,7 +301,7 @@ class OmnigateService:
         now = self.settings.value
         self.gate.apply(now.quotas, adaptive=now.adaptive)
         self.proxies.retime(now.read_timeout_s, now.write_timeout_s)
-        self._objects.chunk_s = now.read_timeout_s
+        self._objects.reads.chunk_s = self._bridge.reads.chunk_s = now.read_timeout_s
         self._policy = AccessPolicy(now.bundle, region=self._options.region, allowed=self._proxied)
 
     async def close(self) -> None:

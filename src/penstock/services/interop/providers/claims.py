@@ -51,3 +51,8 @@ def idem_key(endpoint: str, kind: str, claim: Claim) -> str:
     """Return the key under which the mailbox knows this event of this endpoint."""
     named = length_prefixed(claim.by.encode("ascii"), claim.value)
     return blake3(length_prefixed(endpoint.encode("utf-8"), kind.encode("ascii"), named)).hexdigest()
+
+
+def replay_key(delivery: str, corr_id: str) -> str:
+    """Return the key of a replay: one for each time somebody asks, so that a repeated call is still one message."""
+    return blake3(length_prefixed(b"replay", delivery.encode("utf-8"), corr_id.encode("utf-8"))).hexdigest()

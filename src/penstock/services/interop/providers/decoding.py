@@ -7,8 +7,6 @@ be sent again in another form.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import re
 from collections.abc import Iterable, Sequence
@@ -23,6 +21,22 @@ from penstock.services.interop.providers.verdict import (
     WebhookRefusal,
     WebhookRequest,
 )
+from penstock.wire.strict_base64 import decode_base64
+
+__all__ = [
+    "SHA256_BYTES",
+    "TOLERANCE_S",
+    "check_fresh",
+    "check_secrets",
+    "check_tags",
+    "decode_base64",
+    "is_form",
+    "read_any_json",
+    "read_base64",
+    "read_hex",
+    "read_json",
+    "read_seconds",
+]
 
 SHA256_BYTES: Final = 32
 TOLERANCE_S: Final = 300.0
@@ -45,15 +59,6 @@ def read_base64(text: bytes, size: int) -> bytes:
     if data is None or len(data) != size:
         raise RefusedWebhook(WebhookRefusal.BAD_SIGNATURE_FORM)
     return data
-
-
-def decode_base64(text: bytes) -> bytes | None:
-    """Decode base64, or None if it is not the one canonical spelling of its bytes."""
-    try:
-        data = binascii.a2b_base64(text, strict_mode=True)
-    except ValueError:
-        return None
-    return data if base64.b64encode(data) == text else None
 
 
 def read_seconds(text: bytes) -> int:

@@ -21,7 +21,6 @@ from penstock.services.interop.providers.decoding import (
     TOLERANCE_S,
     check_fresh,
     check_secrets,
-    decode_base64,
     read_base64,
     read_json,
     read_seconds,
@@ -36,6 +35,7 @@ from penstock.services.interop.providers.verdict import (
     WebhookRequest,
     WebhookVerdict,
 )
+from penstock.wire.strict_base64 import decode_base64
 
 SHARED_PREFIX: Final = b"whsec_"
 _PUBLIC_PREFIX: Final = b"whpk_"

@@ -46,6 +46,8 @@ class AdmissionRule:
     long_poll: bool = False
     # Shed first while the gateway is degraded.
     write: bool = False
+    # Its requests are signed by who sends them. A token is not looked at: what stands there is not meant for us.
+    signed: bool = False
     # Bound for a downstream: its latency steers the adaptive limit.
     downstream: bool = True
 

@@ -126,7 +126,7 @@ class AdmissionGate:
         asking = self._asking
         if asking is None:
             return self._admit_unproven(request, lane, AUTHED)
-        if b"authorization" in request.headers:
+        if b"authorization" in request.headers and not lane.rule.signed:
             return self._admit_holder(request, lane, asking)
         if lane.rule.open:
             return self._admit_unproven(request, lane, ANON)

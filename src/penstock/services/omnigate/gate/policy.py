@@ -75,6 +75,10 @@ DEFAULT: Final = Bundle(
         PolicyRule(action="allow", methods=("POST",), path="/v1/mailbox"),
         PolicyRule(action="allow", methods=("GET", "POST"), path="/v1/passport"),
         PolicyRule(action="allow", methods=("GET", "POST", "DELETE"), path="/v1/dht"),
+        PolicyRule(action="allow", methods=("POST",), path="/webhooks"),
+        PolicyRule(action="allow", methods=("GET", "POST"), path="/v1/webhooks"),
+        PolicyRule(action="allow", methods=("POST",), path="/put"),
+        PolicyRule(action="allow", methods=("GET", "HEAD"), path="/o"),
         PolicyRule(action="allow", methods=("GET",), path="/v1/view"),
         PolicyRule(action="allow", methods=("GET",), path="/v1/gateway"),
     )

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 UNASKED: Final = frozenset({"op", "topic", "region"})
 # What an issuer's own caveats say of these is judged by svc-passport on the token that is asked for.
 JUDGED_BY_COVERS: Final = frozenset({"topic", "route", "method", "region"})
-# By the second segment of a path: who is behind it. A token for the gateway or for that service will do.
+# By a path's first segment, or the one after `v1`: who is behind it. A token for the gateway or that service will do.
+_BEHIND_ROOT: Final = {"webhooks": "svc-interop", "put": "svc-interop", "o": "svc-interop"}
 _BEHIND: Final = {
     "o": "svc-storage",
     "mailbox": "svc-mailbox",
     "passport": "svc-passport",
     "dht": "svc-dht",
+    "webhooks": "svc-interop",
 }
 # Shed first while degraded. Settlements and revocations are not: they end work, or end a danger.
 _WRITES: Final = frozenset({"send", "put", "issue"})
@@ -33,7 +35,7 @@ def own_rules(routes: Iterable[Route]) -> dict[Route, AdmissionRule]:
 
 
 def _own_rule(route: Route) -> AdmissionRule:
-    behind = _BEHIND.get(route.path.split("/")[2])
+    behind = _behind(route.path)
     return AdmissionRule(
         open=route.open,
         audiences=(GATEWAY,) if behind is None else (GATEWAY, behind),
@@ -42,7 +44,13 @@ def _own_rule(route: Route) -> AdmissionRule:
         waived=UNASKED if route.open else JUDGED_BY_COVERS if route.op == "issue" else frozenset(),
         long_poll=route.long_poll,
         write=route.op in _WRITES,
+        signed=route.op == "webhook",
     )
+
+
+def _behind(path: str) -> str | None:
+    first, _, rest = path[1:].partition("/")
+    return _BEHIND.get(rest.partition("/")[0]) if first == "v1" else _BEHIND_ROOT.get(first)
 
 
 def proxy_rules(routes: Mapping[Route, ProxyRoute]) -> dict[Route, AdmissionRule]:

@@ -8,6 +8,7 @@ mailbox      svc-mailbox
 passport     svc-passport
 objects      svc-storage
 dht          svc-dht
+interop      svc-interop: webhooks, its inbox, puts and reads
 views        views as data: which parts make one answer
 view_routes  views over HTTP
 hydration    makes one answer of several calls, each under its deadline

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.contracts import dht as d
+from penstock.contracts import interop as i
 from penstock.contracts import mailbox as m
 from penstock.contracts import passport as p
 from penstock.contracts import storage as s
@@ -26,7 +27,11 @@ _NOTHING: Final = "b3:" + "0" * 64
 
 
 def service_probes(
-    mailbox: m.Mailbox | None, passport: p.Passport | None, storage: s.Storage | None, dht: d.Dht | None = None
+    mailbox: m.Mailbox | None,
+    passport: p.Passport | None,
+    storage: s.Storage | None,
+    dht: d.Dht | None = None,
+    interop: i.Interop | None = None,
 ) -> dict[str, Probe]:
     """Return a probe for each service that is set up."""
     probes: dict[str, Probe] = {}
@@ -38,6 +43,8 @@ def service_probes(
         probes["svc-storage"] = lambda: storage.head(s.Head(_NOTHING), _NOBODY)
     if dht is not None:
         probes["svc-dht"] = lambda: dht.status(d.DhtStatusAsk(), _NOBODY)
+    if interop is not None:
+        probes["svc-interop"] = lambda: interop.endpoints(i.ListEndpoints(), _NOBODY)
     return probes
 
 

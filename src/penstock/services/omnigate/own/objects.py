@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from penstock.contracts import storage as s
+from penstock.contracts.call import NOBODY
 from penstock.kernel.deadline import timeout
 from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
@@ -53,6 +54,75 @@ class PutOut(msgspec.Struct, frozen=True):
     size: int
 
 
+class ObjectSource(Protocol):
+    """Objects to be read: svc-storage, or svc-interop in front of it."""
+
+    async def head(self, request: s.Head, call: Call = NOBODY) -> s.ObjectInfo:
+        """Tell the size; NotFound."""
+
+    async def get(self, request: s.Get, call: Call = NOBODY) -> s.Chunk:
+        """Read bytes, verified."""
+
+
+class ObjectReads:
+    """Objects as answers: whole, one range, or that the client has it already."""
+
+    def __init__(
+        self, source: ObjectSource | None, downstream: DownstreamCalls, *, service: str, chunk_s: float
+    ) -> None:
+        """Read from `source`, which is `service`; `chunk_s` bounds the wait for each further piece of a stream."""
+        self._source = source
+        self._downstream = downstream
+        self._service = service
+        self.chunk_s = chunk_s
+
+    async def answer(self, request: Request) -> Response | StreamResponse:
+        """Answer with the object, a part of it, or that the client has it already. HEAD is this without the bytes."""
+        source, call = present(self._source, self._service), call_of(request)
+        asked = convert({"address": request.params["address"]}, s.Head)
+        info = await self._downstream.call("head", lambda: source.head(asked, call), idempotent=True)
+        tag = tag_of(info.address)
+        headers = [(b"ETag", tag), _RANGES, _KEPT, _PLAIN]
+        if has_it(request.headers.get(b"if-none-match"), tag):
+            return Response(304, content_type=b"", headers=headers)
+        holds = request.method == "GET" and range_holds(request.headers.get(b"if-range"), tag)
+        span = parse_range(request.headers.get(b"range"), info.size) if holds else None
+        if span is not None:
+            headers.append((b"Content-Range", content_range(span, info.size)))
+        status, span = (200, Span(0, info.size)) if span is None else (206, span)
+        if request.method == "HEAD":
+            return StreamResponse(status, _Nothing(), OCTETS, headers, length=info.size)
+        return await self._send(info.address, span, call, status=status, headers=headers)
+
+    async def _send(
+        self, address: str, span: Span, call: Call, *, status: int, headers: list[tuple[bytes, bytes]]
+    ) -> Response | StreamResponse:
+        """Fetch the first bytes before the head is sent, so that a damaged object can still be answered with an error.
+
+        So many of them that the store vouches for the whole object: a damaged one is refused, not cut.
+        """
+        source = present(self._source, self._service)
+        if span.start == span.end:
+            return Response(status, b"", OCTETS, headers)
+        get = s.Get(address, span.start, min(s.VOUCHED_BYTES, span.end - span.start))
+        first = await self._downstream.call("get", lambda: source.get(get, call), idempotent=True)
+        if len(first.data) == span.end - span.start:
+            return Response(status, first.data, OCTETS, headers)
+        pieces = self._pieces(source, first, span.end, call)
+        return StreamResponse(status, pieces, OCTETS, headers, length=span.end - span.start)
+
+    async def _pieces(self, source: ObjectSource, first: s.Chunk, end: int, call: Call) -> AsyncIterator[bytes]:
+        piece, at = first, first.offset
+        while True:
+            for start in range(0, len(piece.data), s.CHUNK_BYTES):
+                yield piece.data[start : start + s.CHUNK_BYTES]
+            at += len(piece.data)
+            if at >= end:
+                return
+            async with timeout("read", self.chunk_s):
+                piece = await source.get(s.Get(piece.address, at, min(s.CHUNK_BYTES, end - at)), call)
+
+
 class ObjectRoutes:
     """`/v1/o`."""
 
@@ -60,7 +130,7 @@ class ObjectRoutes:
         """Take the contract; `chunk_s` bounds the wait for each further piece of a streamed object."""
         self._storage = storage
         self._downstream = downstream
-        self.chunk_s = chunk_s
+        self.reads = ObjectReads(storage, downstream, service="svc-storage", chunk_s=chunk_s)
 
     def routes(self) -> list[Route]:
         """Describe the routes."""
@@ -68,7 +138,7 @@ class ObjectRoutes:
             Route(
                 method="GET",
                 path="/v1/o/{address}",
-                handler=self._get,
+                handler=self.reads.answer,
                 op="get",
                 summary="The bytes of an object, verified; one range at a time.",
                 errors=(*_ERRORS, "not_found", "integrity"),
@@ -92,52 +162,6 @@ class ObjectRoutes:
         headers = [(b"ETag", tag_of(stored.address)), (b"Location", b"/v1/o/" + stored.address.encode("ascii"))]
         body = msgspec.json.encode(PutOut(stored.address, stored.size))
         return Response(200 if stored.existed else 201, body, headers=headers)
-
-    async def _get(self, request: Request) -> Response | StreamResponse:
-        """Answer with the object, a part of it, or that the client has it already. HEAD is this without the bytes."""
-        storage, call = present(self._storage, "svc-storage"), call_of(request)
-        asked = convert({"address": request.params["address"]}, s.Head)
-        info = await self._downstream.call("head", lambda: storage.head(asked, call), idempotent=True)
-        tag = tag_of(info.address)
-        headers = [(b"ETag", tag), _RANGES, _KEPT, _PLAIN]
-        if has_it(request.headers.get(b"if-none-match"), tag):
-            return Response(304, content_type=b"", headers=headers)
-        holds = request.method == "GET" and range_holds(request.headers.get(b"if-range"), tag)
-        span = parse_range(request.headers.get(b"range"), info.size) if holds else None
-        if span is not None:
-            headers.append((b"Content-Range", content_range(span, info.size)))
-        status, span = (200, Span(0, info.size)) if span is None else (206, span)
-        if request.method == "HEAD":
-            return StreamResponse(status, _Nothing(), OCTETS, headers, length=info.size)
-        return await self._send(info.address, span, call, status=status, headers=headers)
-
-    async def _send(
-        self, address: str, span: Span, call: Call, *, status: int, headers: list[tuple[bytes, bytes]]
-    ) -> Response | StreamResponse:
-        """Fetch the first bytes before the head is sent, so that a damaged object can still be answered with an error.
-
-        So many of them that the store vouches for the whole object: a damaged one is refused, not cut.
-        """
-        storage = present(self._storage, "svc-storage")
-        if span.start == span.end:
-            return Response(status, b"", OCTETS, headers)
-        get = s.Get(address, span.start, min(s.VOUCHED_BYTES, span.end - span.start))
-        first = await self._downstream.call("get", lambda: storage.get(get, call), idempotent=True)
-        if len(first.data) == span.end - span.start:
-            return Response(status, first.data, OCTETS, headers)
-        pieces = self._pieces(storage, first, span.end, call)
-        return StreamResponse(status, pieces, OCTETS, headers, length=span.end - span.start)
-
-    async def _pieces(self, storage: s.Storage, first: s.Chunk, end: int, call: Call) -> AsyncIterator[bytes]:
-        piece, at = first, first.offset
-        while True:
-            for start in range(0, len(piece.data), s.CHUNK_BYTES):
-                yield piece.data[start : start + s.CHUNK_BYTES]
-            at += len(piece.data)
-            if at >= end:
-                return
-            async with timeout("read", self.chunk_s):
-                piece = await storage.get(s.Get(piece.address, at, min(s.CHUNK_BYTES, end - at)), call)
 
 
 class _Nothing:

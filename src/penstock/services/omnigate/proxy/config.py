@@ -21,7 +21,18 @@ _FIELD: Final = re.compile(rb"[a-z0-9!#$%&'*+.^`|~-]{1,64}")
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 # The gateway's own paths; a configured route may not stand in front of them.
 OWN_PREFIXES: Final = frozenset(
-    (("v1", "o"), ("v1", "mailbox"), ("v1", "passport"), ("v1", "dht"), ("v1", "view"), ("v1", "keys"))
+    (
+        ("v1", "o"),
+        ("v1", "mailbox"),
+        ("v1", "passport"),
+        ("v1", "dht"),
+        ("v1", "webhooks"),
+        ("v1", "view"),
+        ("v1", "keys"),
+        ("webhooks",),
+        ("put",),
+        ("o",),
+    )
 )
 _OWN_PAGES: Final = frozenset(("healthz", "readyz", "version", "openapi.json"))
 
@@ -90,7 +101,11 @@ def _prefix(text: str) -> tuple[str, ...]:
     segments = tuple(text.strip("/").split("/")) if text.strip("/") else ()
     if not text.startswith("/") or not all(map(_SEGMENT.fullmatch, segments)) or {".", ".."} & set(segments):
         raise RouteRefused(f"{text!r} is no path prefix: `/` and plain segments")
-    if segments[:2] in OWN_PREFIXES or segments[:1] == ("v1",) or (segments and segments[0] in _OWN_PAGES):
+    if (
+        {segments[:1], segments[:2]} & OWN_PREFIXES
+        or segments[:1] == ("v1",)
+        or (segments and segments[0] in _OWN_PAGES)
+    ):
         raise RouteRefused(f"{text!r} is one of the gateway's own paths")
     return segments
 

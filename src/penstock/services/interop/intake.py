@@ -1,0 +1,123 @@
+"""What a webhook or a put meets before any work, whichever way it came: rate, brownout, origin, and a place in `work`.
+
+The listener asks at the end of a request's headers, so that a body that will be refused is not read. The contract asks
+when it is called: the gateway has read the body by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.kernel.errors import Backpressure, BadOrigin, NotFound, NotReady, RateLimited
+from penstock.kernel.worker import Job
+from penstock.net.message import Response
+from penstock.services.interop.work import PutWork, WebhookWork
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from penstock.contracts.storage import Stored
+    from penstock.kernel.channel import Channel
+    from penstock.kernel.deadline import Deadline
+    from penstock.kernel.inventory import Inventory
+    from penstock.kernel.snapshot import Snapshot
+    from penstock.services.interop.brownout import Brownout
+    from penstock.services.interop.config import InteropOptions
+    from penstock.services.interop.endpoints import Endpoints, WebhookEndpoint
+    from penstock.services.interop.providers.verdict import WebhookRequest
+    from penstock.services.interop.records import BridgeRecords
+    from penstock.services.interop.work import BridgeJob, PutJob, WebhookJob
+
+# In brownout webhooks up to this size still go through: a provider such as GitHub never sends again.
+SHED_ABOVE_BYTES: Final = 64 << 10
+
+
+class BridgeIntake:
+    """Admits work and puts it into the `work` channel."""
+
+    def __init__(  # noqa: PLR0913 - the parts of the service that a request meets
+        self,
+        inventory: Inventory,
+        options: InteropOptions,
+        endpoints: Snapshot[Endpoints],
+        work: Channel[BridgeJob],
+        *,
+        records: BridgeRecords,
+        brownout: Brownout,
+    ) -> None:
+        """Declare the rate and the places for puts."""
+        self._endpoints = endpoints
+        self._work = work
+        self._records = records
+        self._brownout = brownout
+        self._clock = inventory.clock
+        self.webhook_deadline_s = options.webhook_deadline_s
+        self.rate = inventory.bucket("rps", rate=options.rps, depth=options.burst)
+        self._puts = inventory.limiter("puts", max(1, options.workers // 2))
+
+    # --- before any work ---------------------------------------------------------------------------------------------
+
+    def admit(self, op: str, length: int) -> None:
+        """Take from the rate, and refuse what is shed now."""
+        if not self.rate.try_take(self._clock.monotonic()):
+            raise RateLimited("More webhooks and puts than this service takes.", scope="rps")
+        self.shed(op, length)
+
+    def shed(self, op: str, length: int) -> None:
+        """Refuse puts and large webhooks while the bridge is in brownout."""
+        if self._brownout.state.active and (op == "put" or length > SHED_ABOVE_BYTES):
+            raise Backpressure("The bridge sheds puts and large webhooks for now.", retry_after=5)
+
+    def endpoint(self, name: str) -> WebhookEndpoint:
+        """Return an endpoint; NotFound, or NotReady while it is paused."""
+        endpoint = self._endpoints.value.get(name)
+        if endpoint is None:
+            raise NotFound("There is no such endpoint.")
+        if name in self._records.paused:
+            raise NotReady("This endpoint is paused.", phase="paused")
+        return endpoint
+
+    def check_origin(
+        self, endpoint: WebhookEndpoint, host: str, fields: Sequence[tuple[bytes, bytes]], corr_id: str
+    ) -> None:
+        """Refuse a sender that the endpoint does not take webhooks from."""
+        refused = endpoint.pin.refuses(host, fields)
+        if refused:
+            self._records.refused(endpoint, corr_id, f"bad_origin:{refused}")
+            raise BadOrigin
+
+    # --- work --------------------------------------------------------------------------------------------------------
+
+    def webhook(
+        self, endpoint: WebhookEndpoint, request: WebhookRequest, deadline: Deadline, corr_id: str
+    ) -> asyncio.Future[Response]:
+        """Give a webhook to the workers; Busy when their channel is full."""
+        work = WebhookWork(endpoint, request, self._records.now_ms())
+        job: WebhookJob = Job(work, deadline=deadline, corr_id=corr_id)
+        self._work.try_send(job)
+        job.reply.add_done_callback(partial(self._answered, deadline))
+        return job.reply
+
+    async def put(self, pieces: AsyncIterator[bytes], expect: str | None, deadline: Deadline, corr_id: str) -> Stored:
+        """Have a worker store the pieces; Busy when as many puts as may be are under way."""
+        self._puts.acquire_or_busy()
+        try:
+            job: PutJob = Job(PutWork(pieces, expect), deadline=deadline, corr_id=corr_id)
+            self._work.try_send(job)
+            job.reply.add_done_callback(partial(self._answered, deadline))
+            return await job.reply
+        finally:
+            self._puts.release()
+
+    def _answered(self, deadline: Deadline, reply: asyncio.Future[Response] | asyncio.Future[Stored]) -> None:
+        """Count an answer for the brownout. One that was given up on counts if its deadline had passed."""
+        now = self._clock.monotonic()
+        if reply.cancelled():
+            status = 504 if deadline.expired(now) else 0
+        else:
+            error = reply.exception()
+            status = 202 if error is None else getattr(error, "status", 500)
+        if status:
+            self._brownout.note_answer(now, status)
