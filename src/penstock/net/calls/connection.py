@@ -274,9 +274,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self.placed:
             self._transport.abort()
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Lend the shared buffer."""
-        return self._buffer
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Lend the shared buffer.
+
+        As a view: asyncio's TLS fills a slice of what it gets, and a slice of a bytearray is a copy.
+        """
+        return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse what came; bytes that nobody asked for close the connection."""

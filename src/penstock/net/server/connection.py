@@ -107,10 +107,13 @@ class Connection(asyncio.BufferedProtocol):
         # The three refer to each other: taken apart they are freed at once, not when the collector comes by.
         del self.inbox.connection, self.outbox.connection, self.outbox.inbox
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Lend the listener's buffer: it is read again before the loop does anything else."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Lend the listener's buffer: it is read again before the loop does anything else.
+
+        As a view: asyncio's TLS fills a slice of what it gets, and a slice of a bytearray is a copy.
+        """
         intake = self.inbox.intake
-        return self._core.buffer if intake is None or type(intake) is UnreadBody else self._core.body_buffer
+        return self._core.buffer_view if intake is None or type(intake) is UnreadBody else self._core.body_view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
