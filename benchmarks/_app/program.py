@@ -1,7 +1,7 @@
 """One Python program with 64 tasks: `program.py CLIENT PHASE PORT COUNT [TOKEN]`; prints what it took as JSON.
 
-Phases: `send`, one message a call; `tasks`, each task receives one message and acks it; `consumer`, the program receives
-as many as it has free places, and a task a message acks it.
+Phases: `send`, one message a call; `tasks`, each task receives one message and acks it; `consumer`, the program
+receives as many as it has free places, and a task a message acks it.
 """
 
 from __future__ import annotations

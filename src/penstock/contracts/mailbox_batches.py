@@ -85,7 +85,7 @@ def _item(kind: type, decoder: Callable[[type], Any]) -> Callable[[bytes], Any]:
     return decode
 
 
-def _read(kind: type, outer: Callable[[bytes], Any], decode: Callable[[bytes], Any], data: bytes) -> Any:  # noqa: ANN401
+def _read(kind: type, outer: Callable[[bytes], Any], decode: Callable[[bytes], Any], data: bytes) -> Any:  # noqa: ANN401 - typed by its callers
     if bytes(data).count(b",") > _COMMAS_MAX:
         raise msgspec.ValidationError("too many items")
     field, stand_in, partly = _KINDS[kind]
