@@ -1,4 +1,7 @@
-"""What was promised, what was seen: the checker of the crash runs. `python -m tests.services.mailbox.ledger CYCLES`."""
+"""What was promised, what was seen: the checker of the crash runs.
+
+`python -m tests.services.mailbox.ledger CYCLES [SEED]`; with a seed, files of a copy are damaged after every kill.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.services.mailbox.process import Http, Server
+from tests.services.mailbox.spoiling import Damages, Promised
 
 TOPICS = ("orders", "bills", "parcels")
 STORED_MIN = 20
@@ -39,6 +43,10 @@ class Ledger:
     def lost(self) -> set[str]:
         """Name the stored messages that nobody ever got."""
         return self.stored - set(self.read)
+
+    def promised(self) -> Promised:
+        """Say what has to be in the files now; of an ack that was cut off nobody knows."""
+        return Promised(self.stored - self.settling, self.settled, self.stored | self.unknown)
 
 
 async def produce(ledger: Ledger, port: int, tag: str) -> None:
@@ -118,13 +126,15 @@ async def cycle(ledger: Ledger, server: Server, tag: str, seconds: float) -> Non
     await asyncio.wait(work)
 
 
-async def run(cycles: int, seconds: float, directory: Path) -> Ledger:
+async def run(cycles: int, seconds: float, directory: Path, damages: Damages | None = None) -> Ledger:
     """Kill and restart so many times, then read what is left."""
     ledger, server = Ledger(), Server(directory)
     try:
         for number in range(cycles):
             await asyncio.to_thread(server.start)
             await cycle(ledger, server, f"c{number}", seconds * (0.5 + random.random()))
+            if damages is not None:
+                await damages.strike(directory, ledger.promised(), directory.with_name(f"damaged-{number}"))
         await asyncio.to_thread(server.start)
         await take_the_rest(ledger, server.port)
         await asyncio.to_thread(server.stop)
@@ -134,8 +144,11 @@ async def run(cycles: int, seconds: float, directory: Path) -> Ledger:
 
 
 if __name__ == "__main__":
+    spoiled = Damages(random.Random(int(sys.argv[2]))) if len(sys.argv) > 2 else None
     with tempfile.TemporaryDirectory() as path:
-        found = asyncio.run(run(int(sys.argv[1]), 0.5, Path(path)))
+        found = asyncio.run(run(int(sys.argv[1]), 0.5, Path(path, "mailbox"), spoiled))
     counts = {name: len(getattr(found, name)) for name in ("stored", "unknown", "read", "settled", "reappeared")}
     sys.stdout.write(f"{counts}, lost {len(found.lost())}\n")
-    sys.exit(1 if found.lost() or found.reappeared else 0)
+    if spoiled is not None:
+        sys.stdout.write(f"damaged: {dict(spoiled.done)}\n{dict(spoiled.outcomes)}\nsilent: {spoiled.silent}\n")
+    sys.exit(1 if found.lost() or found.reappeared or (spoiled and spoiled.silent) else 0)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.services.mailbox.ledger import STORED_MIN, Ledger, run
+from tests.services.mailbox.spoiling import Damages, Promised
 
-CYCLES = 3
+CYCLES = 5
 
 
 @pytest.mark.real_loop
-async def test_killed_mailbox_loses_nothing_and_brings_nothing_back(tmp_path: Path) -> None:
-    ledger = await run(CYCLES, 0.3, tmp_path)
+async def test_killed_mailbox_loses_nothing_and_damage_to_its_files_is_never_silent(tmp_path: Path) -> None:
+    damages = Damages(random.Random(5))
+    ledger = await run(CYCLES, 0.3, tmp_path / "mailbox", damages)
+
+    assert sum(damages.done.values()) == CYCLES
+    assert damages.silent == []
 
     assert len(ledger.stored) >= STORED_MIN * CYCLES
     assert ledger.lost() == set()
@@ -26,3 +32,10 @@ def test_ledger_catches_a_lost_and_a_returning_message() -> None:
 
     assert ledger.lost() == {"b"}
     assert ledger.reappeared == ["a"]
+
+
+def test_what_is_missing_or_back_after_a_damage_is_counted() -> None:
+    promised = Promised(there={"a", "b"}, gone={"c"}, sent={"a", "b", "c", "d"})
+
+    assert promised.broken_by({"a", "b", "d"}) == {}
+    assert promised.broken_by({"b", "c", "x"}) == {"missing": 1, "back": 1, "foreign": 1}
