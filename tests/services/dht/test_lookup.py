@@ -164,6 +164,8 @@ class Fixed:
     def slow_point(self, _peer: int) -> SlowPoint:
         return self.point
 
+    near_enough = 8
+
     def connected(self, peer: int) -> bool:
         return peer in self.open
 

@@ -51,7 +51,7 @@ class BucketView:
 class Bucket:
     """The state of one bucket."""
 
-    __slots__ = ("_entries", "_k", "_mix", "_rules", "_spares")
+    __slots__ = ("_by_id", "_entries", "_k", "_mix", "_rules", "_spares")
 
     def __init__(self, k: int, rules: DiversityRules | None = None) -> None:
         self._k = k
@@ -59,6 +59,8 @@ class Bucket:
         self._mix = Mix(self._rules)
         # Contact and time of its last verification by id, in that time's order: a dict keeps the order of insertion.
         self._entries: dict[int, tuple[Contact, float]] = {}
+        # What views show of who is here, remade when somebody comes or goes: most changes only move a contact to the end.
+        self._by_id: dict[int, Contact] | None = None
         # The newest last, at most k.
         self._spares: dict[int, tuple[Contact, float]] = {}
 
@@ -135,11 +137,13 @@ class Bucket:
     def _add(self, contact: Contact, now: float) -> None:
         self._spares.pop(contact.id, None)
         self._entries[contact.id] = (contact, now)
+        self._by_id = None
         if contact.group is not None:
             self._mix.add(contact.group)
 
     def _drop(self, node_id: int) -> None:
         contact, _ = self._entries.pop(node_id)
+        self._by_id = None
         if contact.group is not None:
             self._mix.remove(contact.group)
 
@@ -154,7 +158,9 @@ class Bucket:
 
     def view(self) -> BucketView:
         """Return what readers may see now."""
-        entries = self._entries.values()
-        contacts = tuple(contact for contact, _ in entries)
-        by_id = dict(zip(self._entries, contacts, strict=True))
-        return BucketView(contacts, tuple(at for _, at in entries), len(self._spares), by_id)
+        if not self._entries:
+            return BucketView(spares=len(self._spares))
+        contacts, verified_at = zip(*self._entries.values(), strict=True)
+        if self._by_id is None:
+            self._by_id = dict(zip(self._entries, contacts, strict=True))
+        return BucketView(contacts, verified_at, len(self._spares), self._by_id)

@@ -68,7 +68,8 @@ class Mix:
     def add(self, member: AddressGroup) -> None:
         """Count a member."""
         of_group = self._groups[member.group] = self._groups.get(member.group, 0) + 1
-        self._largest = max(self._largest, of_group)
+        if of_group > self._largest:
+            self._largest = of_group
         self._subnets[member.subnet] = self._subnets.get(member.subnet, 0) + 1
         self.size += 1
 
@@ -78,6 +79,13 @@ class Mix:
         _lower(self._subnets, member.subnet)
         self._largest = max(self._groups.values(), default=0)
         self.size -= 1
+
+    def admit(self, member: AddressGroup) -> bool:
+        """Count a member if it may be one; False when it may not."""
+        if not self.allows(member):
+            return False
+        self.add(member)
+        return True
 
     def allows(self, member: AddressGroup) -> bool:
         """Tell whether one more of this group keeps the set mixed, or makes it more so."""

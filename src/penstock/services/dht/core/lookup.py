@@ -32,8 +32,6 @@ ALPHA_RAISED: Final = 10
 TRIES_MAX: Final = 3
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 2.0
-# Of so many nearest candidates one with an open connection is asked first: dialling costs more than a little distance.
-NEAR_ENOUGH: Final = 8
 # Verified sets from so many different paths end a lookup with several paths.
 PATHS_AGREEING: Final = 2
 NEVER: Final = float("inf")
@@ -89,6 +87,11 @@ class RttOracle(Protocol):
 
     def slow_point(self, peer: int) -> SlowPoint:
         """Say after how long a probe is slow."""
+        ...
+
+    @property
+    def near_enough(self) -> int:
+        """Of so many nearest candidates one that is connected is asked first: dialling costs more than some distance."""
         ...
 
     def connected(self, peer: int) -> bool:
@@ -169,6 +172,7 @@ class Lookup:
         self.began_at = now
         self.in_flight: dict[int, Probe] = {}
         self._peers = peers
+        self._near_enough = peers.near_enough
         self._limit = limit
         self._alpha = rules.alpha
         self._paths = [SearchPath(target, rules.diversity) for _ in range(paths)]
@@ -346,7 +350,7 @@ class Lookup:
                 chosen = candidate
                 break
             chosen = chosen or candidate
-            if near >= NEAR_ENOUGH:
+            if near >= self._near_enough:
                 break
         if shared:
             self._share(path, shared)
@@ -368,7 +372,7 @@ class Lookup:
         """Ask somebody who was busy again, but only when nobody else is left and nothing is under way."""
         if self._active or not self._retry_at:
             return None
-        for candidate in path.front()[: self.rules.k]:
+        for candidate in path.front(self.rules.k):
             due = self._retry_at.get(candidate.contact.id, NEVER)
             if candidate.state is ProbeState.REFUSED and due <= now:
                 del self._retry_at[candidate.contact.id]
@@ -438,7 +442,7 @@ class Lookup:
         if len(self._answers) < k:
             return False
         return not self._active or all(
-            each.state is ProbeState.ANSWERED for path in self._paths for each in path.front()[:k]
+            each.state is ProbeState.ANSWERED for path in self._paths for each in path.front(k)
         )
 
     def _nearest_answered(self) -> list[Contact]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.services.dht.core.diversity import DiversityRules, Mix
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 CANDIDATES_MAX = 512
 # How far the search for somebody to ask goes: k of 20, as many more whose namer has its share, and some.
 FRONT_MAX = 64
+_distance = itemgetter(0)
 
 
 class ProbeState(enum.Enum):
@@ -43,62 +45,76 @@ class Candidate:
 class SearchPath:
     """Candidates nearest first. Only the k nearest that have not failed are worth asking."""
 
-    __slots__ = ("_front", "_rules", "known", "order", "target")
+    __slots__ = ("_front", "_mix", "_order", "_rules", "_seen", "known", "target")
 
     def __init__(self, target: int, rules: DiversityRules) -> None:
         self.target = target
         self._rules = rules
         self.known: dict[int, Candidate] = {}
-        # Sorted by distance; distances differ, so the candidates themselves are never compared.
-        self.order: list[tuple[int, Candidate]] = []
-        # The nearest that have not failed and whose networks are mixed enough; None after anything changed it.
-        self._front: list[Candidate] | None = None
+        # Sorted by distance; distances differ.
+        self._order: list[tuple[int, Candidate]] = []
+        # The front: the nearest that have not failed and whose networks are mixed enough. It is made as far as somebody
+        # looks, which is seldom far: `_seen` of the ordered candidates were judged, and `_mix` counts those in front.
+        self._front: list[Candidate] = []
+        self._mix = Mix(rules)
+        self._seen = 0
 
     def hear_of(self, contacts: list[Contact], depth: int, namer: int) -> None:
         """Add the contacts that somebody named; a known one keeps the depth at which it was first heard of."""
-        known, order, target = self.known, self.order, self.target
-        before = len(order)
+        known, target = self.known, self.target
+        fresh: list[tuple[int, Candidate]] = []
         for contact in contacts:
-            if contact.id not in known and len(known) < CANDIDATES_MAX:
-                known[contact.id] = candidate = Candidate(contact, depth, namer)
-                order.append((contact.id ^ target, candidate))
-        if len(order) > before:
-            order.sort(key=_distance)
-            self._front = None
+            node_id = contact.id
+            if node_id not in known and len(known) < CANDIDATES_MAX:
+                known[node_id] = candidate = Candidate(contact, depth, namer)
+                fresh.append((node_id ^ target, candidate))
+        if fresh:
+            self._sort_in(fresh)
+
+    def _sort_in(self, fresh: list[tuple[int, Candidate]]) -> None:
+        order = self._order
+        if self._seen and min(fresh, key=_distance)[0] < order[self._seen - 1][0]:
+            self._judge_anew()
+        order += fresh
+        order.sort(key=_distance)
+
+    def _judge_anew(self) -> None:
+        self._front, self._mix, self._seen = [], Mix(self._rules), 0
 
     def fail(self, candidate: Candidate) -> None:
         """Give up on a candidate: it no longer takes a place among the nearest."""
         candidate.state = ProbeState.FAILED
-        self._front = None
+        self._judge_anew()
 
-    def front(self) -> list[Candidate]:
+    def front(self, count: int) -> list[Candidate]:
         """Return the nearest candidates that have not failed, as far as their networks are mixed enough."""
-        if self._front is None:
-            self._front = self._mixed()
-        return self._front
+        while len(self._front) < count and self._extend():
+            pass
+        return self._front[:count]
 
-    def _mixed(self) -> list[Candidate]:
-        mix, front = Mix(self._rules), list[Candidate]()
-        for _, candidate in self.order:
-            if candidate.state is ProbeState.FAILED:
-                continue
+    def _extend(self) -> bool:
+        """Find one more for the front; False when there is nobody else, or the front is long enough for anything."""
+        front, order = self._front, self._order
+        if len(front) >= FRONT_MAX:
+            return False
+        while self._seen < len(order):
+            candidate = order[self._seen][1]
+            self._seen += 1
             group = candidate.contact.group
-            if group is not None:
-                if not mix.allows(group):
-                    continue
-                mix.add(group)
-            front.append(candidate)
-            if len(front) >= FRONT_MAX:
-                break
-        return front
+            if candidate.state is not ProbeState.FAILED and (group is None or self._mix.admit(group)):
+                front.append(candidate)
+                return True
+        return False
 
     def worth_asking(self, k: int) -> Iterator[Candidate]:
         """Go through the unasked among the k nearest, at most half of whom one node may have named.
 
         Those over the half do not count among the k: a liar that names twenty nodes cannot hide the others behind them.
         """
-        half, by_namer = k // 2, dict[int, int]()
-        for candidate in self.front():
+        half, by_namer, front, at = k // 2, dict[int, int](), self._front, 0
+        while k and (at < len(front) or self._extend()):
+            candidate = front[at]
+            at += 1
             state, namer = candidate.state, candidate.namer
             if namer and (state is ProbeState.NOT_YET or state is ProbeState.WAITING):
                 named = by_namer.get(namer, 0)
@@ -108,14 +124,8 @@ class SearchPath:
             if state is ProbeState.NOT_YET:
                 yield candidate
             k -= 1
-            if not k:
-                return
 
     def answered(self, count: int) -> list[Contact]:
         """Return the nearest contacts that answered."""
-        answered = (each.contact for _, each in self.order if each.state is ProbeState.ANSWERED)
+        answered = (each.contact for _, each in self._order if each.state is ProbeState.ANSWERED)
         return list(islice(answered, count))
-
-
-def _distance(item: tuple[int, Candidate]) -> int:
-    return item[0]

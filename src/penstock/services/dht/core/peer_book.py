@@ -136,6 +136,11 @@ class PeerBook:
             return SlowPoint(after, basis)
         return SlowPoint(self._hedge_after_s, Basis.PATIENT if basis is Basis.OWN else basis)
 
+    @property
+    def near_enough(self) -> int:
+        """Prefer nobody to the nearest."""
+        return 1
+
     def connected(self, peer: int) -> bool:
         """Know of no connections: whoever owns them says so instead."""
         return False

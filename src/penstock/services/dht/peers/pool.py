@@ -46,6 +46,7 @@ IDLE_S: Final = 60.0
 STUCK_S: Final = 5.0
 UPKEEP_S: Final = 5.0
 HINT_S: Final = 1.0
+NEAR_ENOUGH: Final = 8
 OPS: Final = {
     Opcode.FIND_NODE: "find_node", Opcode.FIND_VALUE: "find_value", Opcode.PROVIDE: "provide", Opcode.PING: "ping",
 }  # fmt: skip
@@ -124,6 +125,11 @@ class PeerPool:
     def slow_point(self, peer: int) -> SlowPoint:
         """Say when a probe of a peer is slow; one that has to connect first has longer."""
         return self._state.book.slow_point(peer, connecting=peer not in self.links)
+
+    @property
+    def near_enough(self) -> int:
+        """Look for an open link among so many of the nearest candidates before somebody is dialled."""
+        return NEAR_ENOUGH
 
     def connected(self, peer: int) -> bool:
         """Tell whether a link to a peer is open."""

@@ -71,7 +71,7 @@ class SimNetwork:
 
     def hostile_near(self, target: int) -> list[Contact]:
         """Name the hostile nodes nearest to a target: they all know each other."""
-        return sorted(self.hostile, key=lambda contact: contact.id ^ target)[: self.options.k]
+        return heapq.nsmallest(self.options.k, self.hostile, key=lambda contact: contact.id ^ target)
 
     def reachable(self, asker: SimNode, contact: Contact) -> bool:
         """Tell whether a ping of a contact would be answered."""

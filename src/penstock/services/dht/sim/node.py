@@ -11,6 +11,7 @@ from penstock.services.dht.core.size import SizeEstimate
 from penstock.services.dht.core.table import RoutingTable
 
 if TYPE_CHECKING:
+    from penstock.services.dht.core.bucket import BucketView
     from penstock.services.dht.core.contact import Contact
     from penstock.services.dht.sim.network import SimNetwork
 
@@ -67,6 +68,11 @@ class SimNode:
         """Say when a probe is slow; connecting takes longer."""
         return self.book.slow_point(peer, connecting=peer not in self.dialled)
 
+    @property
+    def near_enough(self) -> int:
+        """Look at nobody but the nearest."""
+        return 1
+
     def connected(self, peer: int) -> bool:
         """Prefer nobody: every probe of the simulation pays for its distance, not for its connection."""
         return False
@@ -75,17 +81,20 @@ class SimNode:
 
     def answer(self, target: int, asker: SimNode) -> tuple[list[Contact], list[SimRecord]]:
         """Answer a FIND from the table, and remember the asker as a candidate."""
-        self._consider(asker)
+        view = self.table.views[bucket_of(self.contact.id, asker.contact.id)]
+        self._consider(asker, view)
         if self.hostile:
-            return self._lie(target)
+            return self._lie(target, asker)
         contacts = self.table.closest(target, self.network.options.k, self.book.failing)
+        if asker.contact.id in view.by_id:
+            contacts = _without(asker, contacts)
         record = self.records.get(target)
         return contacts, [] if record is None else [record]
 
-    def _lie(self, target: int) -> tuple[list[Contact], list[SimRecord]]:
+    def _lie(self, target: int, asker: SimNode) -> tuple[list[Contact], list[SimRecord]]:
         """Withhold values, name accomplices as the nearest, and hand out a forged record."""
         forged = SimRecord(target, self.contact.id, 1 << 60, forged=True)
-        return self.network.hostile_near(target), [forged]
+        return _without(asker, self.network.hostile_near(target)), [forged]
 
     # --- the table: what the bucket writers do ------------------------------------------------------------------
 
@@ -129,13 +138,11 @@ class SimNode:
             bucket.evict(contact.id)
         self.table.publish(index, bucket.view())
 
-    def _consider(self, asker: SimNode) -> None:
+    def _consider(self, asker: SimNode, view: BucketView) -> None:
         """Ping a node that asked us, if its bucket has room: only at an address we dialled is it proved."""
         if asker.natted or asker.contact.id in self.doubted:
             return
-        index = bucket_of(self.contact.id, asker.contact.id)
-        view = self.table.views[index]
-        if len(view.contacts) >= self.network.options.k or asker.contact in view.contacts:
+        if len(view.contacts) >= self.network.options.k or asker.contact.id in view.by_id:
             return
         self.doubted.add(asker.contact.id)
         self.network.messages += 1
@@ -145,3 +152,8 @@ class SimNode:
         self.doubted.discard(asker.contact.id)
         if self.alive and asker.alive:
             self.insert(asker.contact)
+
+
+def _without(asker: SimNode, contacts: list[Contact]) -> list[Contact]:
+    """Leave the asker out: nobody is told about himself."""
+    return [contact for contact in contacts if contact.id != asker.contact.id]

@@ -81,9 +81,7 @@ class SimWalk:
             node.book.answered(contact.id, now - began, now)
             self._answered.append(contact)
             genuine = [] if lookup.goal is Goal.NODES else [each for each in records if not each.forged]
-            lookup.answered(
-                contact.id, now, [each for each in contacts if each.id != node.contact.id], verifying=bool(genuine)
-            )
+            lookup.answered(contact.id, now, contacts, verifying=bool(genuine))
             if genuine:
                 lookup.verified(contact.id, now, genuine)
         if lookup.outcome is None:
