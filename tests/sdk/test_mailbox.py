@@ -38,7 +38,7 @@ def test_a_message_is_sent_with_the_hash_of_its_bytes() -> None:
     message = new_message(TOPIC, "é", key="k", attrs={"a": "b"}, ttl_ms=5)
 
     assert (message.payload, message.payload_hash) == ("é".encode(), address_of("é".encode()))
-    assert (message.key, message.attrs, message.ttl_ms, message.delay_ms) == ("k", {"a": "b"}, 5, 0)
+    assert (message.key, message.attrs, message.ttl_ms, message.delay_ms) == ("k", {"a": "b"}, 5, None)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ COMMANDS: dict[str, str] = {
     "nack": "give messages back: they are delivered again later",
     "extend": "extend the leases of messages",
     "topics": "count waiting, leased and dead messages by topic",
+    "topic": "show and change the settings of a topic, delete it whole",
     "dlq": "list dead letters, show them, send them back",
     "put": "store bytes; prints their address",
     "get": "fetch an object by its address",

@@ -11,6 +11,9 @@ from penstock.contracts.call import NOBODY, Call
 
 BATCH_MAX: Final = 256
 TOPICS_MAX: Final = 1000
+VISIBILITY_MS_MIN: Final = 250
+TAGS_MAX: Final = 64
+TAGS_BYTES_MAX: Final = 64 << 10
 HOURS_12_MS: Final = 12 * 60 * 60 * 1000
 # Every JSON reader knows whole numbers up to here, and so far in the future still is a time.
 _WHOLE_MAX: Final = (1 << 53) - 1
@@ -19,20 +22,37 @@ _WHOLE_MAX: Final = (1 << 53) - 1
 Topic = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._:/-]+(?![\s\S])")]
 TopicPrefix = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9._:/-]*(?![\s\S])")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
+Group = Annotated[str, Meta(min_length=1, max_length=128)]
 Hash = Annotated[str, Meta(min_length=67, max_length=67, pattern="^b3:[0-9a-f]{64}$")]
 MsgId = Annotated[str, Meta(min_length=1, max_length=64)]
 Receipt = Annotated[str, Meta(min_length=1, max_length=256)]
 DelayMs = Annotated[int, Meta(ge=0, le=HOURS_12_MS)]
-VisibilityMs = Annotated[int, Meta(ge=250, le=HOURS_12_MS)]
+# 0, which returns the message at once, or at least VISIBILITY_MS_MIN: `check_visibility_ms`.
+VisibilityMs = Annotated[int, Meta(ge=0, le=HOURS_12_MS)]
 TtlMs = Annotated[int, Meta(ge=1, le=_WHOLE_MAX)]
 Positive = Annotated[int, Meta(ge=1)]
 State = Literal["ready", "inflight", "delayed", "dlq"]
 
 
-# Bytes are base64 in JSON and raw in msgpack; the name is that of the JSON route.
-class Send(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"payload": "payload_b64"}
-):
+def check_visibility_ms(visibility_ms: int | None) -> None:
+    """Refuse a lease that is shorter than the shortest, but not 0. msgspec makes this a validation error."""
+    if visibility_ms and visibility_ms < VISIBILITY_MS_MIN:
+        raise ValueError(f"visibility_ms must be 0 or at least {VISIBILITY_MS_MIN}.")
+
+
+class MessageOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Which message this one was before it was moved, and when (Unix ms) that was sent."""
+
+    msg_id: MsgId
+    ts: Annotated[int, Meta(ge=0, le=_WHOLE_MAX)]
+
+
+Origin = MessageOrigin
+# Bytes are base64 in JSON and raw in msgpack; the names are those of the JSON route.
+_BYTES: Final = {"payload": "payload_b64", "meta": "meta_b64"}
+
+
+class Send(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename=_BYTES):
     """One message to store. With `idem_key` a repeat is one message."""
 
     topic: Topic
@@ -41,8 +61,15 @@ class Send(
     idem_key: Key | None = None
     attrs: dict[str, str] = {}
     key: Key | None = None
-    delay_ms: DelayMs = 0
+    # None: the topic's own, if it has one.
+    delay_ms: DelayMs | None = None
     ttl_ms: TtlMs | None = None
+    # Waiting groups take turns in a topic that is fair by group.
+    group: Group | None = None
+    # Opaque, carried along; counted with the payload.
+    meta: bytes | None = None
+    # Of a message that is moved: only a caller with op=admin, or one in this process, may say it.
+    origin: MessageOrigin | None = None
 
     def __post_init__(self) -> None:
         """Refuse a delay on a keyed message: it would hold back its key. msgspec makes this a validation error."""
@@ -81,16 +108,20 @@ class SentBatch(msgspec.Struct, frozen=True):
 
 
 class Recv(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Ask for messages; each is leased for `visibility_ms`."""
+    """Ask for messages; each is leased for `visibility_ms`: unset, the topic's own or else the service's."""
 
     topic: Topic
     max_messages: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
-    visibility_ms: VisibilityMs = 5000
+    visibility_ms: VisibilityMs | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=20_000)] = 0
     max_bytes: Positive | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a lease that is too short."""
+        check_visibility_ms(self.visibility_ms)
 
-class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, rename={"payload": "payload_b64"}):
+
+class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, rename=_BYTES):
     """A leased message. `receipt` settles it until `visible_until`; times are Unix milliseconds."""
 
     msg_id: str
@@ -108,6 +139,13 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, rename={"payload
     key: str | None = None
     idem_key: str | None = None
     redriven_from: str | None = None
+    group: str | None = None
+    meta: bytes | None = None
+    # The first send's msg_id and ts, where this message was moved or redriven; None: they are its own.
+    origin_id: str | None = None
+    origin_ts: int | None = None
+    # When it was delivered for the first time.
+    first_at: int = 0
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -134,11 +172,15 @@ class Nack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Extend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Still working: the lease ends `visibility_ms` from now. The receipt stays the same."""
+    """Still working: the lease ends `visibility_ms` from now, with 0 at once. The receipt stays the same."""
 
     msg_id: MsgId
     receipt: Receipt
     visibility_ms: VisibilityMs
+
+    def __post_init__(self) -> None:
+        """Refuse a lease that is too short."""
+        check_visibility_ms(self.visibility_ms)
 
 
 class Acked(msgspec.Struct, frozen=True):
@@ -246,7 +288,7 @@ class Peek(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     payload: bool = False
 
 
-class Peeked(msgspec.Struct, frozen=True, omit_defaults=True, rename={"payload": "payload_b64"}):
+class Peeked(msgspec.Struct, frozen=True, omit_defaults=True, rename=_BYTES):
     """A message as it lies there; no receipt, because it is not leased."""
 
     msg_id: str
@@ -264,6 +306,12 @@ class Peeked(msgspec.Struct, frozen=True, omit_defaults=True, rename={"payload":
     idem_key: str | None = None
     visible_at: int | None = None
     redriven_from: str | None = None
+    # As in `Envelope`; `meta` only where the payload was asked for.
+    group: str | None = None
+    meta: bytes | None = None
+    origin_id: str | None = None
+    origin_ts: int | None = None
+    first_at: int | None = None
 
 
 class PeekedList(msgspec.Struct, frozen=True):
@@ -337,6 +385,98 @@ class Reprocessing(msgspec.Struct, frozen=True):
     accepted: int
 
 
+class DedupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How long and how many idem_keys of a topic are remembered, and what happens to a repeat and when it is full.
+
+    Topics with the same `window_s` share one ledger of claims; the largest of their `entries` bounds it.
+    """
+
+    window_s: Annotated[int, Meta(ge=1, le=604_800)] = 300
+    # None: as many as `mailbox.dedup_entries` says.
+    entries: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
+    # The same idem_key with other content: 409, or the answer of the first message.
+    mode: Literal["conflict", "first_wins"] = "conflict"
+    # No room for another key: 429, or the oldest is forgotten before its time, and counted.
+    on_full: Literal["refuse", "oldest_out"] = "refuse"
+
+
+class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What holds for one topic instead of the service's own; None: the service's own."""
+
+    # 0 is endless.
+    max_attempts: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    visibility_ms: VisibilityMs | None = None
+    delay_ms: DelayMs | None = None
+    retention_s: Annotated[int, Meta(ge=1, le=365 * 86_400)] | None = None
+    on_expiry: Literal["dlq", "drop"] | None = None
+    # Where a message goes after its last attempt instead of becoming a dead letter here.
+    dead_letter_to: Topic | None = None
+    dedup: DedupSettings | None = None
+    # `any`: a receipt of any lease settles the message while it lives.
+    receipts: Literal["strict", "any"] = "strict"
+    # How many consecutive messages of one key a receive may take.
+    key_batch: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
+    fair_by: Literal["group"] | None = None
+    # Nothing is delivered; sends go on.
+    paused: bool = False
+    tags: dict[str, str] = {}
+    # Payload and meta together; above the service's own limit only by OAP and in process.
+    max_payload: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a lease that is too short, and tags that are too many or too large."""
+        check_visibility_ms(self.visibility_ms)
+        if len(self.tags) > TAGS_MAX:
+            raise ValueError(f"A topic has at most {TAGS_MAX} tags.")
+        if sum(len(name.encode()) + len(value.encode()) for name, value in self.tags.items()) > TAGS_BYTES_MAX:
+            raise ValueError(f"The tags are above {TAGS_BYTES_MAX} bytes.")
+
+
+class GetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Ask for the settings of a topic."""
+
+    topic: Topic
+
+
+class PutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Give a topic these settings, in place of those it had."""
+
+    topic: Topic
+    settings: TopicSettings
+
+
+class DeleteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Let a topic have the service's settings again."""
+
+    topic: Topic
+
+
+class SettingsShown(msgspec.Struct, frozen=True):
+    """A topic's settings, and the generation of its claims on idem_keys: a purge or a delete raises it."""
+
+    topic: str
+    settings: TopicSettings
+    generation: int
+
+
+class SettingsGone(msgspec.Struct, frozen=True):
+    """The topic has the service's settings again."""
+
+    ok: bool = True
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Remove a topic whole: messages, dead letters, claims on idem_keys and settings."""
+
+    topic: Topic
+
+
+class TopicDeleted(msgspec.Struct, frozen=True):
+    """How many messages and dead letters were removed."""
+
+    deleted: int
+
+
 Settlement: TypeAlias = Ack | Nack | Extend
 
 
@@ -387,3 +527,15 @@ class Mailbox(Protocol):
 
     async def reprocess(self, request: Reprocess, call: Call = NOBODY) -> Reprocessing:
         """Send dead letters back."""
+
+    async def settings(self, request: GetSettings, call: Call = NOBODY) -> SettingsShown:
+        """Show a topic's settings; NotFound when it has none of its own."""
+
+    async def put_settings(self, request: PutSettings, call: Call = NOBODY) -> SettingsShown:
+        """Give a topic settings; they hold from now on, for what waits already too."""
+
+    async def delete_settings(self, request: DeleteSettings, call: Call = NOBODY) -> SettingsGone:
+        """Let a topic have the service's settings again."""
+
+    async def delete_topic(self, request: DeleteTopic, call: Call = NOBODY) -> TopicDeleted:
+        """Remove a topic whole."""

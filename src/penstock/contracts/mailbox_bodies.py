@@ -37,6 +37,10 @@ class ExtendIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     visibility_ms: m.VisibilityMs | None = None
     extends: tuple[m.Extend, ...] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a lease that is too short."""
+        m.check_visibility_ms(self.visibility_ms)
+
 
 def as_ack(body: AckIn | m.AckBatch, msg_id: str | None) -> m.Ack | m.AckBatch:
     """Read one ack or many."""
@@ -55,7 +59,7 @@ def as_nack(body: NackIn | m.NackBatch, msg_id: str | None) -> m.Nack | m.NackBa
         _alone(msg_id)
         return body
     if body.nacks is not None:
-        _alone(body.msg_id or body.receipt or body.reason or body.delay_ms or msg_id)
+        _alone(body.msg_id or body.receipt or body.reason or body.delay_ms is not None or msg_id)
         return m.NackBatch(body.nacks)
     return m.Nack(*_named(body, msg_id), body.reason, body.delay_ms)
 
@@ -66,7 +70,7 @@ def as_extend(body: ExtendIn | m.ExtendBatch, msg_id: str | None) -> m.Extend | 
         _alone(msg_id)
         return body
     if body.extends is not None:
-        _alone(body.msg_id or body.receipt or body.visibility_ms or msg_id)
+        _alone(body.msg_id or body.receipt or body.visibility_ms is not None or msg_id)
         return m.ExtendBatch(body.extends)
     if body.visibility_ms is None:
         raise Malformed("Object missing required field `visibility_ms`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from blake3 import blake3
@@ -13,10 +14,13 @@ from penstock.kernel.errors import Integrity, OverLimit
 from penstock.wire.ids import Address, address_of
 
 PAYLOAD_BYTES_MAX: Final = 704 << 10
+# A topic's `max_payload` may raise the limit up to here.
+PAYLOAD_BYTES_CEILING: Final = 1 << 20
 ATTRS_MAX: Final = 32
 ATTRS_BYTES_MAX: Final = 8 << 10
 STALE_RECEIPT: Final = "stale_receipt"
 SETTLED_OR_UNKNOWN: Final = "settled_or_unknown"
+NOT_LEASED: Final = "not_leased"
 _CHAIN: Final = b"penstock/mailbox/chain/1"
 
 
@@ -37,9 +41,14 @@ def _field(digest: blake3, text: str) -> None:
     digest.update(raw)
 
 
-def check_send(send: m.Send, *, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
-    """Refuse what is too large, and a payload that is not what its sender says it is."""
-    if len(send.payload) > payload_bytes_max:
+def size_of(send: m.Send) -> int:
+    """Return what a message counts: its payload, and its meta with it."""
+    return len(send.payload) if send.meta is None else len(send.payload) + len(send.meta)
+
+
+def check_send(send: m.Send, *, payload_bytes_max: int = PAYLOAD_BYTES_CEILING) -> None:
+    """Refuse what is too large for any topic, and a payload that is not what its sender says it is."""
+    if size_of(send) > payload_bytes_max:
         raise OverLimit(f"The payload is above {payload_bytes_max} bytes.", limit="payload_bytes")
     if len(send.attrs) > ATTRS_MAX:
         raise OverLimit(f"A message has at most {ATTRS_MAX} attrs.", limit="attrs")
@@ -73,7 +82,19 @@ def check_received(received: m.Received) -> None:
 def content_of(send: m.Send) -> tuple[object, ...]:
     """Return what makes two sends with one idem_key the same message: all but the idem_key itself."""
     attrs = tuple(sorted(send.attrs.items()))
-    return send.topic, send.key, address_of(send.payload), attrs, send.delay_ms, send.ttl_ms
+    said = (send.topic, send.key, address_of(send.payload), attrs, send.delay_ms or 0, send.ttl_ms)
+    return (*said, send.group, send.meta)
+
+
+def dead_letter_attrs(topic: str, reason: str, attempts: int, history: Iterable[tuple[int, str]]) -> dict[str, str]:
+    """Say in attrs where a message comes from that another topic sent here after its last attempt, and why."""
+    ends = [f"{at}:{cause}" for at, cause in history]
+    return {
+        "penstock.dead.topic": topic,
+        "penstock.dead.reason": reason,
+        "penstock.dead.attempts": str(attempts),
+        "penstock.dead.history": "\n".join(ends),
+    }
 
 
 METHODS: Final = Methods(
@@ -95,6 +116,10 @@ METHODS: Final = Methods(
         Method(13, "purge", m.Purge, m.Purged, idempotent=True),
         Method(14, "dlq", m.GetDlq, m.DlqPage, idempotent=True),
         Method(15, "reprocess", m.Reprocess, m.Reprocessing),
+        Method(16, "settings", m.GetSettings, m.SettingsShown, idempotent=True),
+        Method(17, "put_settings", m.PutSettings, m.SettingsShown, idempotent=True),
+        Method(18, "delete_settings", m.DeleteSettings, m.SettingsGone, idempotent=True),
+        Method(19, "delete_topic", m.DeleteTopic, m.TopicDeleted, idempotent=True),
     ],
     service="mailbox",
 )

@@ -38,6 +38,7 @@ _rng: Final = random.Random()  # noqa: S311 - spreads retries, keeps no secret
 # Between two polls of a node that is not there, or that has nothing to give for now.
 _PAUSE: Final = FullJitter(0.2, cap_s=5.0)
 _CALL_S: Final = 10.0
+_VISIBILITY_MS: Final = 30_000
 # Handlers that outlast the drain are cancelled; this is how long they may take to give their messages back.
 _ABORT_S: Final = 3.0
 
@@ -72,7 +73,7 @@ def consumer_of(
         m.Recv,
         topic=topic,
         max_messages=concurrency,
-        visibility_ms=said.get("visibility_ms", 30_000),
+        visibility_ms=said.get("visibility_ms", _VISIBILITY_MS),
         wait_ms=said.get("wait_ms", 20_000),
     )
     source = MessageSource(mailbox, ask, keeper, on_lost=said.get("on_lost", "interrupt"))
@@ -85,6 +86,8 @@ class MessageSource:
     def __init__(self, mailbox: m.Mailbox, ask: m.Recv, keeper: LeaseKeeper, *, on_lost: OnLost) -> None:
         """Poll with the values of `ask`."""
         self.ask = ask
+        # A consumer renews its leases, so it always says how long they are; 0 would be none.
+        self.visibility_ms = ask.visibility_ms or _VISIBILITY_MS
         self._mailbox = mailbox
         self._keeper = keeper
         self._on_lost: OnLost = on_lost
@@ -96,7 +99,7 @@ class MessageSource:
         if self._keeper.closed:
             raise ClientClosed
         began_at = loop.time()
-        wanted = m.Recv(ask.topic, places, ask.visibility_ms, ask.wait_ms)
+        wanted = m.Recv(ask.topic, places, self.visibility_ms, ask.wait_ms)
         try:
             async with timeout("poll", _CALL_S + ask.wait_ms / 1000):
                 received = await self._mailbox.recv(wanted)
@@ -115,7 +118,7 @@ class MessageSource:
         return [self._delivery(envelope) for envelope in received.messages]
 
     def _delivery(self, envelope: m.Envelope) -> Delivery:
-        return Delivery(envelope, self.ask.visibility_ms, self._mailbox, self._keeper, on_lost=self._on_lost)
+        return Delivery(envelope, self.visibility_ms, self._mailbox, self._keeper, on_lost=self._on_lost)
 
 
 class Consumer:
@@ -266,7 +269,7 @@ class Consumer:
         now = asyncio.get_running_loop().time()
         for delivery in [delivery for delivery in self._out if delivery.lapsed(now)]:
             self._out.pop(delivery)
-        lease_s = self._source.ask.visibility_ms / 1000
+        lease_s = self._source.visibility_ms / 1000
         return max(0.0, min((each.lapses_at - now for each in self._out if not each.begun), default=lease_s))
 
 

@@ -34,9 +34,7 @@ class HttpMailbox:
 
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
-        # The service's own default may differ from the contract's, so what was asked for is always said.
-        asked = {**msgspec.to_builtins(request), "visibility_ms": request.visibility_ms}
-        answer = await self._caller.ask(post("/v1/recv", asked, call, wait_s=request.wait_ms / 1000))
+        answer = await self._caller.ask(post("/v1/recv", request, call, wait_s=request.wait_ms / 1000))
         return m.Received(answer.json(_Messages).messages, inflight_full=b"x-inflight-full" in answer.headers)
 
     async def ack(self, request: m.Ack, call: Call = NOBODY) -> m.Acked:
@@ -91,6 +89,26 @@ class HttpMailbox:
         """Send dead letters back."""
         ask = post("/v1/dlq/reprocess", request, call, idempotent=request.dry_run)
         return await self._caller.json(ask, m.Reprocessing)
+
+    async def settings(self, request: m.GetSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Show a topic's settings."""
+        return await self._caller.json(_get(f"{_topic(request.topic)}/settings", {}, call), m.SettingsShown)
+
+    async def put_settings(self, request: m.PutSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Give a topic settings."""
+        path, body = f"{_topic(request.topic)}/settings", msgspec.json.encode(request.settings)
+        ask = PreparedCall(method="PUT", path=path, body=body, idempotent=True, call=call)
+        return await self._caller.json(ask, m.SettingsShown)
+
+    async def delete_settings(self, request: m.DeleteSettings, call: Call = NOBODY) -> m.SettingsGone:
+        """Let a topic have the service's settings again."""
+        ask = PreparedCall(method="DELETE", path=f"{_topic(request.topic)}/settings", idempotent=True, call=call)
+        return await self._caller.json(ask, m.SettingsGone)
+
+    async def delete_topic(self, request: m.DeleteTopic, call: Call = NOBODY) -> m.TopicDeleted:
+        """Remove a topic whole."""
+        ask = PreparedCall(method="DELETE", path=_topic(request.topic), idempotent=True, call=call)
+        return await self._caller.json(ask, m.TopicDeleted)
 
 
 def _get(path: str, query: Mapping[str, object], call: Call) -> PreparedCall:

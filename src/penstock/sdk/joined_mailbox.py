@@ -12,6 +12,7 @@ from msgspec import UnsetType
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.mailbox_rules import size_of
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.scope import Scope
 from penstock.sdk.call_joiner import UNDER_WAY_MAX, WAITING_MAX, CallJoiner, ItemRefusal, JoinedKind
@@ -155,11 +156,27 @@ class JoinedMailbox:
         """Send dead letters back."""
         return await self._mailbox.reprocess(request, call)
 
+    async def settings(self, request: m.GetSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Show a topic's settings."""
+        return await self._mailbox.settings(request, call)
+
+    async def put_settings(self, request: m.PutSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Give a topic settings."""
+        return await self._mailbox.put_settings(request, call)
+
+    async def delete_settings(self, request: m.DeleteSettings, call: Call = NOBODY) -> m.SettingsGone:
+        """Let a topic have the service's settings again."""
+        return await self._mailbox.delete_settings(request, call)
+
+    async def delete_topic(self, request: m.DeleteTopic, call: Call = NOBODY) -> m.TopicDeleted:
+        """Remove a topic whole."""
+        return await self._mailbox.delete_topic(request, call)
+
 
 def _size_bytes(send: m.Send) -> int:
     """Return about how much of a request's body the message takes, counted as payload: base64 adds a third."""
     attrs = sum(len(name) + len(value) for name, value in send.attrs.items())
-    return len(send.payload) + attrs + _SEND_BYTES
+    return size_of(send) + attrs + _SEND_BYTES
 
 
 def _sent(result: m.SendResult) -> m.Sent | ItemRefusal:

@@ -43,17 +43,23 @@ class SendOptions(TypedDict, total=False):
     # Messages with one key are delivered in order, one at a time.
     key: str | None
     attrs: dict[str, str]
-    delay_ms: int
+    # None: the topic's own, if it has one.
+    delay_ms: int | None
     ttl_ms: int | None
     # None: one is made, so that a retry cannot become a second message.
     idem_key: str | None
+    # Groups take turns in a topic that is fair by group.
+    group: str | None
+    # Opaque bytes that travel with the payload and are counted with it.
+    meta: bytes | None
 
 
 class RecvOptions(TypedDict, total=False):
     """The options of a receive."""
 
     max_messages: int
-    visibility_ms: int
+    # None: the topic's own, or else the service's.
+    visibility_ms: int | None
     wait_ms: int
     max_bytes: int | None
 
@@ -197,11 +203,35 @@ class MailboxClient:
         async with timeout("reprocess", self._timeout_s):
             return (await self._mailbox.reprocess(request)).accepted
 
+    # --- topics
+
+    async def settings(self, topic: str) -> m.SettingsShown:
+        """Show the settings of a topic; `NotFound` when it has none of its own."""
+        async with timeout("settings", self._timeout_s):
+            return await self._mailbox.settings(checked(m.GetSettings, topic=topic))
+
+    async def put_settings(self, topic: str, settings: m.TopicSettings) -> m.SettingsShown:
+        """Give a topic settings in place of those it had; they hold from now on."""
+        async with timeout("put_settings", self._timeout_s):
+            return await self._mailbox.put_settings(m.PutSettings(checked(m.GetSettings, topic=topic).topic, settings))
+
+    async def delete_settings(self, topic: str) -> None:
+        """Let a topic have the service's settings again."""
+        async with timeout("delete_settings", self._timeout_s):
+            await self._mailbox.delete_settings(checked(m.DeleteSettings, topic=topic))
+
+    async def delete_topic(self, topic: str) -> int:
+        """Remove a topic whole, its dead letters and settings too; returns how many messages went."""
+        async with timeout("delete_topic", self._timeout_s):
+            return (await self._mailbox.delete_topic(checked(m.DeleteTopic, topic=topic))).deleted
+
 
 def new_message(topic: str, payload: bytes | str, **said: Unpack[SendOptions]) -> m.Send:
     """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
     data = payload.encode() if isinstance(payload, str) else payload
-    fields = {"topic": topic, "payload_b64": data, "payload_hash": address_of(data), **said}
+    fields: dict[str, object] = {"topic": topic, "payload_b64": data, "payload_hash": address_of(data), **said}
+    if "meta" in fields:
+        fields["meta_b64"] = fields.pop("meta")
     fields["idem_key"] = said.get("idem_key") or secrets.token_hex(16)
     return checked(m.Send, **fields)
 

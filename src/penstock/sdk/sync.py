@@ -98,6 +98,10 @@ class SyncMailbox(SyncService[MailboxClient]):
     purge = blocking(MailboxClient.purge)
     dlq = blocking(MailboxClient.dlq)
     reprocess = blocking(MailboxClient.reprocess)
+    settings = blocking(MailboxClient.settings)
+    put_settings = blocking(MailboxClient.put_settings)
+    delete_settings = blocking(MailboxClient.delete_settings)
+    delete_topic = blocking(MailboxClient.delete_topic)
 
     def dead_letters(self, topic: str | None = None, *, reason: str | None = None) -> Iterator[m.DeadLetter]:
         """Iterate over all dead letters, page after page."""

@@ -93,7 +93,7 @@ def test_flipped_bit_anywhere_never_means_fewer_messages_in_silence(crashed: Pat
     assert (len(whole), len(dead), damaged) == (SENT - 15, 5, set())
     rng, size = random.Random(name), used_bytes(crashed / name)
     outcomes = dict.fromkeys(("refused", "told", "harmless", "torn"), 0)
-    for _ in range(80):
+    for _ in range(100):
         bit = rng.randrange(size * 8)
         directory = flipped(crashed, tmp_path / "flipped", name, bit)
         try:

@@ -185,7 +185,7 @@ def test_lease_that_ends_after_a_restart_ends_when_it_was_due(kind: str) -> None
 
 
 def test_oracle_catches_a_shard_that_forgets_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    def store_keyed(self, row, key, lane):
+    def store_keyed(self, row, key, until, lane):
         self._store_plain(row, lane)
 
     monkeypatch.setattr(Window, "_store_keyed", store_keyed)

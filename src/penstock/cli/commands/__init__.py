@@ -15,6 +15,7 @@ serve              run one service alone
 status             one table of a running node
 storage            check and repair the store's files
 token              issue, narrow, look into, verify and revoke capabilities
+topic              what holds for one topic: settings, delete
 topics             what waits, what is leased, what is dead
 tour               shows the promises on a running node
 up                 run the whole node

@@ -16,6 +16,7 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `bodies` | request bodies whose HTTP form differs from the contract's; pure |
 | `stream` | the answer of `/v1/recv/stream`, and its credit |
 | `api` | the contract for other services and the framed protocol |
+| `topic_admin` | what an operator does to a whole topic: settings, purge, delete |
 | `authority` | capability checks |
 | `dispatch` | contract values to jobs, jobs to workers; wakes workers |
 | `jobs` | what crosses the `work` channel, each with its answer |
@@ -23,7 +24,7 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `state` | all state in RAM, who owns it, and how it is rebuilt; the parts that workers and agents are given |
 | `ledger` | counts and bounds over all shards, topics, cached payloads, leases still to be written; pure |
 | `shards/` | the messages in RAM: what may happen to them, and what is read from and left on the disk |
-| `claims` | which idem_keys are taken; pure |
+| `claims` | which idem_keys are taken, in one ledger for each window; pure |
 | `redrive_guard` | dead letters that are being moved; pure |
 | `rows` | what is stored of a message; pure |
 | `ids` | slots, msg_ids and receipts; pure |

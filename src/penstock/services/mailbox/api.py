@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox_batches import unread_in
-from penstock.contracts.mailbox_rules import check_batch
+from penstock.contracts.mailbox_rules import check_batch, size_of
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
 from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.authority import ANY_TOPIC
 from penstock.services.mailbox.engines.engine import DeadPage, EngineReads, TopicPage
 from penstock.services.mailbox.ids import MessageName
-from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, kept
+from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
 from penstock.services.mailbox.shards.topics import Topic
+from penstock.services.mailbox.topic_admin import TopicAdmin
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.agents.reprocessor import Reprocessor
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 Settlements = Sequence[m.Settlement]
 
-_SLICE: Final = 1000
 # How many topics are looked at in one step, and in how many steps for one page; of how many the disk is asked at once.
 _LOOK: Final = 10
 _LOOKS_MAX: Final = 1000
@@ -51,6 +51,7 @@ class MailboxApi:
         self._dispatcher = parts.dispatcher
         self._authority = authority
         self._reprocessor = reprocessor
+        self._admin = TopicAdmin(parts)
 
     async def _allow(self, call: Call, op: str, topic: str | None, cost_bytes: int = 0) -> None:
         waiting = self._authority.allow(call, op, topic, cost_bytes)
@@ -61,7 +62,9 @@ class MailboxApi:
 
     async def send(self, request: m.Send, call: Call = NOBODY) -> m.Sent:
         """Store a message; answers when it is as durable as the engine promises."""
-        await self._allow(call, "send", request.topic, len(request.payload))
+        await self._allow(call, "send", request.topic, size_of(request))
+        if request.origin is not None:
+            await self._allow(call, "admin", request.topic)
         sent: m.Sent = await kept(self._dispatcher.send(request, _meta(call)))
         return sent
 
@@ -77,9 +80,11 @@ class MailboxApi:
         if not self._authority.open:
             costs: Counter[str | None] = Counter()
             for send in request.messages:
-                costs[send.topic] += len(send.payload)
+                costs[send.topic] += size_of(send)
             topics = [send.topic for send in request.messages]
             refused = await self._judge_rest(call, "send", topics, refused, costs)
+            if any(send.origin is not None for send in request.messages):
+                refused = {**await self._moved_by_others(call, request.messages), **refused}
         return await kept(self._dispatcher.send_batch(request.messages, meta, refused))
 
     async def _judge_rest(
@@ -96,6 +101,12 @@ class MailboxApi:
         places = [place for place in range(len(topics)) if place not in unread]
         found = await self._refused(call, op, [topics[place] for place in places], costs)
         return {**unread, **{places[index]: error for index, error in found.items()}}
+
+    async def _moved_by_others(self, call: Call, sends: Sequence[m.Send]) -> dict[int, PenstockError]:
+        """Refuse the messages that name an origin although the caller is no operator of their topic."""
+        places = [place for place, send in enumerate(sends) if send.origin is not None]
+        found = await self._refused(call, "admin", [sends[place].topic for place in places])
+        return {places[place]: error for place, error in found.items()}
 
     async def _refused(
         self, call: Call, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
@@ -228,7 +239,7 @@ class MailboxApi:
             names = ledger.topic_names.page(after, request.prefix, _LOOK)
             for name in names:
                 topic, after = ledger.topics.get(name), name
-                if topic is None or not (topic.living or topic.dead):
+                if topic is None or not _exists(topic):
                     continue
                 if await self._authority.covers(call, "recv", name):
                     seen.append(topic)
@@ -247,7 +258,7 @@ class MailboxApi:
     def _known(self, name: str) -> Topic:
         self._state.check_ready()
         topic = self._ledger.topics.get(name)
-        if topic is None or not (topic.living or topic.dead):
+        if topic is None or not _exists(topic):
             raise NotFound("There is no such topic.")
         return topic
 
@@ -301,12 +312,17 @@ class MailboxApi:
             attempt=0 if state is None else state.attempts,
             payload_hash=row.address,
             hash_chain=row.chain(topic.name),
-            size=len(row.payload),
+            size=row.size,
             payload=row.payload if request.payload else None,
             key=row.key,
             idem_key=row.idem_key,
             visible_at=_visible_at(state, request.state),
             redriven_from=row.redriven_from,
+            group=row.group,
+            meta=row.meta if request.payload else None,
+            origin_id=None if row.origin is None else row.origin[0],
+            origin_ts=None if row.origin is None else row.origin[1],
+            first_at=None if state is None else state.first_at or None,
         )
 
     # --- the operator
@@ -314,31 +330,29 @@ class MailboxApi:
     async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:
         """Remove the messages that wait or are leased now, slice by slice. Dead letters stay."""
         await self._allow(call, "admin", request.topic)
-        self._state.check_ready()
-        topic = self._ledger.topics.get(request.topic)
-        purged, after, up_to = 0, 0, self._ledger.seq
-        while topic is not None and topic.id:
-            await self._writer.flushed()
-            with self._state.tracked():
-                found = await self._reader.ask(self._reads.living, topic.id, after, up_to, _SLICE)
-                if not found:
-                    break
-                some = await self._purge_slice(found)
-            purged += some
-            if some == len(found):
-                # Otherwise the end of some leases was on its way to the disk: the next slice begins before those
-                # messages again.
-                after = found[-1][0].seq
-        return m.Purged(purged)
+        return m.Purged(await self._admin.purge(request.topic))
 
-    async def _purge_slice(self, found: list[Loaded]) -> int:
-        groups: dict[int, list[Loaded]] = {}
-        for each in found:
-            groups.setdefault(self._dispatcher.worker_of(each[0].slot).index, []).append(each)
-        jobs = [PurgeJob(group) for group in groups.values()]
-        for index, job in zip(groups, jobs, strict=True):
-            self._dispatcher.workers[index].work.try_send(job)
-        return sum([await kept(job.promise) for job in jobs])
+    async def settings(self, request: m.GetSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Show a topic's settings; NotFound when it has none of its own."""
+        await self._allow(call, "recv", request.topic)
+        return self._admin.shown(request.topic)
+
+    async def put_settings(self, request: m.PutSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Give a topic settings; they hold from now on."""
+        await self._allow(call, "admin", request.topic)
+        if request.settings.dead_letter_to is not None:
+            await self._allow(call, "admin", request.settings.dead_letter_to)
+        return await self._admin.put(request.topic, request.settings, _meta(call))
+
+    async def delete_settings(self, request: m.DeleteSettings, call: Call = NOBODY) -> m.SettingsGone:
+        """Let a topic have the service's settings again."""
+        await self._allow(call, "admin", request.topic)
+        return await self._admin.delete(request.topic, _meta(call))
+
+    async def delete_topic(self, request: m.DeleteTopic, call: Call = NOBODY) -> m.TopicDeleted:
+        """Remove a topic whole."""
+        await self._allow(call, "admin", request.topic)
+        return m.TopicDeleted(await self._admin.delete_topic(request.topic, _meta(call)))
 
     async def dlq(self, request: m.GetDlq, call: Call = NOBODY) -> m.DlqPage:
         """Page through dead letters; the cursor is the seq of the last one shown."""
@@ -387,6 +401,11 @@ class MailboxApi:
 
 def _oldest(reads: EngineReads, topics: list[int]) -> list[int | None]:
     return [reads.oldest(topic) for topic in topics]
+
+
+def _exists(topic: Topic) -> bool:
+    """Tell whether a topic is shown: it holds something, or it was set up."""
+    return bool(topic.living or topic.dead or topic.configured)
 
 
 def _meta(call: Call) -> RequestMeta:

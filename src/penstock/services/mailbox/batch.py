@@ -14,11 +14,13 @@ from penstock.services.mailbox.rows import (
     IdemClaim,
     MessageRow,
     MessageState,
+    TopicRow,
 )
 
 if TYPE_CHECKING:
     import asyncio
 
+    from penstock.contracts.mailbox import TopicSettings
     from penstock.kernel.errors import PenstockError
     from penstock.services.mailbox.jobs import Settled, Stored
     from penstock.services.mailbox.ledger import Over
@@ -31,14 +33,16 @@ class Batch:
     __slots__ = (
         "acked", "acked_runs", "at_ms", "buried", "bytes", "claims", "dead", "dead_gone", "ended", "flushes",
         "gone", "over",
-        "redriven", "rows", "settled", "statements", "states", "stored", "topics", "topics_gone",
+        "redriven", "rows", "settings", "settled", "statements", "states", "stored", "topics", "topics_gone",
     )  # fmt: skip
 
     def __init__(self) -> None:
         # --- what is written
-        self.topics: list[tuple[int, str]] = []
+        self.topics: list[TopicRow] = []
         # Topics that hold nothing any more; this alone starts no commit.
         self.topics_gone: list[int] = []
+        # By the number of the topic; None takes them away.
+        self.settings: dict[int, TopicSettings | None] = {}
         self.rows: list[MessageRow] = []
         self.claims: list[IdemClaim] = []
         # None takes the state away: the message is plainly ready or gone.
@@ -75,7 +79,7 @@ class Batch:
         """Tell whether there is anything to write or to wait for."""
         return bool(
             self.rows or self.states or self.gone or self.settled or self.ended or self.flushes or self.dead
-            or self.dead_gone
+            or self.dead_gone or self.settings
         )  # fmt: skip
 
     @property
@@ -86,7 +90,7 @@ class Batch:
     def insert(self, row: MessageRow) -> None:
         """Store a message."""
         self.rows.append(row)
-        self.bytes += len(row.payload)
+        self.bytes += row.size
 
     def remove(self, seq: int, *, bare: bool = False) -> None:
         """Delete a message for good, and its state unless it certainly has none."""

@@ -19,13 +19,17 @@ INFLIGHT_MAX = 8192
 
 
 class RecvIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Ask for messages; without `visibility_ms` the configured one holds."""
+    """Ask for messages; without `visibility_ms` the topic's own or the configured one holds."""
 
     topic: m.Topic
     max_messages: Annotated[int, Meta(ge=1, le=m.BATCH_MAX)] = 1
     visibility_ms: m.VisibilityMs | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=20_000)] = 0
     max_bytes: m.Positive | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a lease that is too short."""
+        m.check_visibility_ms(self.visibility_ms)
 
 
 class StreamIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,6 +41,10 @@ class StreamIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     wait_ms: Annotated[int, Meta(ge=0, le=20_000)] = 0
     max_bytes: m.Positive | None = None
     max_inflight: Annotated[int, Meta(ge=1, le=INFLIGHT_MAX)] = 64
+
+    def __post_init__(self) -> None:
+        """Refuse a lease that is too short."""
+        m.check_visibility_ms(self.visibility_ms)
 
 
 class ReceivedOut(msgspec.Struct, frozen=True):

@@ -1,31 +1,44 @@
-"""Claims on idem_keys: a compact table in RAM that finds them, and the rules that bound them. Pure."""
+"""Claims on idem_keys: compact tables in RAM that find them, and the rules that bound them. Pure."""
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 from blake3 import blake3
 
 from penstock.contracts import mailbox as m
+from penstock.kernel.errors import OverLimit
 from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import IdemClaim
 
 _MARK_MS: Final = 1000
 _SLOTS_MIN: Final = 64
+CLASS_SHIFT: Final = 40
+"""A claim's number on the disk is class << 40 | number. The class is its ledger's window in seconds; 0 is the usual."""
+
+WINDOWS_MAX: Final = 16
+_NUMBER: Final = (1 << CLASS_SHIFT) - 1
 _pack: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 
-def claim_name(topic: str, idem_key: str) -> bytes:
-    """Name a claim: 16 bytes for (topic, idem_key)."""
-    return blake3(f"{topic}\0{idem_key}".encode()).digest(16)
+def claim_name(topic: str, idem_key: str, generation: int = 0) -> bytes:
+    """Name a claim: 16 bytes for (topic, idem_key) in one generation of the topic."""
+    # No topic begins with the mark, so no two names have the same text.
+    name = f"{topic}\0{idem_key}" if not generation else f"\1{topic}\0{generation}\0{idem_key}"
+    return blake3(name.encode()).digest(16)
 
 
 def content_sum(send: m.Send, payload_hash: bytes) -> bytes:
     """Hash what makes two sends the same message: all but the idem_key."""
-    content = (send.topic, send.key, payload_hash, send.attrs, send.delay_ms, send.ttl_ms)
+    content: tuple[object, ...] = (
+        send.topic, send.key, payload_hash, send.attrs, send.delay_ms or 0, send.ttl_ms,
+    )  # fmt: skip
+    if send.group is not None or send.meta is not None:
+        content = (*content, send.group, send.meta)
     return blake3(_pack(content)).digest(16)
 
 
@@ -104,40 +117,47 @@ def claim_hash(name: bytes) -> int:
 
 
 class IdemClaims:
-    """Which idem_keys are taken.
+    """One ledger of idem_keys: which of them are taken.
 
-    A claim is committed with its message; sends that wait for that commit stand in `pending`.
+    A claim is committed with its message; sends that wait for that commit stand in `pending`. Numbers ascend within a
+    ledger, so what is over is found by a floor; on the disk they carry the ledger's class in their upper bits.
     """
 
-    def __init__(self, entries_max: int, window_ms: float) -> None:
+    def __init__(self, entries_max: int, window_ms: float, window_class: int = 0) -> None:
         self.entries_max = entries_max
         self.window_ms = window_ms
-        self.clear(0)
+        self._class = window_class << CLASS_SHIFT
+        # Forgotten before their time, because there was no room; and when (wall ms) the last of them was.
+        self.evicted = self.evicted_at = 0
+        self.clear()
 
-    def clear(self, next_number: int) -> None:
+    def clear(self) -> None:
         """Forget everything: the engine was opened."""
         self._table = IdemClaimTable(self.entries_max)
-        self.floor = self.next = next_number
+        self.floor = self.next = 0
         # (number, wall ms): every claim below the number is at least that old.
         self._marks: deque[tuple[int, int]] = deque()
         # Claims on their way to the disk, or being looked up, with the sends that wait for the outcome.
         self.pending: dict[bytes, list[Any]] = {}
 
-    def restore(self, claims: array[int]) -> None:
-        """Take over the claims of an earlier life, in order: number, hash of the name, and time of each."""
-        if not claims:
-            return
-        self.floor = claims[0]
-        for place in range(0, len(claims), 3):
-            number, value, at = claims[place : place + 3]
-            self.next = number + 1
-            self._mark(at)
-            self._table.put_hash(value, number, self.next - self.floor)
+    def restore(self, number: int, value: int, at: int) -> None:
+        """Take over a claim of an earlier life, in order: number on the disk, hash of the name, and time."""
+        local = number & _NUMBER
+        if not self.next:
+            self.floor = local
+        self.next = local + 1
+        self._mark(at)
+        self._table.put_hash(value, local, self.next - self.floor)
 
     @property
     def live(self) -> int:
         """Return how many are remembered."""
         return self.next - self.floor
+
+    @property
+    def stored_floor(self) -> int:
+        """Return the number on the disk below which the claims of this ledger are over."""
+        return self._class | self.floor
 
     def full(self, now: Now) -> bool:
         """Tell whether there is no room for another claim, after forgetting those that are over."""
@@ -145,13 +165,20 @@ class IdemClaims:
             self.forget(now)
         return self.live >= self.entries_max
 
+    def evict(self, now: Now) -> None:
+        """Forget the oldest claim before its time, to make room."""
+        self._table.take_out(self.floor)
+        self.floor += 1
+        self.evicted += 1
+        self.evicted_at = now.wall
+
     def find(self, name: bytes) -> int | None:
-        """Return the number of a claim that may be this one.
+        """Return the number on the disk of a claim that may be this one.
 
         Only a hash is in RAM: its row on the disk has to be read.
         """
         number = self._table.find(name)
-        return number if number is not None and number >= self.floor else None
+        return self._class | number if number is not None and number >= self.floor else None
 
     def is_good(self, claim: IdemClaim | None, name: bytes, now: Now) -> bool:
         """Tell whether a claim that was looked up is this name's, and still in its window."""
@@ -164,14 +191,14 @@ class IdemClaims:
             self._table.take_out(number)
 
     def number(self, now: Now) -> int:
-        """Hand out the number of the next claim."""
+        """Hand out the number of the next claim, as it is on the disk."""
         number, self.next = self.next, self.next + 1
         self._mark(now.wall)
-        return number
+        return self._class | number
 
     def made(self, claim: IdemClaim) -> None:
         """Remember a claim whose commit is done."""
-        self._table.put(claim.name, claim.n, self.live)
+        self._table.put(claim.name, claim.n & _NUMBER, self.live)
 
     def _mark(self, wall: int) -> None:
         if not self._marks or wall - self._marks[-1][1] >= _MARK_MS:
@@ -180,10 +207,103 @@ class IdemClaims:
     def forget(self, now: Now, limit: int = 1000) -> None:
         """Forget claims that are older than the window, at most `limit` of them."""
         while limit and len(self._marks) > 1 and self._marks[1][1] + self.window_ms <= now.wall:
-            end = min(self._marks[1][0], self.floor + limit)
+            end = max(self.floor, min(self._marks[1][0], self.floor + limit))
             for number in range(self.floor, end):
                 self._table.take_out(number)
             limit -= end - self.floor
             self.floor = end
-            if end == self._marks[1][0]:
+            if end >= self._marks[1][0]:
                 self._marks.popleft()
+
+
+class DedupLedgers:
+    """Every ledger of claims: the usual one, and one for each other window that a topic asked for.
+
+    A claim that is kept for days would keep all younger ones of its ledger from being forgotten, so those with
+    another window have a ledger of their own.
+    """
+
+    def __init__(self, entries_max: int, window_ms: float) -> None:
+        self.usual = IdemClaims(entries_max, window_ms)
+        self._by_window: dict[int, IdemClaims] = {}
+
+    def __iter__(self) -> Iterator[IdemClaims]:
+        """Name the ledgers, the usual one first."""
+        return iter((self.usual, *self._by_window.values()))
+
+    def of(self, settings: m.TopicSettings) -> IdemClaims:
+        """Return the ledger of a topic with these settings."""
+        dedup = settings.dedup
+        return self.usual if dedup is None else self._ledger(dedup.window_s)
+
+    def _ledger(self, window_s: int) -> IdemClaims:
+        ledger = self._by_window.get(window_s)
+        if ledger is None:
+            ledger = self._by_window[window_s] = IdemClaims(self.usual.entries_max, window_s * 1000, window_s)
+        return ledger
+
+    def check(self, settings: m.TopicSettings) -> None:
+        """Refuse a window for which there would be one ledger too many."""
+        dedup = settings.dedup
+        if dedup is not None and dedup.window_s not in self._by_window and len(self._by_window) >= WINDOWS_MAX:
+            raise OverLimit(f"At most {WINDOWS_MAX} windows of idem_keys may be in use.", limit="dedup_windows")
+
+    def bound(self, wanted: Iterable[m.TopicSettings]) -> None:
+        """Let the largest wish of the topics that share a ledger bound it; ledgers that none uses go when empty."""
+        entries: dict[int, int] = {}
+        for dedup in (settings.dedup for settings in wanted):
+            if dedup is not None:
+                entries[dedup.window_s] = max(entries.get(dedup.window_s, 0), dedup.entries or self.usual.entries_max)
+        for window_s, most in entries.items():
+            self._ledger(window_s).entries_max = most
+        unused = [
+            w for w, ledger in self._by_window.items() if w not in entries and not (ledger.live or ledger.pending)
+        ]
+        for window_s in unused:
+            del self._by_window[window_s]
+
+    def clear(self) -> None:
+        """Forget everything: the engine was opened."""
+        for ledger in self:
+            ledger.clear()
+
+    def restore(self, claims: array[int]) -> None:
+        """Take over the claims of an earlier life, in order: number on the disk, hash of the name, time of each."""
+        for place in range(0, len(claims), 3):
+            number, value, at = claims[place : place + 3]
+            window_s = number >> CLASS_SHIFT
+            ledger = self._ledger(window_s) if window_s else self.usual
+            ledger.restore(number, value, at)
+
+    def forget(self, now: Now) -> None:
+        """Forget claims of every ledger that are older than its window."""
+        for ledger in self:
+            ledger.forget(now)
+
+    @property
+    def floors(self) -> list[int]:
+        """Return, for each ledger, the number on the disk below which its claims are over."""
+        return [ledger.stored_floor for ledger in self]
+
+    @property
+    def live(self) -> int:
+        """Return how many claims are remembered."""
+        return sum(ledger.live for ledger in self)
+
+    @property
+    def evicted(self) -> int:
+        """Return how many claims were forgotten before their time."""
+        return sum(ledger.evicted for ledger in self)
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether any send waits for the outcome of another."""
+        return any(ledger.pending for ledger in self)
+
+    def short_of_room(self, now: Now) -> list[str]:
+        """Name the ledgers that forgot claims which would still be in their window."""
+        return [
+            f"idem_keys of {round(ledger.window_ms / 1000)} s"
+            for ledger in self
+            if ledger.evicted and ledger.evicted_at + ledger.window_ms > now.wall
+        ]

@@ -33,7 +33,7 @@ from penstock.services.mailbox.shards.topics import DELAYED
 
 if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
-    from penstock.services.mailbox.rows import IdemClaim
+    from penstock.services.mailbox.jobs import Stored
     from penstock.services.mailbox.shards.topics import Message
     from penstock.services.mailbox.state import MailboxParts
 
@@ -55,7 +55,6 @@ class CommitLoop:
         inventory = parts.inventory
         self._state = parts.state
         self._ledger = parts.state.ledger
-        self._claims = parts.state.claims
         self._writer = parts.writer
         self._reader = parts.reader
         self._dispatcher = parts.dispatcher
@@ -159,11 +158,11 @@ class CommitLoop:
                 continue
             if send.redrive is not None:
                 # The dead letter became a message again; it never left the backlog.
-                self._dead_left(send.redrive[0].topic, len(send.row.payload))
+                self._dead_left(send.redrive[0].topic, send.redrive[0].size)
             if send.claim is not None:
                 self._claimed(send)
             window = shards[shard].window
-            if send.row.key is None and not send.until:
+            if send.row.key is None and not send.until and send.row.group is None and send.row.meta is None:
                 window.stored_run((send.row,))
             else:
                 window.stored(send.row, send.until)
@@ -175,9 +174,9 @@ class CommitLoop:
         """Remember a claim, and answer the repeats that came while it was on its way to the disk."""
         claim = send.claim
         assert claim is not None
-        self._claims.made(claim)
-        for repeat in self._claims.pending.pop(claim.name, ()):
-            answer_repeat(repeat, claim, len(self._state.shards))
+        send.claims.made(claim)
+        for repeat in send.claims.pending.pop(claim.name, ()):
+            answer_repeat(repeat, claim, self._state)
 
     def _apply_ended(self, batch: Batch) -> None:
         """Let messages whose end is durable leave or come back, and answer who settled them."""
@@ -222,21 +221,22 @@ class CommitLoop:
         for row in refused.rows:
             if row.seq not in refused.redriven:
                 # A redriven one took no room: it stays what it was, a dead letter.
-                ledger.give_room(len(row.payload))
+                ledger.give_room(row.size)
             ledger.by_id[row.topic].incoming -= 1
-        self._refuse_claims(refused.claims, error)
+        self._refuse_claims(refused.stored, error)
         for send in refused.stored:
             send.fail(error)
 
-    def _refuse_claims(self, claims: list[IdemClaim], error: PenstockError) -> None:
-        for claim in claims:
-            refuse_all(self._claims.pending.pop(claim.name, []), error)
+    def _refuse_claims(self, stored: list[Stored], error: PenstockError) -> None:
+        for send in stored:
+            if not isinstance(send, SendRun) and send.claim is not None:
+                refuse_all(send.claims.pending.pop(send.claim.name, []), error)
 
     def _fail(self, batch: Batch, error: PenstockError) -> None:
         """Answer everybody who waited for a batch that will not be applied."""
         for send in batch.stored:
             send.fail(error)
-        self._refuse_claims(batch.claims, error)
+        self._refuse_claims(batch.stored, error)
         for job in batch.settled:
             job.fail(error)
         for future in batch.flushes:

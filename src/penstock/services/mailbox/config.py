@@ -155,6 +155,14 @@ _TABLE = service_table(
             "Others are dead-lettered.",
         ),
         Key(
+            "topics.auto",
+            Kind.BOOL,
+            True,
+            apply=Apply.RESTART,
+            help="Whether topics that have no settings may be used. Off: 404 `not_found` for those.",
+        ),
+        _count("topics.settings_max", 10_000, "Topics with settings of their own. Full: 413.", unit="topics"),
+        Key(
             "retention.ready",
             Kind.DURATION,
             "7d",
@@ -252,6 +260,8 @@ class MailboxOptions:
     reprocess_rps: int = 1000
     cap_cache_ttl_s: float = 30.0
     drain_deadline_s: float = 3.0
+    topics_auto: bool = True
+    topic_settings_max: int = 10_000
 
     @property
     def requeue_capacity(self) -> int:
@@ -293,6 +303,8 @@ class MailboxOptions:
             reprocess_rps=number("mailbox.reprocess_rps"),
             cap_cache_ttl_s=seconds("mailbox.cap_cache_ttl"),
             drain_deadline_s=seconds("mailbox.drain_deadline"),
+            topics_auto=settings.flag("mailbox.topics.auto"),
+            topic_settings_max=number("mailbox.topics.settings_max"),
         )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # The constructor of a tuple, without the one of the named tuple around it.
 _new: Final = tuple.__new__
+_NO_ORIGIN: Final = (None, None)
 
 
 class Deliveries:
@@ -108,12 +109,12 @@ def _envelopes(
                 ts = row.ts
                 head = chain_head(start, ts)
             chain = "b3:" + blake3(head + address.encode()).hexdigest()
-        msg_id = row.name or row.msg_id
+        msg_id, origin = row.name or row.msg_id, row.origin or _NO_ORIGIN
         names[msg_id] = _new(MessageName, (row.ts, row.seq, row.slot, row.nonce))
         envelope = m.Envelope(
             msg_id, message.receipt, name, row.ts, row.payload, row.attrs, row.corr_id, row.slot % shards,
             message.attempts, wall + round(message.until - mono), address, chain, row.key, row.idem_key,
-            row.redriven_from,
+            row.redriven_from, row.group, row.meta, origin[0], origin[1], message.first_at,
         )  # fmt: skip
         envelopes.append(envelope)
     return tuple(envelopes)

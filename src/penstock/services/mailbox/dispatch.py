@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from blake3 import blake3
 
 from penstock.contracts import mailbox as m
-from penstock.contracts.mailbox_rules import ATTRS_BYTES_MAX, ATTRS_MAX
+from penstock.contracts.mailbox_rules import ATTRS_BYTES_MAX, ATTRS_MAX, size_of
 from penstock.kernel.errors import Busy, Integrity, NotFound, OverLimit, PenstockError
 from penstock.net.promise import Promise
 from penstock.services.mailbox.ids import MessageName, slot_of
@@ -29,7 +29,7 @@ from penstock.services.mailbox.jobs import (
     SettleJob,
 )
 from penstock.services.mailbox.shards.shard import RecvQuery, Shard
-from penstock.services.mailbox.shards.topics import Message, Topic
+from penstock.services.mailbox.shards.topics import NO_SETTINGS, Message, Topic
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.shard_worker import ShardWorker
@@ -53,6 +53,8 @@ class Dispatcher:
         self._ledger = state.ledger
         self._writer = writer
         self._payload_bytes_max = state.options.payload_bytes_max
+        # Topics that nobody has set up may be used.
+        self._auto = state.options.topics_auto
         # Filled by the service; as many as there were shards at start, whatever number there is now.
         self.workers: list[ShardWorker] = []
 
@@ -126,14 +128,25 @@ class Dispatcher:
         return job.promise
 
     def _slot(self, send: m.Send) -> int:
-        topic = self._ledger.topics.get(send.topic) if send.key is None else None
-        return slot_of(send.topic, send.key) if topic is None else topic.slot
+        return self.slot_for(send.topic, send.key)
+
+    def slot_for(self, name: str, key: str | None) -> int:
+        """Place a message, by the rule that its topic began with."""
+        topic = self._ledger.topics.get(name)
+        if topic is None:
+            return slot_of(name, key)
+        return topic.slot if key is None else slot_of(name, key, topic.form)
 
     def _check(self, send: m.Send) -> bytes:
         """Raise what is wrong with a message; returns the digest of its payload."""
-        payload = send.payload
-        if len(payload) > self._payload_bytes_max:
-            raise OverLimit(f"The payload is above {self._payload_bytes_max} bytes.", limit="payload_bytes")
+        payload, size, most = send.payload, size_of(send), self._payload_bytes_max
+        topic = self._ledger.topics.get(send.topic)
+        if topic is not None and topic.settings.max_payload is not None:
+            most = topic.settings.max_payload
+        elif not self._auto:
+            self._check_exists(topic)
+        if size > most:
+            raise OverLimit(f"The payload is above {most} bytes.", limit="payload_bytes")
         if send.attrs:
             _check_attrs(send.attrs)
         digest = blake3(payload).digest()
@@ -149,18 +162,21 @@ class Dispatcher:
         groups: Groups = {}
         run: SendRun | None = None
         bytes_max = self._payload_bytes_max
+        plain: dict[str, bool] = {}
         for place, send in enumerate(batch):
             try:
                 if place in refused:
                     raise refused[place]
-                if send.attrs or send.payload_hash is not None or len(send.payload) > bytes_max:
+                topic = send.topic
+                is_plain = plain[topic] if topic in plain else plain.setdefault(topic, self._is_plain(topic))
+                if send.attrs or send.payload_hash is not None or not is_plain or len(send.payload) > bytes_max:
                     digest = self._check(send)
                 else:
                     digest = blake3(send.payload).digest()
             except PenstockError as error:
                 bulk.put(place, meta.codec.refused_send(error))
                 continue
-            if send.idem_key is not None or send.key is not None or send.delay_ms:
+            if not is_plain or _is_alone(send):
                 run = None
                 item = self._group(groups, SendItem(send, self._slot(send), digest, meta))
                 item.bulk, item.place = bulk, place
@@ -179,6 +195,16 @@ class Dispatcher:
                     part.refuse(error)
         return bulk
 
+    def _is_plain(self, name: str) -> bool:
+        """Tell whether a topic has no settings, so that what holds for all holds for its messages."""
+        topic = self._ledger.topics.get(name)
+        return self._auto and (topic is None or topic.settings is NO_SETTINGS)
+
+    def _check_exists(self, topic: Topic | None) -> None:
+        """Refuse a topic that nobody has set up, where only those may be used."""
+        if topic is None or not topic.configured:
+            raise NotFound("There is no such topic: mailbox.topics.auto is off, so it needs settings first.")
+
     def _group(self, groups: Groups, part: D) -> D:
         groups.setdefault(self.worker_of(part.slot).index, []).append(part)
         return part
@@ -188,10 +214,12 @@ class Dispatcher:
     def recv(self, recv: m.Recv, meta: RequestMeta, owner: object = None) -> RecvJob:
         """Ask the shards of a topic for messages."""
         self.check_intake()
-        self._state.options.rules.check_visibility(recv.visibility_ms)
+        if not self._auto:
+            self._check_exists(self._ledger.topics.get(recv.topic))
         topic = self._ledger.topic(recv.topic)
+        visibility_ms = self._visibility_ms(recv.visibility_ms, topic)
         bytes_max = min(recv.max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
-        job = RecvJob(RecvQuery(recv.max_messages, recv.visibility_ms, bytes_max, owner), topic, recv.wait_ms, meta)
+        job = RecvJob(RecvQuery(recv.max_messages, visibility_ms, bytes_max, owner), topic, recv.wait_ms, meta)
         job.path = self._path(topic)
         try:
             self.worker(job.path[-1]).offer(job)
@@ -199,6 +227,15 @@ class Dispatcher:
             self._state.forget_idle(topic)
             raise
         return job
+
+    def _visibility_ms(self, asked: int | None, topic: Topic) -> int:
+        """Say how long a lease lasts: as asked for, else as the topic says, else as usual."""
+        options = self._state.options
+        if asked is not None:
+            options.rules.check_visibility(asked)
+            return asked
+        own = topic.settings.visibility_ms
+        return options.default_visibility_ms if own is None else own
 
     def _path(self, topic: Topic) -> list[int]:
         """Name the shards to ask, in rotating order: all that may have something of the topic."""
@@ -263,6 +300,14 @@ class Dispatcher:
         """Tell whether a receipt is one that this mailbox made for this message, now or in an earlier life."""
         read = self._ledger.receipts.read(receipt)
         return read is not None and read[0] == name.seq
+
+
+def _is_alone(send: m.Send) -> bool:
+    """Tell whether a message of a batch cannot be stored together with its neighbours."""
+    return (
+        send.idem_key is not None or send.key is not None or bool(send.delay_ms) or send.group is not None
+        or send.meta is not None or send.origin is not None
+    )  # fmt: skip
 
 
 def _check_attrs(attrs: dict[str, str]) -> None:

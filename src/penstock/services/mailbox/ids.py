@@ -15,6 +15,11 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 SLOTS: Final = 4096
+SECTIONS: Final = 64
+OLD_SLOT_FORM: Final = 1
+SLOT_FORM: Final = 2
+"""The rule by which a topic's messages get their slots. A topic keeps the one it began with until it is empty."""
+
 SEQ_MAX: Final = (1 << 46) - 1
 NONCE_MAX: Final = (1 << 16) - 1
 BOOT_SHIFT: Final = 40
@@ -41,10 +46,18 @@ class MessageName(NamedTuple):
     nonce: int
 
 
-def slot_of(topic: str, key: str | None) -> int:
-    """Place a message: a stable hash that is stored with it and never changes."""
+def slot_of(topic: str, key: str | None, form: int = SLOT_FORM) -> int:
+    """Place a message: a stable hash that is stored with it and never changes.
+
+    The upper half is the section of its topic, so all messages of a topic lie in one of 64 sections; the lower half
+    spreads its keys. In the old form the whole slot was spread.
+    """
     name = topic if key is None else f"{topic}\0{key}"
-    return int.from_bytes(blake3(name.encode()).digest(4), "big") % SLOTS
+    digest = blake3(name.encode()).digest(6)
+    if form == OLD_SLOT_FORM:
+        return int.from_bytes(digest[:4], "big") % SLOTS
+    section = digest if key is None else blake3(topic.encode()).digest(4)
+    return int.from_bytes(section[:4], "big") % SECTIONS << 6 | int.from_bytes(digest[4:6], "big") % (SLOTS // SECTIONS)
 
 
 def make_msg_id(ts: int, seq: int, slot: int, nonce: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import unpack
 from typing import TYPE_CHECKING
 
+from penstock.contracts.mailbox_rules import size_of
 from penstock.kernel.errors import Busy, Conflict, PenstockError
 from penstock.services.mailbox.claims import claim_name, content_sum
 from penstock.services.mailbox.ids import make_msg_id, make_msg_ids
@@ -26,12 +27,16 @@ from penstock.services.mailbox.rows import (
     IdemClaim,
     MessageRow,
     MessageState,
+    TopicRow,
 )
+from penstock.services.mailbox.shards.topics import NO_SETTINGS
 
 if TYPE_CHECKING:
+    from penstock.contracts import mailbox as m
+    from penstock.services.mailbox.claims import IdemClaims
     from penstock.services.mailbox.disk_waits import DiskWaits
     from penstock.services.mailbox.shards.topics import Topic
-    from penstock.services.mailbox.state import MailboxParts
+    from penstock.services.mailbox.state import MailboxParts, MailboxState
 
 OneSend = SendJob | SendItem
 
@@ -42,7 +47,7 @@ class SendIntake:
     def __init__(self, parts: MailboxParts, waits: DiskWaits) -> None:
         self._state = parts.state
         self._ledger = parts.state.ledger
-        self._claims = parts.state.claims
+        self._ledgers = parts.state.claims
         self._rng = parts.state.rng
         self._writer = parts.writer
         self._reader = parts.reader
@@ -85,7 +90,7 @@ class SendIntake:
         """Return a topic that is about to get a message: at its first one it gets a number."""
         topic = self._ledger.topics.get(name) or self._ledger.topic(name)
         if not topic.id:
-            self._writer.batch.topics.append((self._ledger.number(topic), topic.name))
+            self._writer.batch.topics.append(TopicRow(self._ledger.number(topic), topic.name, topic.form))
         return topic
 
     def send(self, send: OneSend, now: Now) -> None:
@@ -100,57 +105,66 @@ class SendIntake:
 
     def _claim(self, send: OneSend, idem_key: str, now: Now) -> bool:
         """Claim the idem_key; False when the outcome of an earlier claim has to be waited for."""
-        claims = self._claims
-        name = send.claim_name = claim_name(send.value.topic, idem_key)
+        topic = self._ledger.topics.get(send.value.topic) or self._ledger.topic(send.value.topic)
+        claims = send.claims = self._ledgers.of(topic.settings)
+        name = send.claim_name = claim_name(topic.name, idem_key, topic.generation)
         waiting = claims.pending.get(name)
         if waiting is not None:
             waiting.append(send)
             return False
         number = claims.find(name)
         if number is not None:
-            self._waits.start(self._look_up(name, number), lambda error: self._refuse_pending(name, error))
+            self._waits.start(self._look_up(claims, name, number), lambda error: _refuse_pending(claims, name, error))
             claims.pending[name] = [send]
             return False
         if claims.full(now):
-            raise Busy("Too many idem_keys are remembered.", limit="dedup")
+            self._make_room(claims, topic, now)
+        self._state.note_claim(topic, now)
         return True
 
-    async def _look_up(self, name: bytes, number: int) -> None:
+    def _make_room(self, claims: IdemClaims, topic: Topic, now: Now) -> None:
+        """Forget the oldest claim, where the topic wants that; otherwise the send is refused."""
+        dedup = topic.settings.dedup
+        if dedup is None or dedup.on_full == "refuse":
+            raise Busy("Too many idem_keys are remembered.", limit="dedup")
+        claims.evict(now)
+
+    async def _look_up(self, claims: IdemClaims, name: bytes, number: int) -> None:
         """Judge the sends that wait for a claim which the disk holds."""
         claim = await self._reader.ask(self._reader.reads.claim, number)
-        sends, now = self._claims.pending.pop(name, []), self._state.now()
-        if claim is not None and self._claims.is_good(claim, name, now):
+        sends, now = claims.pending.pop(name, []), self._state.now()
+        if claim is not None and claims.is_good(claim, name, now):
             for send in sends:
-                answer_repeat(send, claim, len(self._state.shards))
+                answer_repeat(send, claim, self._state)
             return
-        self._claims.lapse(name)
+        claims.lapse(name)
         for send in sends:
             self.send(send, now)
         self._dispatcher.wake_all()
 
-    def _refuse_pending(self, name: bytes, error: PenstockError) -> None:
-        """Release a claim that could not be looked up, and everybody who waits for it: the next send asks again."""
-        refuse_all(self._claims.pending.pop(name, []), error)
-
     def _store(self, send: OneSend, now: Now) -> None:
         ledger, batch, value = self._ledger, self._writer.batch, send.value
         if send.redrive is None:
-            ledger.take_room(len(value.payload))
+            ledger.take_room(size_of(value))
         topic = self._topic(value.topic)
         topic.incoming += 1
+        delay_ms, ttl_ms = value.delay_ms, value.ttl_ms
+        if topic.settings is not NO_SETTINGS:
+            delay_ms, ttl_ms = _times(value, topic.settings)
         ledger.seq = seq = ledger.seq + 1
         wall, slot, nonce = now.wall, send.slot, int(self._rng.random() * 65536)
         send.row = row = MessageRow(
-            seq, slot, topic.id, value.key, wall, None if value.ttl_ms is None else wall + value.ttl_ms, nonce,
+            seq, slot, topic.id, value.key, wall, None if ttl_ms is None else wall + ttl_ms, nonce,
             send.corr_id, value.idem_key, value.attrs, send.payload_hash, value.payload,
             None if send.redrive is None else send.redrive[0].msg_id, 0, make_msg_id(wall, seq, slot, nonce),
+            value.group, value.meta, None if value.origin is None else (value.origin.msg_id, value.origin.ts),
         )  # fmt: skip
         batch.insert(row)
         if send.redrive is not None:
             batch.redriven[seq] = send.redrive[0].seq
-        if value.delay_ms:
-            send.until = now.mono + value.delay_ms
-            batch.states[seq] = MessageState(seq, KIND_DELAYED, wall + value.delay_ms, 0, 0, (), value.delay_ms)
+        if delay_ms:
+            send.until = now.mono + delay_ms
+            batch.states[seq] = MessageState(seq, KIND_DELAYED, wall + delay_ms, 0, 0, (), delay_ms)
         if send.claim_name:
             send.claim = self._make_claim(send, row)
             batch.claims.append(send.claim)
@@ -158,15 +172,35 @@ class SendIntake:
 
     def _make_claim(self, send: OneSend, row: MessageRow) -> IdemClaim:
         """Claim the idem_key in the message's own commit; whoever sends it meanwhile shares the fate of this one."""
-        self._claims.pending[send.claim_name] = []
-        number = self._claims.number(Now(0.0, row.ts))
+        send.claims.pending[send.claim_name] = []
+        number = send.claims.number(Now(0.0, row.ts))
         content = content_sum(send.value, send.payload_hash)
         return IdemClaim(number, send.claim_name, content, row.name, row.slot, row.ts)
 
 
-def answer_repeat(send: OneSend, claim: IdemClaim, shards: int) -> None:
+def _refuse_pending(claims: IdemClaims, name: bytes, error: PenstockError) -> None:
+    """Release a claim that could not be looked up, and everybody who waits for it: the next send asks again."""
+    refuse_all(claims.pending.pop(name, []), error)
+
+
+def _times(send: m.Send, settings: m.TopicSettings) -> tuple[int, int | None]:
+    """Say how long a message is delayed and lives: as it says itself, or as its topic does."""
+    delay_ms = send.delay_ms if send.delay_ms is not None else settings.delay_ms or 0
+    if send.ttl_ms is not None or settings.retention_s is None:
+        return delay_ms, send.ttl_ms
+    return delay_ms, settings.retention_s * 1000
+
+
+def _first_wins(send: OneSend, state: MailboxState) -> bool:
+    topic = state.ledger.topics.get(send.value.topic)
+    dedup = None if topic is None else topic.settings.dedup
+    return dedup is not None and dedup.mode == "first_wins"
+
+
+def answer_repeat(send: OneSend, claim: IdemClaim, state: MailboxState) -> None:
     """Answer a send whose idem_key is taken."""
-    if content_sum(send.value, send.payload_hash) != claim.content:
+    shards = len(state.shards)
+    if content_sum(send.value, send.payload_hash) != claim.content and not _first_wins(send, state):
         send.refuse(Conflict("The idem_key was used for another message.", msg_id=claim.msg_id))
     elif send.strict:
         send.refuse(Conflict("This message was sent before.", msg_id=claim.msg_id, duplicate=True))

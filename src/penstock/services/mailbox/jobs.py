@@ -21,6 +21,7 @@ from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import PenstockError, forget_where
 from penstock.kernel.worker import Job
 from penstock.net.promise import Promise
+from penstock.services.mailbox.claims import IdemClaims
 from penstock.services.mailbox.codec import VALUES, AnswerCodec
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRow
@@ -137,7 +138,7 @@ class BatchPromise(Promise):
 class SendJob(PromiseJob[m.Send]):
     """One message on its way in."""
 
-    __slots__ = ("claim", "claim_name", "payload_hash", "row", "slot", "strict", "until")
+    __slots__ = ("claim", "claim_name", "claims", "payload_hash", "row", "slot", "strict", "until")
 
     # Only items of batches are redriven.
     redrive = None
@@ -148,6 +149,8 @@ class SendJob(PromiseJob[m.Send]):
         self.payload_hash = payload_hash
         # A duplicate is a 409 instead of an answer with a flag.
         self.strict = meta.strict
+        # Set where it claims an idem_key: the ledger, and the claim's name in it.
+        self.claims: IdemClaims
         self.claim_name = b""
         # What intake put into the batch: the row, the end of its delay (monotonic ms), the claim on its idem_key.
         self.row: MessageRow
@@ -167,8 +170,8 @@ class SendItem:
     """One message of a batch on its way in, and where its answer goes."""
 
     __slots__ = (
-        "bulk", "claim", "claim_name", "codec", "corr_id", "payload_hash", "place", "redrive", "row", "slot", "strict",
-        "until", "value",
+        "bulk", "claim", "claim_name", "claims", "codec", "corr_id", "payload_hash", "place", "redrive", "row", "slot",
+        "strict", "until", "value",
     )  # fmt: skip
 
     def __init__(self, send: m.Send, slot: int, payload_hash: bytes, meta: RequestMeta) -> None:
@@ -181,6 +184,7 @@ class SendItem:
         self.strict = meta.strict
         self.bulk: BatchPromise
         self.place = 0
+        self.claims: IdemClaims
         self.claim_name = b""
         # As in `SendJob`.
         self.row: MessageRow
@@ -391,7 +395,20 @@ class PurgeJob(PromiseJob[list[Loaded]]):
         self.promise.resolve(self.purged)
 
 
+class SettingsJob(PromiseJob[m.TopicSettings | None]):
+    """Settings of a topic, or a new generation of its claims, on their way to the disk."""
+
+    __slots__ = ()
+
+    def __init__(self, settings: m.TopicSettings | None, meta: RequestMeta) -> None:
+        super().__init__(settings, Promise(), meta)
+
+    def committed(self) -> None:
+        """Answer: they are durable."""
+        self.promise.resolve(self.value)
+
+
 Work = SendJob | SendBatchJob | RecvJob | SettleJob | SettleBatchJob | PurgeJob
 # What may stand in a batch.
 Stored = SendJob | SendItem | SendRun
-Settled = SettleJob | SettleItem | SettleBatchJob | PurgeJob
+Settled = SettleJob | SettleItem | SettleBatchJob | PurgeJob | SettingsJob

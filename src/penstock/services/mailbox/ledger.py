@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.kernel.errors import Busy
-from penstock.services.mailbox.ids import BOOT_SHIFT, MessageName, Receipts, read_msg_id
+from penstock.services.mailbox.ids import BOOT_SHIFT, MessageName, Receipts, read_msg_id, slot_of
 from penstock.services.mailbox.rows import (
     KIND_LEASED,
     KIND_READY,
@@ -167,10 +167,11 @@ class MailboxLedger:
         self.by_id[topic.id] = topic
         return topic.id
 
-    def adopt_topic(self, number: int, name: str) -> Topic:
+    def adopt_topic(self, number: int, name: str, form: int) -> Topic:
         """Take over a topic that the engine holds."""
         topic = self.topic(name)
         topic.id = number
+        topic.form, topic.slot = form, slot_of(name, None, form)
         self.by_id[number] = topic
         self.topic_number = max(self.topic_number, number)
         return topic
@@ -178,6 +179,7 @@ class MailboxLedger:
     def forget_idle(self, topic: Topic) -> bool:
         """Forget a topic that holds nothing and that nobody waits for; False for one in use, or replaced by another."""
         busy = topic.living or topic.incoming or topic.dead or topic.waiters or topic.pending or topic.inflight
+        busy = busy or topic.configured
         if busy or self.topics.get(topic.name) is not topic:
             return False
         del self.topics[topic.name]
@@ -241,10 +243,12 @@ def ready_state(message: Message) -> MessageState | None:
     """Write down that a message is ready; one that was never tried is plain and needs no row."""
     if not message.attempts:
         return None
-    return MessageState(message.seq, KIND_READY, 0, message.attempts, 0, message.history)
+    return MessageState(message.seq, KIND_READY, 0, message.attempts, 0, message.history, 0, message.first_at)
 
 
 def lease_state(message: Message, now: Now) -> MessageState:
     """Write down a lease."""
     until = now.wall_of(message.until)
-    return MessageState(message.seq, KIND_LEASED, until, message.attempts, message.gen, message.history, message.span)
+    return MessageState(
+        message.seq, KIND_LEASED, until, message.attempts, message.gen, message.history, message.span, message.first_at
+    )

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_batches import json_batch, unread_in
+from penstock.contracts.mailbox_rules import size_of
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
 from penstock.net.message import Response, StreamResponse
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _encode: Final = msgspec.json.Encoder().encode
 _NDJSON: Final = b"application/x-ndjson"
+_SETTINGS: Final = "/v1/topics/{topic}/settings"
 _COMMON: Final = (
     "malformed",
     "unauthenticated",
@@ -59,10 +61,11 @@ class MailboxRoutes:
 
     def routes(self) -> list[Route]:
         """Describe the routes; OpenAPI and the router read the same description."""
-        post, get = _describe("POST"), _describe("GET")
+        post, get, put, delete = map(_describe, ("POST", "GET", "PUT", "DELETE"))
         sending = ("conflict", "integrity", "busy", "timeout", "downstream_unavailable")
         settling = ("not_found", "conflict", "busy", "timeout", "downstream_unavailable")
-        back = "Send dead letters back."
+        setting = ("busy", "downstream_unavailable")
+        back, whole = "Send dead letters back.", "Remove a topic whole."
         return [
             post("/v1/send", self._send, "send", "Store a message.", m.Send, m.Sent, sending),
             post("/v1/send/batch", self._send_batch, "send", "Store up to 256.", m.SendBatch, m.SentBatch, sending),
@@ -78,6 +81,10 @@ class MailboxRoutes:
             get("/v1/topics", self._topics, "recv", "Count topics, a page at a time.", None, m.TopicList, ()),
             get("/v1/topics/{topic}", self._topic, "recv", "Count one topic.", None, m.TopicStats, ("not_found",)),
             get("/v1/topics/{topic}/peek", self._peek, "recv", "Look without taking.", None, m.PeekedList, ()),
+            delete("/v1/topics/{topic}", self._delete_topic, "admin", whole, None, m.TopicDeleted, ("busy",)),
+            get(_SETTINGS, self._settings, "recv", "Show a topic's settings.", None, m.SettingsShown, ("not_found",)),
+            put(_SETTINGS, self._put_settings, "admin", "Set a topic up.", m.TopicSettings, m.SettingsShown, setting),
+            delete(_SETTINGS, self._delete_settings, "admin", "Set a topic back.", None, m.SettingsGone, setting),
             post("/v1/topics/{topic}/purge", self._purge, "admin", "Remove what waits.", None, m.Purged, ("busy",)),
             get("/v1/dlq", self._dlq, "admin", "Page through dead letters.", None, m.DlqPage, ()),
             post("/v1/dlq/reprocess", self._reprocess, "admin", back, m.Reprocess, m.Reprocessing, ("busy",)),
@@ -86,10 +93,19 @@ class MailboxRoutes:
     # --- send and recv
 
     def _send(self, request: Request, send: m.Send) -> Any:  # noqa: ANN401 - typed by its caller
-        waiting = self._authority.admit(request, "send", send.topic, len(send.payload))
+        waiting = self._authority.admit(request, "send", send.topic, size_of(send))
+        if send.origin is not None:
+            return self._send_moved(request, send, waiting)
         if waiting is not None:
             return _after(waiting, lambda: self._dispatcher.send(send, _meta(request)))
         return _now_or_later(self._dispatcher.send(send, _meta(request)))
+
+    async def _send_moved(self, request: Request, send: m.Send, waiting: Awaitable[None] | None) -> Any:  # noqa: ANN401
+        """Store a message that names its origin: only an operator of the topic may."""
+        for each in (waiting, self._authority.admit(request, "admin", send.topic)):
+            if each is not None:
+                await each
+        return await kept(self._dispatcher.send(send, _meta(request)))
 
     def _send_raw(self, request: Request) -> Any:  # noqa: ANN401 - typed by its caller
         headers = request.headers
@@ -107,8 +123,7 @@ class MailboxRoutes:
         return await self._api.send_many(batch, call_of(request), _meta(request))
 
     def _recv(self, request: Request, recv: RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
-        visibility_ms = recv.visibility_ms or self._state.options.default_visibility_ms
-        asked = m.Recv(recv.topic, recv.max_messages, visibility_ms, recv.wait_ms, recv.max_bytes)
+        asked = m.Recv(recv.topic, recv.max_messages, recv.visibility_ms, recv.wait_ms, recv.max_bytes)
         waiting = self._authority.admit(request, "recv", recv.topic)
         meta = self._watched(request, recv.topic) if recv.wait_ms else _meta(request)
         if waiting is not None:
@@ -120,9 +135,9 @@ class MailboxRoutes:
         if waiting is not None:
             await waiting
         self._dispatcher.check_intake()
-        visibility_ms = asked.visibility_ms or self._state.options.default_visibility_ms
-        self._state.options.rules.check_visibility(visibility_ms)
-        recv = m.Recv(asked.topic, asked.max_messages, visibility_ms, 0, asked.max_bytes)
+        if asked.visibility_ms is not None:
+            self._state.options.rules.check_visibility(asked.visibility_ms)
+        recv = m.Recv(asked.topic, asked.max_messages, asked.visibility_ms, 0, asked.max_bytes)
         stream = RecvStream(self._parts, recv, asked.max_inflight)
         answer = StreamResponse(200, stream.lines(self._watched(request, asked.topic)), _NDJSON)
         # It is silent between heartbeats, and one may be preceded by a wait for credit.
@@ -178,6 +193,22 @@ class MailboxRoutes:
     async def _peek(self, request: Request) -> m.PeekedList:
         asked = {**request.query_params(), "topic": request.params["topic"]}
         return await self._api.peek(_convert(asked, m.Peek), call_of(request))
+
+    async def _delete_topic(self, request: Request) -> m.TopicDeleted:
+        return await self._api.delete_topic(
+            _convert({"topic": request.params["topic"]}, m.DeleteTopic), call_of(request)
+        )
+
+    async def _settings(self, request: Request) -> m.SettingsShown:
+        return await self._api.settings(_convert({"topic": request.params["topic"]}, m.GetSettings), call_of(request))
+
+    async def _put_settings(self, request: Request, settings: m.TopicSettings) -> m.SettingsShown:
+        topic = _convert({"topic": request.params["topic"]}, m.GetSettings).topic
+        return await self._api.put_settings(m.PutSettings(topic, settings), call_of(request))
+
+    async def _delete_settings(self, request: Request) -> m.SettingsGone:
+        asked = _convert({"topic": request.params["topic"]}, m.DeleteSettings)
+        return await self._api.delete_settings(asked, call_of(request))
 
     async def _purge(self, request: Request) -> m.Purged:
         return await self._api.purge(_convert({"topic": request.params["topic"]}, m.Purge), call_of(request))

@@ -13,15 +13,19 @@ from blake3 import blake3
 
 from penstock.contracts.mailbox_rules import hash_chain
 from penstock.kernel.errors import Integrity
-from penstock.services.mailbox.ids import make_msg_id
+from penstock.services.mailbox.ids import OLD_SLOT_FORM, SLOT_FORM, make_msg_id
 
 SUM_BYTES: Final = 16
+ROW_WIDTH: Final = 11
+"""How many columns a row has."""
 KIND_READY: Final = 0
 KIND_LEASED: Final = 1
 KIND_DELAYED: Final = 2
 
+HISTORY_KEPT: Final = 16
+
 History = tuple[tuple[int, str], ...]
-"""When (Unix ms) and why each attempt ended."""
+"""When (Unix ms) and why each attempt ended: the first and the last 16 of them. `attempts` says how many there were."""
 
 _FIXED: Final = struct.Struct(">QHIqqIi")
 _pack_fixed: Final = _FIXED.pack
@@ -51,6 +55,10 @@ class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
     attrs: dict[str, str] | None
     payload_hash: bytes
     redriven_from: str | None
+    # Where the meta begins behind the payload, and its hash. It lies in the same column, so it is only read with it.
+    meta_at: int | None = None
+    meta_sum: bytes = b""
+    origin: tuple[str, int] | None = None
 
 
 _read_head: Final = msgspec.msgpack.Decoder(_Head).decode
@@ -77,11 +85,15 @@ class MessageRow(msgspec.Struct, frozen=True, gc=False):
     left_bytes: int = 0
     # Its msg_id, where that was written already.
     name: str = ""
+    group: str | None = None
+    meta: bytes | None = None
+    # msg_id and ts of the first send, where this message was moved or redriven.
+    origin: tuple[str, int] | None = None
 
     @property
     def size(self) -> int:
-        """Return the size of the payload, here or not."""
-        return self.left_bytes or len(self.payload)
+        """Return the size of the payload and the meta, here or not."""
+        return self.left_bytes or len(self.payload) + (len(self.meta) if self.meta else 0)
 
     @property
     def msg_id(self) -> str:
@@ -111,27 +123,43 @@ class MessageRow(msgspec.Struct, frozen=True, gc=False):
 
     def columns(self) -> tuple[Any, ...]:
         """Return the row as the table holds it."""
-        seq, slot, topic, ts, expires, payload, key = (
-            self.seq, self.slot, self.topic, self.ts, self.expires, self.payload, self.key,
+        seq, slot, topic, ts, expires, payload, key, group = (
+            self.seq, self.slot, self.topic, self.ts, self.expires, self.payload, self.key, self.group,
         )  # fmt: skip
-        head = _pack(
-            (self.nonce, self.corr_id, self.idem_key, self.attrs or None, self.payload_hash, self.redriven_from)
-        )
-        if key is not None or expires is not None:
+        head = (self.nonce, self.corr_id, self.idem_key, self.attrs or None, self.payload_hash, self.redriven_from)
+        if self.meta is not None or self.origin is not None:
+            return self._long_columns(head)
+        packed = _pack(head)
+        if key is not None or expires is not None or group is not None:
             fixed = (seq, slot, topic, None if key is None else key.encode(), ts, expires, len(payload))
-            return (*fixed, head, payload, _row_sum(fixed, head))
+            return _whole(fixed, packed, payload, group)
         # The same as above, in line, because nearly all messages are like this.
         size = len(payload)
-        total = blake3(_pack_fixed(seq, slot, topic, ts, -1, size, -1) + head).digest(SUM_BYTES)
-        return seq, slot, topic, None, ts, None, size, head, payload, total
+        total = blake3(_pack_fixed(seq, slot, topic, ts, -1, size, -1) + packed).digest(SUM_BYTES)
+        return seq, slot, topic, None, ts, None, size, packed, payload, total, None
+
+    def _long_columns(self, head: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Write a row with a meta or an origin; few messages have them."""
+        content, at, total = self.payload, None, b""
+        if self.meta is not None:
+            content, at, total = self.payload + self.meta, len(self.payload), blake3(self.meta).digest(SUM_BYTES)
+        key = None if self.key is None else self.key.encode()
+        fixed = (self.seq, self.slot, self.topic, key, self.ts, self.expires, len(content))
+        return _whole(fixed, _pack((*head, at, total, self.origin)), content, self.group)
 
 
-def _row_sum(fixed: tuple[Any, ...], head: bytes) -> bytes:
-    """Hash every column; the payload through its digest, which is part of the head."""
+def _whole(fixed: tuple[Any, ...], head: bytes, content: bytes, group: str | None) -> tuple[Any, ...]:
+    named = None if group is None else group.encode()
+    return (*fixed, head, content, _row_sum(fixed, head, named), named)
+
+
+def _row_sum(fixed: tuple[Any, ...], head: bytes, group: bytes | None) -> bytes:
+    """Hash every column; the payload and the meta through their digests, which are part of the head."""
     seq, slot, topic, key, ts, expires, size = fixed
     expires = -1 if expires is None else expires
     key_size = -1 if key is None else len(key)
-    return blake3(_pack_fixed(seq, slot, topic, ts, expires, size, key_size) + (key or b"") + head).digest(SUM_BYTES)
+    start = _pack_fixed(seq, slot, topic, ts, expires, size, key_size)
+    return blake3(start + (key or b"") + head + (group or b"")).digest(SUM_BYTES)
 
 
 def read_row(columns: tuple[Any, ...]) -> MessageRow:
@@ -139,14 +167,18 @@ def read_row(columns: tuple[Any, ...]) -> MessageRow:
 
     A payload of None was left on the disk: the rest is checked.
     """
-    seq, slot, topic, key, ts, expires, size, head, payload, total = columns[:10]
-    left = payload is None
+    seq, slot, topic, key, ts, expires, size, head, content, total, group = columns[:ROW_WIDTH]
+    left = content is None
+    payload, meta = content, None
     try:
-        good = _row_sum((seq, slot, topic, key, ts, expires, size), head) == total and (left or len(payload) == size)
+        fixed = (seq, slot, topic, key, ts, expires, size)
+        good = _row_sum(fixed, head, group) == total and (left or len(content) == size)
         parts = _read_head(head) if good else None
+        if parts is not None and parts.meta_at is not None and not left:
+            payload, meta = content[: parts.meta_at], content[parts.meta_at :]
     except (struct.error, TypeError, msgspec.MsgspecError) as exc:
         raise Integrity("A stored row is damaged.", where="row", seq=seq) from exc
-    if parts is None or not (left or blake3(payload).digest() == parts.payload_hash):
+    if parts is None or not (left or _holds(parts, payload, meta)):
         raise Integrity("A stored row is damaged.", where="row", seq=seq)
     return MessageRow(
         seq=seq,
@@ -163,7 +195,15 @@ def read_row(columns: tuple[Any, ...]) -> MessageRow:
         payload=b"" if left else payload,
         redriven_from=parts.redriven_from,
         left_bytes=size if left else 0,
+        group=None if group is None else group.decode(),
+        meta=meta,
+        origin=parts.origin,
     )
+
+
+def _holds(parts: _Head, payload: bytes, meta: bytes | None) -> bool:
+    good = blake3(payload).digest() == parts.payload_hash
+    return good and (meta is None or blake3(meta).digest(SUM_BYTES) == parts.meta_sum)
 
 
 class MessageState(msgspec.Struct, frozen=True, gc=False):
@@ -177,6 +217,8 @@ class MessageState(msgspec.Struct, frozen=True, gc=False):
     history: History = ()
     # How long was asked for (ms): after a restart it never becomes more, whatever the wall clock did meanwhile.
     span: int = 0
+    # When (Unix ms) it was delivered for the first time; 0 in what an earlier format stored.
+    first_at: int = 0
 
     def left(self, wall: int) -> int:
         """Return the milliseconds that are left of a lease or delay."""
@@ -187,29 +229,66 @@ class MessageState(msgspec.Struct, frozen=True, gc=False):
         """Return the row as the table holds it."""
         history = _pack(self.history)
         fixed = (self.seq, self.kind, self.until, self.attempts, self.gen, self.span)
-        return (*fixed, history, blake3(_STATE.pack(*fixed) + history).digest(SUM_BYTES))
+        return (*fixed, history, _state_sum(fixed, history, self.first_at), self.first_at)
+
+
+def _state_sum(fixed: tuple[Any, ...], history: bytes, first_at: int) -> bytes:
+    """Hash every column; a row without a first delivery is hashed as format 1 did it, which had no such column."""
+    first = first_at.to_bytes(8, "big") if first_at else b""
+    return blake3(_STATE.pack(*fixed) + history + first).digest(SUM_BYTES)
 
 
 def read_state(columns: tuple[Any, ...]) -> MessageState:
     """Read and check a state row."""
-    *fixed, history, total = columns
+    *fixed, history, total, first_at = columns
     try:
-        good = blake3(_STATE.pack(*fixed) + history).digest(SUM_BYTES) == total
-        if good:
+        if _state_sum(tuple(fixed), history, first_at) == total:
             seq, kind, until, attempts, gen, span = fixed
-            return MessageState(seq, kind, until, attempts, gen, _read_history(history), span)
-    except (struct.error, TypeError, msgspec.MsgspecError) as exc:
+            return MessageState(seq, kind, until, attempts, gen, _read_history(history), span, first_at)
+    except (struct.error, TypeError, AttributeError, OverflowError, msgspec.MsgspecError) as exc:
         raise Integrity("A stored state is damaged.", where="state", seq=columns[0]) from exc
     raise Integrity("A stored state is damaged.", where="state", seq=columns[0])
 
 
-def topic_sum(number: int, name: str) -> bytes:
-    """Hash a row of the topic table."""
-    return blake3(number.to_bytes(8, "big") + name.encode()).digest(SUM_BYTES)
+def remember_end(history: History, at: int, cause: str) -> History:
+    """Add the end of an attempt; of many, the first and the last 16 are kept."""
+    if len(history) < 2 * HISTORY_KEPT:
+        return (*history, (at, cause))
+    return (*history[:HISTORY_KEPT], *history[HISTORY_KEPT + 1 :], (at, cause))
+
+
+class TopicRow(NamedTuple):
+    """A topic as the engine keeps it."""
+
+    number: int
+    name: str
+    # By which rule its messages are given their slots; see `ids.slot_of`.
+    form: int = SLOT_FORM
+    # Part of the names of its claims on idem_keys: what was claimed under another one is forgotten.
+    generation: int = 0
+
+    @property
+    def sum(self) -> bytes:
+        """Hash the row; one that says nothing format 1 did not know is hashed as that did it."""
+        named = self.number.to_bytes(8, "big") + self.name.encode()
+        if self.form != OLD_SLOT_FORM or self.generation:
+            named += b"\0" + self.form.to_bytes(1, "big") + self.generation.to_bytes(8, "big")
+        return blake3(named).digest(SUM_BYTES)
+
+
+def settings_sum(number: int, body: bytes) -> bytes:
+    """Hash a row of the table of settings."""
+    return blake3(b"settings" + number.to_bytes(8, "big") + body).digest(SUM_BYTES)
 
 
 # A message as a read brings it.
 Loaded = tuple[MessageRow, MessageState | None]
+
+
+PURGED_GEN: Final = -1
+ANY_GEN: Final = -2
+"""In place of the generation of a settled lease: the message was purged; any receipt of the message may repeat the ack.
+"""
 
 
 class StoredTrace(NamedTuple):

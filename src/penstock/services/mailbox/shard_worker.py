@@ -211,6 +211,8 @@ class ShardWorker:
                 return
             if topic.key_backlog.more:
                 window.reads.want_keys(topic)
+            if topic.group_backlog.more:
+                window.reads.want_groups(topic)
         self._finish_recv(job, now)
 
     def _add(self, job: RecvJob, leased: list[Leased]) -> None:
@@ -240,7 +242,7 @@ class ShardWorker:
         """Let a receiver wait; but a shard that it asked on its way may have got something since."""
         state, topic = self._state, job.topic
         patient = bool(job.wait_ms) and not state.draining
-        busy = [index for index, lane in topic.lanes.items() if lane.ready or lane.stalled or lane.backlog.unread]
+        busy = [index for index, lane in topic.lanes.items() if lane.busy]
         if not (patient or busy or topic.pending):
             job.deliver(m.Received(()))
             state.forget_idle(topic)
@@ -268,6 +270,8 @@ class ShardWorker:
             # While nothing more may be leased, nothing more is read: RAM may have no room for it either.
             if topic.key_backlog.more and not self._ledger.inflight_full:
                 shard.window.reads.want_keys(topic)
+            if topic.group_backlog.more and not self._ledger.inflight_full:
+                shard.window.reads.want_groups(topic)
             if waiters.impatient and not self._state.notified(topic):
                 waiters.settle(topic)
 
@@ -300,8 +304,9 @@ class ShardWorker:
             message = shard.extend(name, value.receipt, value.visibility_ms, now, batch)
             decided = message is not None
             if message is not None:
-                self._alarm.wake(message.until)
-                item.result = m.Extended(value.receipt, now.wall_of(message.until))
+                if value.visibility_ms:
+                    self._alarm.wake(message.until)
+                item.result = m.Extended(value.receipt, now.wall + value.visibility_ms)
         else:
             message = shard.nack(name, value.receipt, NackCause(value.reason, value.delay_ms), now, batch)
             decided = message is not None
@@ -313,17 +318,34 @@ class ShardWorker:
             self._waits.start(self._trace(item, shard), item.refuse)
 
     def _nacked(self, message: Message, now: Now) -> m.Nacked:
-        dead = message.attempts >= self._state.options.rules.max_attempts
+        dead = self._state.options.rules.last_attempt(message)
         visible_in_ms = 0 if dead or not message.until else round(message.until - now.mono)
         return m.Nacked(message.attempts, visible_in_ms, dead)
 
     async def _trace(self, item: OneSettlement, shard: Shard) -> None:
         """Judge a settlement of a message that is not in RAM."""
         trace = await self._reader.ask(self._reader.reads.trace, item.name.seq)
+        if trace.kind == "here" and await self._adopt(item, shard):
+            self._settle(item, self._state.now())
+            self._dispatcher.wake_all()
+            return
         shard.judge(trace, item.name, item.value.msg_id, item.value.receipt)
         if not isinstance(item.value, m.Ack):
             raise Conflict("The receipt is no longer good.", reason="stale_receipt")
         item.committed()
+
+    async def _adopt(self, item: OneSettlement, shard: Shard) -> bool:
+        """Take a message that waits on the disk into RAM, where its topic lets a receipt of any lease settle it."""
+        seq = item.name.seq
+        if not self._dispatcher.gave_out(item.name, item.value.receipt):
+            return False
+        found = await self._reader.ask(self._reader.reads.one, seq)
+        topic = None if found is None else self._ledger.by_id.get(found[0].topic)
+        if found is None or topic is None or topic.settings.receipts != "any" or found[0].msg_id != item.value.msg_id:
+            return False
+        if seq not in shard.messages and shard is self._state.shard_of(item.name.slot):
+            shard.adopt(*found, self._state.now())
+        return seq in shard.messages
 
     # --- purge
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.kernel.clock import boot_id, uptime
 from penstock.kernel.errors import NotReady
 from penstock.kernel.log import Log
-from penstock.services.mailbox.claims import IdemClaims
+from penstock.services.mailbox.claims import WINDOWS_MAX, DedupLedgers
 from penstock.services.mailbox.ids import Receipts
 from penstock.services.mailbox.jobs import refuse_all
 from penstock.services.mailbox.ledger import NAMES_MAX, MailboxLedger, Now
@@ -42,6 +42,7 @@ from penstock.services.mailbox.redrive_guard import RedriveGuard
 from penstock.services.mailbox.shards.backlog import Backlog
 from penstock.services.mailbox.shards.shard import Shard
 from penstock.services.mailbox.shards.topics import (
+    NO_SETTINGS,
     Lane,
     Message,
     Topic,
@@ -51,6 +52,7 @@ from penstock.services.mailbox.steady_clock import ClockStamp, SteadyClock, star
 from penstock.services.mailbox.waiters import Waiters
 
 if TYPE_CHECKING:
+    from penstock.contracts import mailbox as m
     from penstock.kernel.clock import Clock
     from penstock.kernel.inventory import Inventory
     from penstock.services.mailbox.agents.visibility_scanner import ScannerAlarm
@@ -70,7 +72,7 @@ class MailboxState:
     def __init__(self, inventory: Inventory, options: MailboxOptions) -> None:
         self.options = options
         self.ledger = MailboxLedger(options.bounds)
-        self.claims = IdemClaims(options.dedup_entries, options.t_replay_s * 1000)
+        self.claims = DedupLedgers(options.dedup_entries, options.t_replay_s * 1000)
         self.redrive_guard = RedriveGuard()
         self.rates = TopicRates()
         self.rng = random.Random()  # noqa: S311 - jitter and nonces, no secret
@@ -95,14 +97,17 @@ class MailboxState:
         return [Shard(index, self.ledger, self.options.rules, self.rng) for index in range(count)]
 
     def _declare(self, inventory: Inventory) -> None:
-        bounds, ledger, claims, metrics = self.options.bounds, self.ledger, self.claims, inventory.metrics
+        options, ledger, claims, metrics = self.options, self.ledger, self.claims, inventory.metrics
+        bounds = options.bounds
         limits: tuple[tuple[str, int, str, Callable[[], int]], ...] = (
             ("backlog_messages", bounds.backlog_messages, "full: 429 busy", lambda: ledger.messages),
             ("backlog_bytes", bounds.backlog_bytes, "full: 429 busy", lambda: ledger.bytes),
             ("global_inflight", bounds.global_inflight, "full: recv answers empty", lambda: ledger.inflight),
             ("window_messages", bounds.window_messages, "full: left on the disk", lambda: ledger.resident),
             ("cache_bytes", bounds.cache_bytes, "oldest out", lambda: ledger.cache.bytes),
-            ("dedup_entries", claims.entries_max, "full: 429 busy", lambda: claims.live),
+            ("dedup_entries", claims.usual.entries_max, "full: 429 busy", lambda: claims.usual.live),
+            ("dedup_windows", WINDOWS_MAX, "full: 413 over_limit", lambda: len(list(claims)) - 1),
+            ("topic_settings", options.topic_settings_max, "full: 413 over_limit", lambda: len(self.configured)),
             ("msg_id_memo", NAMES_MAX, "full: forgotten, and read again", lambda: len(ledger.names)),
             ("waiters", bounds.waiters, "full: 429 busy", lambda: self.waiters.count),
         )
@@ -114,6 +119,9 @@ class MailboxState:
         metrics.gauge("dlq_messages", "Dead letters.", read=lambda: ledger.dead)
         metrics.gauge("resident_messages", "Messages in RAM.", read=lambda: ledger.resident)
         metrics.gauge("dedup_claims", "Live claims on idem_keys.", read=lambda: claims.live)
+        evicted = metrics.watched("dedup_evicted_total", "Claims on idem_keys forgotten before their time: no room.")
+        evicted.append(lambda: claims.evicted)
+        self._dedup_gate = inventory.health.gate("dedup", is_open=True)
         self.integrity = {
             reason: metrics.counter("integrity_fail_total", "Hashes that did not match.", reason=reason)
             for reason in ("payload_hash", "row", "state", "wal", "file")
@@ -199,6 +207,45 @@ class MailboxState:
         for message, gen in leased:
             self.shard_of(message.slot).undo(message, gen)
 
+    # --- what topics are set to
+
+    @property
+    def configured(self) -> list[Topic]:
+        """Return the topics that have settings of their own."""
+        return [topic for topic in self.ledger.topics.values() if topic.configured]
+
+    def set_up(self, topic: Topic, settings: m.TopicSettings | None) -> None:
+        """Let settings hold for a topic from now on, or the service's own again."""
+        was_fair = topic.settings.fair_by
+        topic.settings, topic.configured = settings or NO_SETTINGS, settings is not None
+        self.claims.bound(each.settings for each in self.configured)
+        if topic.settings.fair_by != was_fair:
+            for index, lane in topic.lanes.items():
+                self.shards[index].window.regroup(lane)
+
+    def raise_generation(self, topic: Topic) -> bool:
+        """Forget the idem_keys of a topic: claims made from now on have other names. False when there are none."""
+        now = self.now()
+        if topic.claimed_until <= now.wall and not topic.configured:
+            return False
+        topic.generation = max(topic.generation + 1, now.wall)
+        return True
+
+    def note_claim(self, topic: Topic, now: Now) -> None:
+        """Note that a claim of a topic may be in its window from now on."""
+        topic.claimed_until = now.wall + self.claims.of(topic.settings).window_ms
+
+    def may_forget(self, topic: Topic, now: Now) -> bool:
+        """Tell whether nothing is lost with a topic's generation: without it, claims of before a purge hold again."""
+        return not topic.generation or topic.claimed_until <= now.wall
+
+    def judge_dedup(self) -> None:
+        """Say in readiness when idem_keys were forgotten before their time."""
+        short = self.claims.short_of_room(self.now())
+        self._dedup_gate.set(
+            is_open=True, degraded=bool(short), why=f"forgotten early: {', '.join(short)}" if short else ""
+        )
+
     # --- the engine was opened, the shards are cut anew
 
     def open(self, contents: EngineContents) -> None:
@@ -214,24 +261,32 @@ class MailboxState:
         self._restore_topics(contents)
         self._restore_states(contents, now)
         self._restore_owners(owned)
-        for sends in self.claims.pending.values():
+        for sends in [sends for claims in self.claims for sends in claims.pending.values()]:
             refuse_all(sends, NotReady("The engine was opened again.", phase="reopening"))
-        self.claims.clear(contents.claims_next)
+        self.claims.clear()
         self.claims.restore(contents.claims)
-        # Keys are looked for before anybody asks, so that none waits behind the backlog of another.
+        self.claims.bound(each.settings for each in self.configured)
+        # Keys and groups are looked for before anybody asks, so that none waits behind the backlog of another.
         for topic in [topic for topic in ledger.topics.values() if topic.key_backlog.more][:_WARM_TOPICS]:
             self.shards[0].window.reads.want_keys(topic)
+        for topic in [topic for topic in ledger.topics.values() if topic.group_backlog.more][:_WARM_TOPICS]:
+            self.shards[0].window.reads.want_groups(topic)
 
     def _restore_topics(self, contents: EngineContents) -> None:
         ledger = self.ledger
         for stored in contents.topics:
-            topic = ledger.adopt_topic(stored.id, stored.name)
-            topic.living, topic.bytes = stored.plain + stored.keyed, stored.bytes
+            topic = ledger.adopt_topic(stored.id, stored.name, stored.form)
+            topic.settings, topic.configured = stored.settings or NO_SETTINGS, stored.settings is not None
+            topic.generation = stored.generation
+            # Nobody knows when its last claim was made.
+            self.note_claim(topic, self.now())
+            topic.living, topic.bytes = stored.plain + stored.grouped + stored.keyed, stored.bytes
             topic.delayed, topic.dead = stored.delayed, stored.dead
             topic.key_backlog.more = stored.keyed > 0
+            topic.group_backlog.more = stored.grouped > 0
             if stored.plain:
                 self.home_lane(topic).backlog.more = True
-            ledger.messages += stored.plain + stored.keyed + stored.dead
+            ledger.messages += topic.living + stored.dead
             ledger.bytes += stored.bytes
             ledger.dead += stored.dead
             ledger.dead_bytes += stored.dead_bytes
@@ -261,7 +316,7 @@ class MailboxState:
         for topic in self.ledger.topics.values():
             topic.lanes.clear()
             topic.inflight = 0
-            topic.key_backlog = Backlog(more=True)
+            topic.key_backlog, topic.group_backlog = Backlog(more=True), Backlog(more=True)
             self.home_lane(topic).backlog.more = True
         self.ledger.resident = self.ledger.inflight = 0
         for message in messages:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox_batches import unread_in
-from penstock.contracts.mailbox_rules import check_batch, check_send
+from penstock.contracts.mailbox_rules import check_batch, check_send, size_of
 from penstock.kernel.backoff import Rng
 from penstock.kernel.clock import Clock, LoopClock
 from penstock.kernel.deadline import current_deadline, timeout
@@ -72,6 +72,8 @@ class MemoryMailbox:
     def _send(self, request: m.Send, call: Call) -> m.Sent:
         check_send(request)
         self._guard(call, "send", request.topic)
+        if request.origin is not None:
+            self._guard(call, "admin", request.topic)
         sent = self.state.send(request, call.corr_id, self._now())
         self._wake()
         return sent
@@ -134,6 +136,11 @@ class MemoryMailbox:
             key=sent.key,
             idem_key=sent.idem_key,
             redriven_from=message.redriven_from,
+            group=sent.group,
+            meta=sent.meta,
+            origin_id=None if sent.origin is None else sent.origin.msg_id,
+            origin_ts=None if sent.origin is None else sent.origin.ts,
+            first_at=message.first_at,
         )
 
     # --- settlements
@@ -157,8 +164,9 @@ class MemoryMailbox:
         now = self._now()
         self._guard_message(call, "nack", request.msg_id)
         message = self.state.nack(request, now)
-        self._wake()
         dead = message.dead is not None
+        self.state.move(now)
+        self._wake()
         visible_in_ms = 0 if dead else round(message.until_ms - now.mono_ms)
         return m.Nacked(message.attempts, visible_in_ms, dead)
 
@@ -170,6 +178,8 @@ class MemoryMailbox:
         now = self._now()
         self._guard_message(call, "recv", request.msg_id)
         message = self.state.extend(request, now)
+        self.state.move(now)
+        self._wake()
         return m.Extended(request.receipt, _wall(message.until_ms, now))
 
     def _guard_message(self, call: Call, op: str, msg_id: str) -> None:
@@ -194,7 +204,7 @@ class MemoryMailbox:
     async def topics(self, request: m.GetTopics, call: Call = NOBODY) -> m.TopicList:
         """Count the topics that the call may see, a page at a time."""
         now, after = self._now(), request.cursor or ""
-        names = sorted({message.sent.topic for message in self.state.messages.values()})
+        names = sorted({*(message.sent.topic for message in self.state.messages.values()), *self.state.settings})
         seen = [
             name for name in names if name > after and name.startswith(request.prefix) and self._may_see(call, name)
         ]
@@ -213,7 +223,7 @@ class MemoryMailbox:
         """Count one topic."""
         self._guard(call, "recv", request.topic)
         now = self._now()
-        if not self.state.of(request.topic):
+        if not self.state.of(request.topic) and request.topic not in self.state.settings:
             raise NotFound("There is no such topic.")
         return self._stats(request.topic, now)
 
@@ -227,7 +237,7 @@ class MemoryMailbox:
             inflight=states.count("inflight"),
             delayed=states.count("delayed"),
             dlq=states.count("dlq"),
-            bytes=sum(len(message.sent.payload) for message in messages),
+            bytes=sum(size_of(message.sent) for message in messages),
             oldest_age_s=max(0.0, (now.wall_ms - min(living, default=now.wall_ms)) / 1000),
         )
 
@@ -251,12 +261,17 @@ class MemoryMailbox:
             attempt=message.attempts,
             payload_hash=message.payload_hash,
             hash_chain=message.hash_chain,
-            size=len(sent.payload),
+            size=size_of(sent),
             payload=sent.payload if with_payload else None,
             key=sent.key,
             idem_key=sent.idem_key,
             visible_at=_wall(message.until_ms, now) if message.state(now) in ("inflight", "delayed") else None,
             redriven_from=message.redriven_from,
+            group=sent.group,
+            meta=sent.meta if with_payload else None,
+            origin_id=None if sent.origin is None else sent.origin.msg_id,
+            origin_ts=None if sent.origin is None else sent.origin.ts,
+            first_at=message.first_at or None,
         )
 
     # --- the operator
@@ -266,6 +281,43 @@ class MemoryMailbox:
         self._guard(call, "admin", request.topic)
         self._now()
         return m.Purged(self.state.purge(request.topic))
+
+    async def settings(self, request: m.GetSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Show a topic's settings."""
+        self._guard(call, "recv", request.topic)
+        return self._shown(request.topic)
+
+    def _shown(self, topic: str) -> m.SettingsShown:
+        if topic not in self.state.settings:
+            raise NotFound("This topic has no settings of its own.")
+        return m.SettingsShown(topic, self.state.settings[topic], self.state.generations.get(topic, 0))
+
+    async def put_settings(self, request: m.PutSettings, call: Call = NOBODY) -> m.SettingsShown:
+        """Give a topic settings."""
+        self._guard(call, "admin", request.topic)
+        target = request.settings.dead_letter_to
+        if target is not None:
+            self._guard(call, "admin", target)
+        if self.state.leads_back(request.topic, target):
+            raise Malformed("dead_letter_to leads back to this topic.", reason="dead_letter_cycle")
+        self._now()
+        self.state.settings[request.topic] = request.settings
+        self._wake()
+        return self._shown(request.topic)
+
+    async def delete_settings(self, request: m.DeleteSettings, call: Call = NOBODY) -> m.SettingsGone:
+        """Let a topic have the usual settings again."""
+        self._guard(call, "admin", request.topic)
+        self._now()
+        self.state.settings.pop(request.topic, None)
+        self._wake()
+        return m.SettingsGone()
+
+    async def delete_topic(self, request: m.DeleteTopic, call: Call = NOBODY) -> m.TopicDeleted:
+        """Remove a topic whole."""
+        self._guard(call, "admin", request.topic)
+        self._now()
+        return m.TopicDeleted(self.state.delete(request.topic))
 
     async def dlq(self, request: m.GetDlq, call: Call = NOBODY) -> m.DlqPage:
         """Page through dead letters; the cursor is the seq of the last one shown."""

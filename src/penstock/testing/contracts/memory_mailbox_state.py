@@ -6,19 +6,44 @@ are built beside the mailbox, not an engine.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
-from penstock.contracts.mailbox import Ack, Attempt, Extend, Nack, Recv, Send, Sent, Settlement, State
-from penstock.contracts.mailbox_rules import SETTLED_OR_UNKNOWN, STALE_RECEIPT, content_of, hash_chain
+from penstock.contracts.mailbox import (
+    Ack,
+    Attempt,
+    DedupSettings,
+    Extend,
+    MessageOrigin,
+    Nack,
+    Recv,
+    Send,
+    Sent,
+    Settlement,
+    State,
+    TopicSettings,
+)
+from penstock.contracts.mailbox_rules import (
+    NOT_LEASED,
+    PAYLOAD_BYTES_MAX,
+    SETTLED_OR_UNKNOWN,
+    STALE_RECEIPT,
+    content_of,
+    dead_letter_attrs,
+    hash_chain,
+    size_of,
+)
 from penstock.kernel.backoff import MAILBOX, Rng
-from penstock.kernel.errors import Busy, Conflict, NotFound
+from penstock.kernel.errors import Busy, Conflict, NotFound, OverLimit
 from penstock.wire.ids import UUID7_RANDOM_BITS, address_of, uuid7
 
-SLOTS: Final = 4096
+SECTIONS: Final = 64
+USUAL_VISIBILITY_MS: Final = 5000
+_USUAL: Final = TopicSettings()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +86,9 @@ class MemoryMessage:
     dead_at: int = 0
     redriven_from: str | None = None
     history: list[Attempt] = field(default_factory=list)
+    first_at: int = 0
+    receipts: set[str] = field(default_factory=set)
+    """Of all its leases; one of them is good where the topic takes any."""
 
     @property
     def hash_chain(self) -> str:
@@ -93,21 +121,34 @@ class MemoryMailboxState:
         self.messages: dict[str, MemoryMessage] = {}
         self.bytes = 0
         self._claims: dict[tuple[str, str], _Claim] = {}
-        self._acked: dict[str, tuple[str, float]] = {}
+        self._acked: dict[str, tuple[frozenset[str], float]] = {}
+        self.settings: dict[str, TopicSettings] = {}
+        self.generations: dict[str, int] = {}
+        # The groups of each topic in the order of their turns: the one that was served last is last.
+        # What `advance` has to move, and where to, or remove when it has looked at everything.
+        self._moving: dict[str, str] = {}
+        self._dropping: list[MemoryMessage] = []
+        self._served: dict[tuple[str, str | None], int] = {}
+        self._turn = 0
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """Return what a topic is set to; without settings of its own nothing is."""
+        return self.settings.get(topic, _USUAL)
 
     # --- send
 
     def send(self, send: Send, corr_id: str, now: MemoryNow) -> Sent:
         """Store a message once; raises Busy when a bound is reached and Conflict for another content."""
+        dedup = self.settings_of(send.topic).dedup or DedupSettings(round(self.options.t_replay_s))
         if send.idem_key is not None and (claim := self._claims.get((send.topic, send.idem_key))) is not None:
-            if claim.content != content_of(send):
+            if claim.content != content_of(send) and dedup.mode == "conflict":
                 raise Conflict("The idem_key was used for another message.", msg_id=claim.answer.msg_id)
             return Sent(claim.answer.msg_id, True, claim.answer.shard)
         self._check_room(send)
         message = self._add(send, corr_id, now)
         answer = Sent(message.msg_id, False, self.shard(send))
         if send.idem_key is not None:
-            until_ms = now.mono_ms + self.options.t_replay_s * 1000
+            until_ms = now.mono_ms + dedup.window_s * 1000
             self._claims[send.topic, send.idem_key] = _Claim(content_of(send), answer, until_ms)
         return answer
 
@@ -115,13 +156,29 @@ class MemoryMailboxState:
         options = self.options
         if len(self.messages) >= options.backlog_messages_max:
             raise Busy("The backlog is full.", limit="backlog_messages")
-        if self.bytes + len(send.payload) > options.backlog_bytes_max:
+        if self.bytes + size_of(send) > options.backlog_bytes_max:
             raise Busy("The backlog is full.", limit="backlog_bytes")
-        if send.idem_key is not None and len(self._claims) >= options.dedup_entries:
+        most = self.settings_of(send.topic).max_payload or PAYLOAD_BYTES_MAX
+        if size_of(send) > most:
+            raise OverLimit(f"The payload is above {most} bytes.", limit="payload_bytes")
+        if send.idem_key is not None:
+            self._check_dedup(self.settings_of(send.topic).dedup)
+
+    def _check_dedup(self, dedup: DedupSettings | None) -> None:
+        """Make room for one more claim of a window, or say that there is none."""
+        most = self.options.dedup_entries if dedup is None else dedup.entries or self.options.dedup_entries
+        mine = [name for name in self._claims if self.settings_of(name[0]).dedup == dedup]
+        if len(mine) < most:
+            return
+        if dedup is None or dedup.on_full == "refuse":
             raise Busy("Too many idem_keys are remembered.", limit="dedup")
+        del self._claims[mine[0]]
 
     def _add(self, send: Send, corr_id: str, now: MemoryNow, redriven_from: str | None = None) -> MemoryMessage:
         self._seq += 1
+        settings = self.settings_of(send.topic)
+        kept_ms = None if settings.retention_s is None else settings.retention_s * 1000
+        ttl_ms = kept_ms if send.ttl_ms is None else send.ttl_ms
         message = MemoryMessage(
             seq=self._seq,
             msg_id=uuid7(now.wall_ms, self._random_bits()),
@@ -129,12 +186,12 @@ class MemoryMailboxState:
             ts=now.wall_ms,
             corr_id=corr_id,
             payload_hash=address_of(send.payload),
-            expires_ms=None if send.ttl_ms is None else now.mono_ms + send.ttl_ms,
-            until_ms=now.mono_ms + send.delay_ms,
+            expires_ms=None if ttl_ms is None else now.mono_ms + ttl_ms,
+            until_ms=now.mono_ms + ((settings.delay_ms or 0) if send.delay_ms is None else send.delay_ms),
             redriven_from=redriven_from,
         )
         self.messages[message.msg_id] = message
-        self.bytes += len(send.payload)
+        self.bytes += size_of(send)
         return message
 
     def _random_bits(self) -> int:
@@ -145,35 +202,62 @@ class MemoryMailboxState:
     def shard(self, send: Send) -> int:
         """Return the shard of a message, which follows from its slot: a hash of topic and key that never changes."""
         name = send.topic if send.key is None else f"{send.topic}\0{send.key}"
-        slot = int(address_of(name.encode())[3:11], 16) % SLOTS
+        section = int(address_of(send.topic.encode())[3:11], 16) % SECTIONS
+        slot = section << 6 | int(address_of(name.encode())[11:15], 16) % SECTIONS
         return slot % self.options.ready_shards
 
     # --- recv
 
     def lease(self, recv: Recv, now: MemoryNow) -> list[MemoryMessage]:
-        """Lease what is deliverable: in order, at most one of each key, the first of each key first."""
+        """Lease what is deliverable: in order, of each key the first ones, groups in turn where the topic is fair."""
         leased: list[MemoryMessage] = []
         room = min(recv.max_messages, self.options.global_inflight - self.inflight())
-        size = 0
-        for message in self._deliverable(recv.topic, now):
-            size += len(message.sent.payload)
+        settings, size = self.settings_of(recv.topic), 0
+        own_ms = USUAL_VISIBILITY_MS if settings.visibility_ms is None else settings.visibility_ms
+        visibility_ms = own_ms if recv.visibility_ms is None else recv.visibility_ms
+        for message in () if settings.paused else self._in_turn(recv.topic, now):
+            size += size_of(message.sent)
             if len(leased) >= room or (leased and recv.max_bytes is not None and size > recv.max_bytes):
                 break
             message.attempts += 1
-            message.until_ms = now.mono_ms + recv.visibility_ms
+            message.first_at = message.first_at or now.wall_ms
+            message.until_ms = now.mono_ms + visibility_ms
             message.receipt = f"{message.seq}.{message.attempts}.{int(self._rng.random() * (1 << 53)):x}"
+            message.receipts.add(message.receipt)
             leased.append(message)
         return leased
 
+    def _in_turn(self, topic: str, now: MemoryNow) -> Iterator[MemoryMessage]:
+        """Return what may be delivered in its order; where the topic is fair, one of each group a turn."""
+        found = list(self._deliverable(topic, now))
+        if self.settings_of(topic).fair_by is None:
+            yield from found
+            return
+        groups: dict[str | None, deque[MemoryMessage]] = {}
+        for message in found:
+            groups.setdefault(message.sent.group, deque()).append(message)
+        while groups:
+            group = min(groups, key=lambda name: self._served.get((topic, name), 0))
+            self._turn += 1
+            self._served[topic, group] = self._turn
+            key, most = groups[group][0].sent.key, self.settings_of(topic).key_batch
+            for _ in range(1 if key is None else most):
+                if groups[group] and groups[group][0].sent.key == key:
+                    yield groups[group].popleft()
+            if not groups[group]:
+                del groups[group]
+
     def _deliverable(self, topic: str, now: MemoryNow) -> Iterator[MemoryMessage]:
-        held: set[str] = set()
+        held: Counter[str] = Counter()
+        most = self.settings_of(topic).key_batch
         for message in self.of(topic):
             key = message.sent.key
-            if message.dead is not None or key in held:
+            if message.dead is not None or (key is not None and held[key] >= most):
                 continue
+            ready = message.state(now) == "ready"
             if key is not None:
-                held.add(key)
-            if message.state(now) == "ready":
+                held[key] += 1 if ready else most
+            if ready:
                 yield message
 
     def inflight(self) -> int:
@@ -184,15 +268,34 @@ class MemoryMailboxState:
 
     def ack(self, ack: Ack, now: MemoryNow) -> None:
         """Remove the message. The same receipt may be used again for a while."""
-        if self._acked.get(ack.msg_id, ("", 0.0))[0] == ack.receipt:
+        if ack.receipt in self._acked.get(ack.msg_id, (frozenset(), 0.0))[0]:
             return
-        message = self.leased(ack)
+        message = self._held(ack) or self.leased(ack)
         self._remove(message)
-        self._acked[ack.msg_id] = (ack.receipt, now.mono_ms + self.options.t_replay_s * 1000)
+        good = message.receipts if self._takes_any(message) else {ack.receipt}
+        self._acked[ack.msg_id] = (frozenset(good), now.mono_ms + self.options.t_replay_s * 1000)
+
+    def _takes_any(self, message: MemoryMessage) -> bool:
+        return self.settings_of(message.sent.topic).receipts == "any"
+
+    def _held(self, settlement: Settlement) -> MemoryMessage | None:
+        """Find the living message that a receipt of any of its leases settles, where its topic allows that."""
+        message = self.messages.get(settlement.msg_id)
+        if message is None or message.dead is not None or not self._takes_any(message):
+            return None
+        return message if settlement.receipt in message.receipts else None
+
+    def _in_flight(self, settlement: Settlement) -> MemoryMessage:
+        message = self._held(settlement)
+        if message is None:
+            return self.leased(settlement)
+        if message.receipt is None:
+            raise Conflict("The message is not leased at the moment.", reason=NOT_LEASED)
+        return message
 
     def nack(self, nack: Nack, now: MemoryNow) -> MemoryMessage:
         """End the lease; the message waits out its delay, or is dead after its last attempt."""
-        message = self.leased(nack)
+        message = self._in_flight(nack)
         cause = "nack" if nack.reason is None else f"rejected:{nack.reason}"
         delay_ms = nack.delay_ms
         if delay_ms is None:
@@ -203,7 +306,9 @@ class MemoryMailboxState:
 
     def extend(self, extend: Extend, now: MemoryNow) -> MemoryMessage:
         """Move the end of the lease; the receipt stays the same."""
-        message = self.leased(extend)
+        message = self._in_flight(extend)
+        if not extend.visibility_ms:
+            self._end_attempt(message, "visibility", now)
         message.until_ms = now.mono_ms + extend.visibility_ms
         return message
 
@@ -221,18 +326,31 @@ class MemoryMailboxState:
     def _end_attempt(self, message: MemoryMessage, cause: str, now: MemoryNow) -> None:
         message.receipt = None
         message.history.append(Attempt(now.wall_ms, cause))
-        if message.attempts >= self.options.max_attempts:
+        del message.history[16:-16]
+        own = self.settings_of(message.sent.topic).max_attempts
+        most = self.options.max_attempts if own is None else own
+        if 0 < most <= message.attempts:
             self._bury(message, "max_attempts" if cause == "nack" else cause, now)
 
     def _bury(self, message: MemoryMessage, reason: str, now: MemoryNow) -> None:
         """Make it a dead letter; if it is one already, the first reason stays."""
-        if message.dead is None:
-            message.dead = reason
-            message.dead_at = now.wall_ms
+        if message.dead is not None:
+            return
+        message.dead = reason
+        message.dead_at = now.wall_ms
+        target = self.settings_of(message.sent.topic).dead_letter_to
+        if target is not None and reason != "ttl":
+            self._moving[message.msg_id] = target
+
+    def _expire(self, message: MemoryMessage, now: MemoryNow) -> None:
+        if self.settings_of(message.sent.topic).on_expiry == "drop":
+            self._dropping.append(message)
+        else:
+            self._bury(message, "ttl", now)
 
     def _remove(self, message: MemoryMessage) -> None:
         del self.messages[message.msg_id]
-        self.bytes -= len(message.sent.payload)
+        self.bytes -= size_of(message.sent)
 
     # --- time
 
@@ -242,9 +360,23 @@ class MemoryMailboxState:
             if message.receipt is not None and message.until_ms <= now.mono_ms:
                 self._end_attempt(message, "visibility", now)
             if message.expires_ms is not None and message.expires_ms <= now.mono_ms and message.receipt is None:
-                self._bury(message, "ttl", now)
+                self._expire(message, now)
+        self.move(now)
         self._claims = {name: claim for name, claim in self._claims.items() if claim.until_ms > now.mono_ms}
         self._acked = {msg_id: ack for msg_id, ack in self._acked.items() if ack[1] > now.mono_ms}
+
+    def move(self, now: MemoryNow) -> None:
+        """Let dead letters go where their topic sends them, and expired messages of a topic that drops them go."""
+        while self._dropping:
+            self._remove(self._dropping.pop())
+        moving, self._moving = self._moving, {}
+        for msg_id, target in moving.items():
+            message = self.messages[msg_id]
+            said = dead_letter_attrs(
+                message.sent.topic, message.dead or "", message.attempts, [(a.at, a.cause) for a in message.history]
+            )
+            attrs = {**message.sent.attrs, **said}
+            self.redrive(message, target, now, attrs=attrs, idem_key=message.msg_id)
 
     def next_due_ms(self, topic: str, now: MemoryNow) -> float | None:
         """Say when the next message of a topic may become ready by itself."""
@@ -262,7 +394,24 @@ class MemoryMailboxState:
         living = [message for message in self.of(topic) if message.dead is None]
         for message in living:
             self._remove(message)
+        self.generations[topic] = self.generations.get(topic, 0) + 1
+        self._claims = {name: claim for name, claim in self._claims.items() if name[0] != topic}
         return len(living)
+
+    def delete(self, topic: str) -> int:
+        """Remove a topic whole."""
+        self.settings.pop(topic, None)
+        gone = self.purge(topic)
+        dead = self.of(topic)
+        for message in dead:
+            self._remove(message)
+        return gone + len(dead)
+
+    def leads_back(self, topic: str, target: str | None) -> bool:
+        """Tell whether dead letters sent to the target would come back."""
+        while target is not None and target != topic:
+            target = self.settings_of(target).dead_letter_to
+        return target is not None
 
     def dead(self, topic: str | None, reason: str | None) -> list[MemoryMessage]:
         """List dead letters, oldest first."""
@@ -272,8 +421,9 @@ class MemoryMailboxState:
             if message.dead is not None and topic in (None, message.sent.topic) and reason in (None, message.dead)
         ]
 
-    def redrive(self, message: MemoryMessage, to: str | None, now: MemoryNow) -> None:
+    def redrive(self, message: MemoryMessage, to: str | None, now: MemoryNow, **changes: object) -> None:
         """Send a dead letter again as a new message, in one step: never in both places, never in neither."""
-        sent = replace(message.sent, topic=to or message.sent.topic, delay_ms=0, ttl_ms=None)
+        origin = message.sent.origin or MessageOrigin(message.msg_id, message.ts)
+        sent = replace(message.sent, topic=to or message.sent.topic, delay_ms=0, ttl_ms=None, origin=origin, **changes)
         self._remove(message)
         self._add(sent, message.corr_id, now, message.msg_id)

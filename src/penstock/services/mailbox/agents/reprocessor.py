@@ -13,7 +13,6 @@ from penstock.kernel.errors import Busy, Closed, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.codec import VALUES
 from penstock.services.mailbox.engines.engine import DeadPage
-from penstock.services.mailbox.ids import slot_of
 from penstock.services.mailbox.jobs import (
     BatchPromise,
     RequestMeta,
@@ -137,7 +136,11 @@ class Reprocessor:
         name = redrive.to or (None if topic is None else topic.name)
         if name is None or row.damaged:
             return None  # its bytes are damaged: it stays where it can be looked at
-        send = m.Send(name, row.payload, attrs=row.attrs, key=row.key, idem_key=row.idem_key)
-        item = SendItem(send, slot_of(name, row.key), row.payload_hash, RequestMeta(row.corr_id))
+        origin = m.MessageOrigin(*(row.origin or (row.msg_id, row.ts)))
+        send = m.Send(
+            name, row.payload, attrs=row.attrs, key=row.key, idem_key=row.idem_key, delay_ms=0, group=row.group,
+            meta=row.meta, origin=origin,
+        )  # fmt: skip
+        item = SendItem(send, self._dispatcher.slot_for(name, row.key), row.payload_hash, RequestMeta(row.corr_id))
         item.redrive = (row, dead)
         return item

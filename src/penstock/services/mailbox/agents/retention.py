@@ -83,9 +83,11 @@ class Retention:
         more = await self._expire()
         await self._bound_dead()
         self._state.claims.forget(self._state.now())
+        self._state.judge_dedup()
         await self._trim()
+        now = self._state.now()
         for topic in self._some_topics():
-            if self._ledger.forget_idle(topic) and topic.id:
+            if self._state.may_forget(topic, now) and self._ledger.forget_idle(topic) and topic.id:
                 self._writer.batch.topics_gone.append(topic.id)
         return more
 
@@ -175,9 +177,9 @@ class Retention:
 
     async def _trim(self) -> None:
         before = self._state.now().wall - round(self._state.options.t_replay_s * 1000)
-        floor, memory, engine = self._state.claims.floor, self._state.options.ack_memory, self._engine
+        floors, memory, engine = self._state.claims.floors, self._state.options.ack_memory, self._engine
         for _ in range(_TRIMS_MAX):
-            if not await self._writer.between(lambda: engine.trim(before, memory, floor)):
+            if not await self._writer.between(lambda: engine.trim(before, memory, floors)):
                 return
 
     async def _check(self) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.contracts.mailbox import TopicSettings
 from penstock.kernel.errors import OverLimit, PenstockError
 from penstock.services.mailbox.batch import Batch
+from penstock.services.mailbox.ids import SLOT_FORM
 from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRow, StoredTrace
 from penstock.services.mailbox.steady_clock import ClockStamp
 
@@ -50,6 +52,11 @@ class StoredTopic:
     delayed: int = 0
     dead: int = 0
     dead_bytes: int = 0
+    # Un-keyed messages with a group; `plain` counts those without.
+    grouped: int = 0
+    form: int = SLOT_FORM
+    generation: int = 0
+    settings: TopicSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +71,6 @@ class EngineContents:
     # Every lease, and as many delays as fit; the first delay that does not (Unix ms), if any.
     states: Sequence[Loaded] = ()
     later: int | None = None
-    claims_next: int = 0
     # Claims by number, three values each: number, first half of the name, Unix ms.
     claims: array[int] = field(default_factory=lambda: array("Q"))
     # When the life before wrote last, if it left that on record.
@@ -98,8 +104,11 @@ class DeadPage:
 class EngineReads(Protocol):
     """Reads what is not in RAM. Called on the readers' thread."""
 
-    def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
-        """Read un-keyed messages that wait to be delivered, in order."""
+    def window(self, topic: int, group: str | None, after: int, limit: int, bytes_max: int) -> list[Loaded]:
+        """Read un-keyed messages of a group, or of none, that wait to be delivered, in order."""
+
+    def group_heads(self, topic: int, after: str, limit: int) -> list[Loaded]:
+        """Read the first un-keyed message of each group, in order of the groups."""
 
     def next_of_key(self, topic: int, key: str, after: int, limit: int) -> list[Loaded]:
         """Read a key's next messages, whatever their state."""
@@ -118,6 +127,9 @@ class EngineReads(Protocol):
 
     def rows(self, seqs: Sequence[int]) -> dict[int, MessageRow]:
         """Read whole rows; one that is damaged or gone is missing from the answer."""
+
+    def one(self, seq: int) -> Loaded | None:
+        """Read a living message without its payload; None when there is none."""
 
     def trace(self, seq: int) -> StoredTrace:
         """Say what is known of a message."""
@@ -174,8 +186,11 @@ class Engine(Protocol):
     def tend(self) -> None:
         """Look after the files, about once a second. Raises EngineFailed when they are gone."""
 
-    def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
-        """Forget a slice of settled receipts that are old or too many, and of claims below the floor; True: more."""
+    def trim(self, acked_before: int, acked_max: int, claims_floors: Sequence[int]) -> bool:
+        """Forget a slice of settled receipts that are old or too many, and of claims below the floors; True: more.
+
+        There is a floor for each ledger of claims, as numbers on the disk: it holds within its own class.
+        """
 
     def check(self) -> list[str]:
         """Look for damage in the background; returns what was found."""

@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
+from penstock.contracts.mailbox import TopicSettings
 from penstock.services.mailbox.batch import Batch
-from penstock.services.mailbox.claims import claim_hash
+from penstock.services.mailbox.claims import CLASS_SHIFT, claim_hash
 from penstock.services.mailbox.engines.engine import (
     DeadPage,
     EngineContents,
@@ -20,12 +21,14 @@ from penstock.services.mailbox.rows import (
     KIND_DELAYED,
     KIND_LEASED,
     KIND_READY,
+    PURGED_GEN,
     DeadRow,
     IdemClaim,
     Loaded,
     MessageRow,
     MessageState,
     StoredTrace,
+    TopicRow,
 )
 
 
@@ -66,39 +69,59 @@ class MemoryEngine:
         self._key = key
         self._boot = 0
         self._seq = 0
-        self._topics: dict[int, str] = {}
+        self._topics: dict[int, TopicRow] = {}
+        self._settings: dict[int, TopicSettings] = {}
         self._rows: dict[int, MessageRow] = {}
         self._states: dict[int, MessageState] = {}
         self._dead: dict[int, tuple[MessageRow, DeadRow]] = {}
         self._acked: dict[int, tuple[int, int]] = {}
-        self._claims: dict[int, IdemClaim] = {}
-        self._plain: dict[int, _Line] = {}
+        # By their class, then by their number.
+        self._claims: dict[int, dict[int, IdemClaim]] = {}
+        # By topic, then by group; None is that of messages without one.
+        self._plain: dict[int, dict[str | None, _Line]] = {}
         self._keyed: dict[int, dict[str, _Line]] = {}
         self._expiring: dict[int, int] = {}
 
     def open(self, delays_max: int) -> EngineContents:
         """Raise the boot counter and return what is there."""
         self._boot += 1
-        states = [(self._rows[seq], state) for seq, state in self._states.items() if state.kind != KIND_READY]
+        stored = ((self._rows[seq], state) for seq, state in self._states.items())
+        states = [each for each in stored if each[1].kind == KIND_LEASED or _by_time(*each)]
         return EngineContents(
             boot=self._boot,
             key=self._key,
             seq=self._seq,
             topic_number=max(self._topics, default=0),
-            topics=[self._topic(number, name) for number, name in self._topics.items()],
+            topics=[self._topic(row) for row in self._topics.values()],
             states=states,
-            claims_next=max(self._claims, default=-1) + 1,
-            claims=array("Q", chain.from_iterable((c.n, claim_hash(c.name), c.at) for c in self._claims.values())),
+            claims=array("Q", chain.from_iterable((c.n, claim_hash(c.name), c.at) for c in self._all_claims())),
         )
 
-    def _topic(self, number: int, name: str) -> StoredTopic:
+    def _all_claims(self) -> Iterator[IdemClaim]:
+        return chain.from_iterable(claims.values() for claims in self._claims.values())
+
+    def _topic(self, topic: TopicRow) -> StoredTopic:
+        number = topic.number
         living = [row for row in self._rows.values() if row.topic == number]
         dead = [row for row, _ in self._dead.values() if row.topic == number]
         delayed = [row for row in living if self._kind(row.seq) == KIND_DELAYED]
-        plain = sum(row.key is None for row in living)
-        dead_bytes = sum(len(row.payload) for row in dead)
-        total = sum(len(row.payload) for row in living) + dead_bytes
-        return StoredTopic(number, name, plain, len(living) - plain, total, len(delayed), len(dead), dead_bytes)
+        keyed = sum(row.key is not None for row in living)
+        grouped = sum(row.key is None and row.group is not None for row in living)
+        dead_bytes = sum(row.size for row in dead)
+        return StoredTopic(
+            id=number,
+            name=topic.name,
+            plain=len(living) - keyed - grouped,
+            keyed=keyed,
+            bytes=sum(row.size for row in living) + dead_bytes,
+            delayed=len(delayed),
+            dead=len(dead),
+            dead_bytes=dead_bytes,
+            grouped=grouped,
+            form=topic.form,
+            generation=topic.generation,
+            settings=self._settings.get(number),
+        )
 
     def close(self) -> None:
         """Nothing to end."""
@@ -129,13 +152,11 @@ class MemoryEngine:
     def commit(self, batch: Batch) -> None:
         """Apply a batch."""
         self._seq = max(self._seq, batch.rows[-1].seq if batch.rows else 0)
-        self._topics.update(batch.topics)
-        for number in batch.topics_gone:
-            self._topics.pop(number, None)
+        self._commit_topics(batch)
         for row in batch.rows:
             self._add(row)
         for claim in batch.claims:
-            self._claims[claim.n] = claim
+            self._claims.setdefault(claim.n >> CLASS_SHIFT, {})[claim.n] = claim
         for dead in batch.dead:
             found = self._remove(dead.seq)
             if found is not None:
@@ -152,6 +173,15 @@ class MemoryEngine:
         for seq in (*(row.seq for row in batch.dead_gone), *batch.redriven.values()):
             self._dead.pop(seq, None)
 
+    def _commit_topics(self, batch: Batch) -> None:
+        self._topics.update({topic[0]: TopicRow(*topic) for topic in batch.topics})
+        for number in batch.topics_gone:
+            self._topics.pop(number, None)
+        for number, settings in batch.settings.items():
+            self._settings.pop(number, None)
+            if settings is not None:
+                self._settings[number] = settings
+
     def _add(self, row: MessageRow) -> None:
         self._rows[row.seq] = row
         self._line(row).add(row.seq)
@@ -160,7 +190,7 @@ class MemoryEngine:
 
     def _line(self, row: MessageRow) -> _Line:
         if row.key is None:
-            return self._plain.setdefault(row.topic, _Line())
+            return self._plain.setdefault(row.topic, {}).setdefault(row.group, _Line())
         return self._keyed.setdefault(row.topic, {}).setdefault(row.key, _Line())
 
     def _remove(self, seq: int) -> MessageRow | None:
@@ -170,16 +200,19 @@ class MemoryEngine:
             empty = self._line(row).removed(self._rows)
             if empty and row.key is not None:
                 del self._keyed[row.topic][row.key]
+            elif empty:
+                del self._plain[row.topic][row.group]
         return row
 
-    def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
+    def trim(self, acked_before: int, acked_max: int, claims_floors: Sequence[int]) -> bool:
         """Forget the oldest receipts and claims that are old or too many."""
         for seq in list(self._acked)[:2000]:
             if self._acked[seq][1] < acked_before or len(self._acked) > acked_max:
                 del self._acked[seq]
-        for number in list(self._claims)[:1000]:
-            if number < claims_floor:
-                del self._claims[number]
+        for floor in claims_floors:
+            claims = self._claims.get(floor >> CLASS_SHIFT, {})
+            for number in [number for number in islice(claims, 1000) if number < floor]:
+                del claims[number]
         return False
 
     # --- windows
@@ -187,17 +220,24 @@ class MemoryEngine:
     def _loaded(self, seq: int) -> Loaded:
         return self._rows[seq], self._states.get(seq)
 
-    def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
-        """Read un-keyed messages that wait to be delivered, in order."""
+    def window(self, topic: int, group: str | None, after: int, limit: int, bytes_max: int) -> list[Loaded]:
+        """Read un-keyed messages of a group, or of none, that wait to be delivered, in order."""
         found: list[Loaded] = []
         total = 0
-        for seq in self._plain.get(topic, _Line()).after(after):
+        for seq in self._plain.get(topic, {}).get(group, _Line()).after(after):
             if seq in self._rows and self._kind(seq) == KIND_READY:
-                total += len(self._rows[seq].payload)
+                total += self._rows[seq].size
                 if len(found) >= limit or (found and total > bytes_max):
                     break
                 found.append(self._loaded(seq))
         return found
+
+    def group_heads(self, topic: int, after: str, limit: int) -> list[Loaded]:
+        """Read the first un-keyed message of each group, in order of the groups."""
+        groups = self._plain.get(topic, {})
+        names = sorted((g for g in groups if g is not None and g.encode() > after.encode()), key=str.encode)
+        firsts = (next((seq for seq in groups[name].seqs if seq in self._rows), None) for name in names)
+        return [self._loaded(first) for first in islice((f for f in firsts if f is not None), limit)]
 
     def next_of_key(self, topic: int, key: str, after: int, limit: int) -> list[Loaded]:
         """Read a key's next messages."""
@@ -213,7 +253,7 @@ class MemoryEngine:
 
     def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
         """Read messages whose delay ends by then, and when the next one's does."""
-        delayed = [state for state in self._states.values() if state.kind == KIND_DELAYED]
+        delayed = [state for state in self._states.values() if _by_time(self._rows[state.seq], state)]
         delayed.sort(key=lambda state: state.until)
         over = [state for state in delayed[:limit] if state.until <= until]
         later = delayed[len(over)].until if len(delayed) > len(over) else None
@@ -235,17 +275,21 @@ class MemoryEngine:
         """Read whole rows."""
         return {seq: self._rows[seq] for seq in seqs if seq in self._rows}
 
+    def one(self, seq: int) -> Loaded | None:
+        """Read a living message."""
+        return self._loaded(seq) if seq in self._rows else None
+
     def trace(self, seq: int) -> StoredTrace:
         """Say what is known of a message."""
         if seq in self._acked:
             gen = self._acked[seq][0]
-            return StoredTrace("purged") if gen < 0 else StoredTrace("acked", gen)
+            return StoredTrace("purged") if gen == PURGED_GEN else StoredTrace("acked", gen)
         row = self._rows.get(seq) or (self._dead[seq][0] if seq in self._dead else None)
         return StoredTrace("none") if row is None else StoredTrace("here", 0, row.msg_id)
 
     def claim(self, n: int) -> IdemClaim | None:
         """Read a claim on an idem_key."""
-        return self._claims.get(n)
+        return self._claims.get(n >> CLASS_SHIFT, {}).get(n)
 
     # --- looking
 
@@ -290,3 +334,8 @@ class MemoryEngine:
         """Read dead letters that died before then, those that died of age first, then the oldest."""
         old = sorted((dead.reason != "ttl", dead.at, seq) for seq, (_, dead) in self._dead.items() if dead.at < before)
         return [self._dead[seq][0] for _, _, seq in old[:limit]]
+
+
+def _by_time(row: MessageRow, state: MessageState) -> bool:
+    """Tell whether a message waits for its time alone; a keyed one that was never tried waits for its key as well."""
+    return state.kind == KIND_DELAYED and (row.key is None or state.attempts > 0)

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import apsw
+import msgspec
 
+from penstock.contracts.mailbox import TopicSettings
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt, EngineContents, StoredTopic
-from penstock.services.mailbox.rows import topic_sum
+from penstock.services.mailbox.rows import TopicRow, settings_sum
+
+read_settings = msgspec.msgpack.Decoder(TopicSettings).decode
 
 
 def fetch(db: apsw.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -37,6 +41,8 @@ def begin_life(db: apsw.Connection) -> tuple[int, bytes]:
         if not _has_tables(db):
             _create(db)
         meta: dict[str, Any] = {name: value for name, value in fetch(db, "SELECT k, v FROM meta")}  # noqa: C416
+        if meta.get("format") == 1:
+            meta["format"] = _migrate(db)
         if meta.get("format") != schema.FORMAT:
             raise Corrupt(f"The mailbox file has format {meta.get('format')}, not {schema.FORMAT}.", where="file")
         boot: Any = meta.get("boot")
@@ -51,7 +57,6 @@ def read_counts(db: apsw.Connection) -> EngineContents:
     """Count what is there."""
     tables = ("msg", "dead", "acked")
     numbers = [fetch(db, f"SELECT max(seq) FROM {table}")[0][0] or 0 for table in tables]  # noqa: S608
-    last_claim = fetch(db, "SELECT max(n) FROM dedup")[0][0]
     topics = list(_topics(db))
     return EngineContents(
         boot=0,
@@ -59,9 +64,15 @@ def read_counts(db: apsw.Connection) -> EngineContents:
         seq=max(numbers),
         topic_number=max((topic.id for topic in topics), default=0),
         topics=topics,
-        claims_next=0 if last_claim is None else last_claim + 1,
         claims=_claims(db),
     )
+
+
+def _migrate(db: apsw.Connection) -> int:
+    """Make a file of format 1 one of format 2, in the transaction that begins the life: all of it or nothing."""
+    for statement in schema.FROM_1_TO_2:
+        db.execute(statement)
+    return schema.FORMAT
 
 
 def _create(db: apsw.Connection) -> None:
@@ -73,20 +84,46 @@ def _create(db: apsw.Connection) -> None:
 
 
 def _topics(db: apsw.Connection) -> Iterator[StoredTopic]:
-    names: dict[int, str] = {}
-    for number, name, total in fetch(db, "SELECT id, name, sum FROM topic"):
-        if topic_sum(number, name) != total:
+    names: dict[int, TopicRow] = {}
+    for number, name, total, form, generation in fetch(db, "SELECT id, name, sum, form, gen FROM topic"):
+        names[number] = row = TopicRow(number, name, form, generation)
+        if row.sum != total:
             raise Corrupt(f"The name of topic {number} is damaged.", where="topic")
-        names[number] = name
-    plain, keyed, dead, delayed = ({row[0]: row[1:] for row in fetch(db, statement)} for statement in schema.COUNTS)
-    unnamed = (plain.keys() | keyed.keys() | dead.keys()) - names.keys()
+    settings = _settings(db)
+    plain, grouped, keyed, dead, delayed = (
+        {row[0]: row[1:] for row in fetch(db, statement)} for statement in schema.COUNTS
+    )
+    unnamed = (plain.keys() | grouped.keys() | keyed.keys() | dead.keys() | settings.keys()) - names.keys()
     if unnamed:
         raise Corrupt(f"Messages belong to topics without a name: {sorted(unnamed)[:5]}.", where="topic")
-    for number, name in names.items():
-        some, more, ended = (table.get(number, (0, 0)) for table in (plain, keyed, dead))
+    for number, row in names.items():
+        some, fair, more, ended = (table.get(number, (0, 0)) for table in (plain, grouped, keyed, dead))
         yield StoredTopic(
-            number, name, some[0], more[0], some[1] + more[1] + ended[1], delayed.get(number, (0,))[0], *ended
+            id=number,
+            name=row.name,
+            plain=some[0],
+            keyed=more[0],
+            bytes=some[1] + fair[1] + more[1] + ended[1],
+            delayed=delayed.get(number, (0,))[0],
+            dead=ended[0],
+            dead_bytes=ended[1],
+            grouped=fair[0],
+            form=row.form,
+            generation=row.generation,
+            settings=settings.get(number),
         )
+
+
+def _settings(db: apsw.Connection) -> dict[int, TopicSettings]:
+    found: dict[int, TopicSettings] = {}
+    for number, body, total in fetch(db, "SELECT topic, body, sum FROM settings"):
+        try:
+            if settings_sum(number, body) != total:
+                raise Corrupt(f"The settings of topic {number} are damaged.", where="topic")
+            found[number] = read_settings(body)
+        except (msgspec.MsgspecError, TypeError) as exc:
+            raise Corrupt(f"The settings of topic {number} cannot be read: {exc}", where="topic") from exc
+    return found
 
 
 def _claims(db: apsw.Connection) -> array[int]:

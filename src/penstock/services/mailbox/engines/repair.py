@@ -22,24 +22,26 @@ from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt
 from penstock.services.mailbox.engines.files import DATABASE, examine, put_aside
 from penstock.services.mailbox.engines.inspection import inspect
+from penstock.services.mailbox.engines.opening import read_settings
 from penstock.services.mailbox.engines.pages import TABLE_LEAF, DatabasePages, PageCell
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
 from penstock.services.mailbox.engines.wal import sync_directory
 from penstock.services.mailbox.ids import BOOT_SHIFT
 from penstock.services.mailbox.rows import (
     IdemClaim,
+    TopicRow,
     read_row,
     read_state,
-    topic_sum,
+    settings_sum,
 )
 
 _FILE: Final = DATABASE
-_COLUMNS: Final = {10: "msg", 14: "dead", 8: "st", 4: "dedup", 3: "acked"}
+# How many columns a row of each table has. Rows that format 1 wrote, and that were never changed since, are shorter.
+_WIDTHS: Final = {"msg": 11, "dead": 15, "st": 9, "dedup": 4, "acked": 3, "topic": 5, "settings": 3}
 _INSERT: Final = {
-    count: f"INSERT OR REPLACE INTO {table} VALUES {schema.values(1, count)}"  # noqa: S608 - names of ours
-    for count, table in _COLUMNS.items()
+    table: f"INSERT OR REPLACE INTO {table} VALUES {schema.values(1, count)}"  # noqa: S608 - names of ours
+    for table, count in _WIDTHS.items()
 }
-_TOPIC: Final = "INSERT OR REPLACE INTO topic VALUES (?, ?, ?)"
 _read_claim: Final = msgspec.msgpack.Decoder(IdemClaim).decode
 _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).decode
 # What an index or a state speaks of was alive: the rows it names must be somewhere.
@@ -147,29 +149,47 @@ class _Salvage:
         return bad
 
     def _keep(self, rowid: int, columns: tuple[Any, ...]) -> bool:
-        row = (rowid, *columns[1:])
-        try:
-            if len(row) in (10, 14):
-                read_row(row)
-                if len(row) == 14:
-                    _read_history(row[13])
-            elif len(row) == 8:
-                self.gen = max(self.gen, read_state(row).gen)
-                self.name(rowid)
-            elif len(row) == 4:
-                if _read_claim(row[3]).name != row[1]:
-                    return False
-            elif len(row) == 3 and isinstance(row[1], str):
-                if topic_sum(rowid, row[1]) != row[2]:
-                    return False
-                self._out.execute(_TOPIC, row)
-                return True
-            elif len(row) != 3:
-                return len(row) == 5  # the table of tables: it is made anew
-            self._out.execute(_INSERT[len(row)], row)
-            return True
-        except (Integrity, msgspec.MsgspecError, TypeError, UnicodeDecodeError, apsw.Error):
+        table = _table_of(columns)
+        if table == "sqlite_master":
+            return True  # it is made anew
+        if table is None:
             return False
+        row = _filled(table, (rowid, *columns[1:]))
+        try:
+            if not self._holds(table, row):
+                return False
+            self._out.execute(_INSERT[table], row)
+        except (
+            Integrity,
+            msgspec.MsgspecError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            UnicodeDecodeError,
+            apsw.Error,
+        ):
+            return False
+        return True
+
+    def _holds(self, table: str, row: tuple[Any, ...]) -> bool:
+        """Tell whether a row matches its own checksum."""
+        match table:
+            case "msg":
+                read_row(row)
+            case "dead":
+                read_row((*row[:10], row[14]))
+                _read_history(row[13])
+            case "st":
+                self.gen = max(self.gen, read_state(row).gen)
+                self.name(row[0])
+            case "dedup":
+                return bool(_read_claim(row[3]).name == row[1])
+            case "topic":
+                return bool(TopicRow(row[0], row[1], row[3], row[4]).sum == row[2])
+            case "settings":
+                read_settings(row[1])
+                return bool(settings_sum(row[0], row[1]) == row[2])
+        return True
 
     def entry(self, columns: tuple[Any, ...]) -> None:
         """Note what an entry of an index, or of the table of settings, says."""
@@ -182,6 +202,33 @@ class _Salvage:
     def name(self, seq: int) -> None:
         """Note that a message was alive."""
         self._out.execute("INSERT OR IGNORE INTO named VALUES (?)", (seq,))
+
+
+def _table_of(columns: tuple[Any, ...]) -> str | None:
+    """Tell by its shape which table a record is from; None: from none of ours."""
+    match len(columns):
+        case 10 | 11:
+            return "msg"
+        case 14 | 15:
+            return "dead"
+        case 8 | 9:
+            return "st"
+        case 4:
+            return "dedup"
+        case 5:
+            return "sqlite_master" if isinstance(columns[0], str) else "topic"
+        case 3 if isinstance(columns[1], str):
+            return "topic"
+        case 3:
+            return "settings" if isinstance(columns[1], bytes) else "acked"
+    return None
+
+
+def _filled(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give a row of format 1 what it lacks: no group, no first delivery, the old form of slots, generation 0."""
+    if len(row) == _WIDTHS[table]:
+        return row
+    return (*row, *{"topic": (1, 0), "st": (0,)}.get(table, (None,)))
 
 
 def _salvage(pages: DatabasePages, out: apsw.Connection, report: Repaired) -> None:
@@ -230,11 +277,13 @@ def _settle(out: apsw.Connection, report: Repaired) -> None:
     """Make the tables agree: what was acked stays acked, what is dead is dead, every message has a topic."""
     out.execute("DELETE FROM msg WHERE seq IN (SELECT seq FROM acked) OR seq IN (SELECT seq FROM dead)")
     out.execute("DELETE FROM st WHERE seq NOT IN (SELECT seq FROM msg)")
+    # Settings without a topic's name hold for nobody.
+    out.execute("DELETE FROM settings WHERE topic NOT IN (SELECT id FROM topic)")
     unnamed = "SELECT topic FROM msg UNION SELECT topic FROM dead EXCEPT SELECT id FROM topic"
     for number in _numbers(out, unnamed):
-        name = f"recovered:{number}"
-        report.renamed.append(name)
-        out.execute(_TOPIC, (number, name, topic_sum(number, name)))
+        row = TopicRow(number, f"recovered:{number}")
+        report.renamed.append(row.name)
+        out.execute(_INSERT["topic"], (number, row.name, row.sum, row.form, row.generation))
 
 
 def _write_meta(out: apsw.Connection, salvage: _Salvage) -> None:

@@ -13,7 +13,9 @@ from typing import Any, Final
 import apsw
 import msgspec
 
+from penstock.contracts.mailbox import TopicSettings
 from penstock.services.mailbox.batch import Batch
+from penstock.services.mailbox.claims import CLASS_SHIFT
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import (
     Corrupt,
@@ -27,7 +29,7 @@ from penstock.services.mailbox.engines.opening import ages, begin_life, fetch, r
 from penstock.services.mailbox.engines.reserve import ReserveFile, ReserveSpace
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads, connect
 from penstock.services.mailbox.engines.wal import fill_wal, renew_wal
-from penstock.services.mailbox.rows import IdemClaim, topic_sum
+from penstock.services.mailbox.rows import ROW_WIDTH, IdemClaim, TopicRow, settings_sum
 
 # How many rows one statement may hold; other numbers take several.
 _SIZES: Final = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
@@ -43,9 +45,16 @@ _REGAIN_LAST_S: Final = 30.0
 # milliseconds.
 _COMPACT_FREE_BYTES: Final = 32 << 20
 _COMPACT_LIVE_BYTES: Final = 16 << 20
-_BURY: Final = f"INSERT INTO dead SELECT {schema.ROW_COLUMNS}, ?, ?, ?, ? FROM msg WHERE seq = ?"  # noqa: S608
+_BURY: Final = (
+    f"INSERT INTO dead ({schema.DEAD_COLUMNS}) "  # noqa: S608
+    f"SELECT {schema.ROW_COLUMNS}, ?, ?, ?, ? FROM msg WHERE seq = ?"
+)
+# Of the claims of one class, the first slice of those that are below their floor.
+_FORGET: Final = "DELETE FROM dedup WHERE n >= ?2 AND n < min(?1, (SELECT min(n) FROM dedup WHERE n >= ?2) + ?3)"
+_TOPIC: Final = "INSERT OR REPLACE INTO topic (id, name, form, gen, sum) VALUES (?, ?, ?, ?, ?)"
 _pack_claim: Final = msgspec.msgpack.Encoder().encode
 _pack_history: Final = msgspec.msgpack.Encoder().encode
+_pack_settings: Final = msgspec.msgpack.Encoder().encode
 
 
 class SqliteEngine:
@@ -386,7 +395,7 @@ class SqliteEngine:
             return False
         return True
 
-    def trim(self, acked_before: int, acked_max: int, claims_floor: int) -> bool:
+    def trim(self, acked_before: int, acked_max: int, claims_floors: Sequence[int]) -> bool:
         """Forget one slice by range: cheap, because both tables grow in order. True when there is more."""
         db = self._db
         if db is None or self._broken:
@@ -397,10 +406,12 @@ class SqliteEngine:
             old = f"DELETE FROM acked WHERE seq IN ({oldest}) AND (at < ? OR ?)"  # noqa: S608
             forgotten = _changed(db, old, (_SLICE, acked_before, self._acked > acked_max))
             self._acked -= forgotten
-            first = "(SELECT min(n) FROM dedup)"
-            statement = f"DELETE FROM dedup WHERE n < min(?, {first} + ?)"  # noqa: S608
-            claims = _changed(db, statement, (claims_floor, _SLICE))
-        return _SLICE in (forgotten, claims)
+            claims = [_changed(db, _FORGET, (floor, _first_of_class(floor), _SLICE)) for floor in claims_floors]
+        return _SLICE in (forgotten, *claims)
+
+
+def _first_of_class(number: int) -> int:
+    return number >> CLASS_SHIFT << CLASS_SHIFT
 
 
 def _changed(db: apsw.Connection, statement: str, values: tuple[Any, ...]) -> int:
@@ -424,10 +435,12 @@ def _write(db: apsw.Connection, batch: Batch) -> None:
 def _statements(batch: Batch) -> list[tuple[str, Any]]:
     """Make few statements of many rows, one table after the other."""
     out: list[tuple[str, Any]] = []
-    for number, name in batch.topics:
-        out.append(("INSERT OR REPLACE INTO topic VALUES (?, ?, ?)", (number, name, topic_sum(number, name))))
+    for each in batch.topics:
+        topic = TopicRow(*each)
+        out.append((_TOPIC, (*topic, topic.sum)))
     _listed(out, "DELETE FROM topic WHERE id IN ", batch.topics_gone)
-    _many(out, _INSERT, 10, [row.columns() for row in batch.rows])
+    out.extend(_settings_statement(number, settings) for number, settings in batch.settings.items())
+    _many(out, _INSERT, ROW_WIDTH, [row.columns() for row in batch.rows])
     _many(out, "INSERT INTO dedup VALUES ", 4, [_claim_columns(claim) for claim in batch.claims])
     for dead in batch.dead:
         extra = (dead.reason, dead.at, dead.attempts, _pack_history(dead.history), dead.seq)
@@ -435,10 +448,17 @@ def _statements(batch: Batch) -> list[tuple[str, Any]]:
     _listed(out, "DELETE FROM msg WHERE seq IN ", [*batch.gone, *(dead.seq for dead in batch.dead)])
     _listed(out, "DELETE FROM st WHERE seq IN ", [seq for seq, state in batch.states.items() if state is None])
     states = [state.columns() for state in batch.states.values() if state is not None]
-    _many(out, "INSERT OR REPLACE INTO st VALUES ", 8, states)
+    _many(out, "INSERT OR REPLACE INTO st VALUES ", 9, states)
     _many(out, "INSERT OR REPLACE INTO acked VALUES ", 3, batch.acked)
     _listed(out, "DELETE FROM dead WHERE seq IN ", [*(row.seq for row in batch.dead_gone), *batch.redriven.values()])
     return out
+
+
+def _settings_statement(number: int, settings: TopicSettings | None) -> tuple[str, Any]:
+    if settings is None:
+        return "DELETE FROM settings WHERE topic = ?", (number,)
+    body = _pack_settings(settings)
+    return "INSERT OR REPLACE INTO settings VALUES (?, ?, ?)", (number, body, settings_sum(number, body))
 
 
 def _ascend(seqs: Sequence[int]) -> bool:

@@ -18,6 +18,8 @@ from penstock.services.mailbox.engines.engine import (
     TopicPage,
 )
 from penstock.services.mailbox.rows import (
+    PURGED_GEN,
+    ROW_WIDTH,
     DeadRow,
     IdemClaim,
     Loaded,
@@ -37,6 +39,19 @@ _read_history: Final = msgspec.msgpack.Decoder(tuple[tuple[int, str], ...]).deco
 _WAITING: Final = "(s.kind IS NULL OR s.kind NOT IN (1, 2))"
 # How many rows of the table are looked at, in order, before the indexes are asked where a topic's messages lie.
 NEAR: Final = 4096
+# The three kinds of living messages, each with its index.
+_PLACES: Final = (
+    "INDEXED BY msg_plain WHERE key IS NULL AND grp IS NULL",
+    "INDEXED BY msg_group WHERE key IS NULL AND grp IS NOT NULL",
+    "INDEXED BY msg_keyed WHERE key IS NOT NULL",
+)
+_NEXT_GROUP: Final = (
+    f"{schema.LIGHT} WHERE m.key IS NULL AND m.topic = ? AND m.grp > ? ORDER BY m.topic, m.grp, m.seq LIMIT 1"
+)
+# A keyed message that waits out the delay of its topic is found by its key, and not by its time: until it is the first
+# of its key its time says nothing.
+_BY_TIME: Final = "s.kind = 2 AND (m.key IS NULL OR s.attempts > 0)"
+_UNTIL: Final = ROW_WIDTH + 2
 _BY_STATE: Final = "SELECT s.seq FROM st s CROSS JOIN msg m ON m.seq = s.seq WHERE m.topic = ?1"
 _PEEKS: Final = {
     "inflight": f"{_BY_STATE} AND s.kind = 1 AND ?3 ORDER BY s.seq LIMIT ?2",
@@ -48,7 +63,8 @@ _READY: Final = (
 )
 _READY_NEAR: Final = _READY.format("NOT INDEXED", "m.seq <= ?4")
 _READY_FAR: Final = (
-    _READY.format("INDEXED BY msg_plain", "m.key IS NULL"),
+    _READY.format("INDEXED BY msg_plain", "m.key IS NULL AND m.grp IS NULL"),
+    _READY.format("INDEXED BY msg_group", "m.key IS NULL AND m.grp IS NOT NULL"),
     _READY.format("INDEXED BY msg_keyed", "m.key IS NOT NULL"),
 )
 
@@ -93,20 +109,21 @@ class SqliteReads:
             reader.close(force=True)
 
     def _loaded(self, found: list[tuple[Any, ...]]) -> list[Loaded]:
-        return [(self._row(columns[:10]), self._state(columns[10:])) for columns in found]
+        return [(self._row(columns[:ROW_WIDTH]), self._state(columns[ROW_WIDTH:])) for columns in found]
 
     def _row(self, columns: tuple[Any, ...]) -> MessageRow:
         """Read a row; a damaged one keeps its place but has no payload, so it can never be delivered."""
         try:
             return read_row(columns)
         except Integrity:
-            seq, slot, topic, key, ts, expires, size = columns[:7]
+            (seq, slot, topic, key, ts, expires, size), group = columns[:7], columns[10]
             self.damaged.append(seq)
             text = None if key is None else key.decode(errors="replace")
             return MessageRow(
                 seq=seq, slot=slot & 4095, topic=topic, key=text, ts=ts, expires=expires, nonce=0, corr_id="",
                 idem_key=None, attrs={}, payload_hash=bytes(32), payload=b"",
                 left_bytes=size if isinstance(size, int) else 0,
+                group=None if group is None else group.decode(errors="replace"),
             )  # fmt: skip
 
     def _state(self, columns: tuple[Any, ...]) -> MessageState | None:
@@ -124,14 +141,25 @@ class SqliteReads:
     def open_states(self, delays_max: int) -> tuple[list[Loaded], int | None]:
         """Read every lease and the nearest delays."""
         leased = self._ask(f"{schema.LIGHT} WHERE s.kind = 1")
-        delayed = self._ask(f"{schema.LIGHT} WHERE s.kind = 2 ORDER BY s.until LIMIT ?", (delays_max + 1,))
-        later = delayed[delays_max][12] if len(delayed) > delays_max else None
+        delayed = self._ask(f"{schema.LIGHT} WHERE {_BY_TIME} ORDER BY s.until LIMIT ?", (delays_max + 1,))
+        later = delayed[delays_max][_UNTIL] if len(delayed) > delays_max else None
         return self._loaded(leased + delayed[:delays_max]), later
 
-    def window(self, topic: int, after: int, limit: int, bytes_max: int) -> list[Loaded]:
-        """Read un-keyed messages that wait to be delivered, in order."""
-        where = f"m.topic = ? AND m.key IS NULL AND m.seq > ? AND {_WAITING} ORDER BY m.seq LIMIT ?"
-        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", (topic, after, limit), bytes_max))
+    def window(self, topic: int, group: str | None, after: int, limit: int, bytes_max: int) -> list[Loaded]:
+        """Read un-keyed messages of a group, or of none, that wait to be delivered, in order."""
+        of, named = ("IS NULL", ()) if group is None else ("= ?", (group.encode(),))
+        where = f"m.topic = ? AND m.key IS NULL AND m.grp {of} AND m.seq > ? AND {_WAITING} ORDER BY m.seq LIMIT ?"
+        values = (topic, *named, after, limit)
+        return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", values, bytes_max))
+
+    def group_heads(self, topic: int, after: str, limit: int) -> list[Loaded]:
+        """Hop from group to group along the index."""
+        heads: list[Loaded] = []
+        group = after.encode()
+        while len(heads) < limit and (found := self._ask(_NEXT_GROUP, (topic, group))):
+            group = found[0][10]
+            heads += self._loaded(found)
+        return heads
 
     def next_of_key(self, topic: int, key: str, after: int, limit: int) -> list[Loaded]:
         """Read a key's next messages."""
@@ -155,9 +183,9 @@ class SqliteReads:
 
     def due(self, until: int, limit: int) -> tuple[list[Loaded], int | None]:
         """Read messages whose delay ends by then, and when the next one's does."""
-        found = self._ask(f"{schema.LIGHT} WHERE s.kind = 2 ORDER BY s.until LIMIT ?", (limit + 1,))
-        over = [columns for columns in found[:limit] if columns[12] <= until]
-        later = found[len(over)][12] if len(found) > len(over) else None
+        found = self._ask(f"{schema.LIGHT} WHERE {_BY_TIME} ORDER BY s.until LIMIT ?", (limit + 1,))
+        over = [columns for columns in found[:limit] if columns[_UNTIL] <= until]
+        later = found[len(over)][_UNTIL] if len(found) > len(over) else None
         return self._loaded(over), later
 
     def expired(self, now: int, limit: int) -> list[Loaded]:
@@ -186,10 +214,15 @@ class SqliteReads:
                     self.damaged.append(seq)
         return rows
 
+    def one(self, seq: int) -> Loaded | None:
+        """Read a living message without its payload."""
+        found = self._loaded(self._ask(f"{schema.LIGHT} WHERE m.seq = ?", (seq,)))
+        return found[0] if found else None
+
     def trace(self, seq: int) -> StoredTrace:
         """Say what is known of a message."""
         for (gen,) in self._ask("SELECT gen FROM acked WHERE seq = ?", (seq,)):
-            return StoredTrace("purged") if gen < 0 else StoredTrace("acked", gen)
+            return StoredTrace("purged") if gen == PURGED_GEN else StoredTrace("acked", gen)
         for table in ("msg", "dead"):
             for columns in self._ask(f"SELECT {schema.LIGHT_COLUMNS} FROM {table} WHERE seq = ?", (seq,)):  # noqa: S608
                 return StoredTrace("here", 0, self._row(columns).msg_id)
@@ -234,9 +267,8 @@ class SqliteReads:
 
     def oldest(self, topic: int) -> int | None:
         """Say when the oldest living message of a topic was sent."""
-        plain = "SELECT min(seq) FROM msg INDEXED BY msg_plain WHERE topic = ?1 AND key IS NULL"
-        keyed = "SELECT min(seq) FROM msg INDEXED BY msg_keyed WHERE topic = ?1 AND key IS NOT NULL"
-        statement = f"SELECT ts FROM msg WHERE seq IN (({plain}), ({keyed})) ORDER BY seq LIMIT 1"  # noqa: S608
+        firsts = ", ".join(f"(SELECT min(seq) FROM msg {each} AND topic = ?1)" for each in _PLACES)  # noqa: S608
+        statement = f"SELECT ts FROM msg WHERE seq IN ({firsts}) ORDER BY seq LIMIT 1"  # noqa: S608
         found = self._ask(statement, (topic,))
         return found[0][0] if found else None
 
@@ -246,8 +278,7 @@ class SqliteReads:
         found = self._living(topic, after, min(edge, up_to), limit)
         if found or edge >= up_to:
             return found
-        starts = "SELECT min(seq) FROM msg INDEXED BY {} WHERE topic = ? AND key {} AND seq > ?"
-        asked = (starts.format("msg_plain", "IS NULL"), starts.format("msg_keyed", "IS NOT NULL"))
+        asked = [f"SELECT min(seq) FROM msg {each} AND topic = ? AND seq > ?" for each in _PLACES]  # noqa: S608
         first = min((seq for text in asked for seq in self._numbers(text, (topic, edge)) if seq), default=_LAST)
         return self._living(topic, first - 1, min(self._edge(first), up_to), limit)
 
@@ -263,15 +294,16 @@ class SqliteReads:
         chosen = f"{columns}, reason, at, attempts, hist"
         statement = f"SELECT {chosen} FROM dead WHERE {_dead_where(page)} ORDER BY seq LIMIT ?4"  # noqa: S608
         found = self._ask(statement, _dead_values(page), PEEK_BYTES_MAX if page.payloads else 1 << 62)
-        return [(self._row(columns[:10]), self._dead(columns)) for columns in found]
+        return [(self._row(columns[:ROW_WIDTH]), self._dead(columns)) for columns in found]
 
     def _dead(self, columns: tuple[Any, ...]) -> DeadRow:
         try:
-            history = _read_history(columns[13])
+            history = _read_history(columns[ROW_WIDTH + 3])
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self.damaged.append(columns[0])
             history = ()
-        return DeadRow(columns[0], columns[10], columns[11], columns[12], history)
+        reason, at, attempts = columns[ROW_WIDTH : ROW_WIDTH + 3]
+        return DeadRow(columns[0], reason, at, attempts, history)
 
     def dead_count(self, page: DeadPage) -> int:
         """Count dead letters, at most `limit`."""

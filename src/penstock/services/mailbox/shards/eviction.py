@@ -34,9 +34,12 @@ def make_room(shards: Sequence[Shard], need: int) -> int:
             break
         if not lane.backlog.reading:
             _evict_plain(window, lane)
+            _evict_lines(window, lane)
             _evict_keys(window, lane)
             # In order, so that it is a heap still; and without those that left, who are named anew when they come back.
             lane.ready = sorted({seq for seq in lane.ready if seq in window.messages})
+            for line in lane.lines.values():
+                line.ready = sorted({seq for seq in line.ready if seq in window.messages})
     return before - ledger.resident
 
 
@@ -45,14 +48,14 @@ def _by_age(shards: Sequence[Shard]) -> list[tuple[Window, Lane]]:
         (shards[index].window, lane)
         for topic in shards[0].ledger.topics.values()
         for index, lane in topic.lanes.items()
-        if lane.ready or lane.keys
+        if lane.ready or lane.keys or lane.lines
     ]
     return sorted(lanes, key=lambda each: each[1].used)
 
 
 def _evict_plain(window: Window, lane: Lane) -> None:
     """Give up a lane's un-keyed waiting messages; they are read again when somebody asks for them."""
-    plain = [m for m in map(window.messages.get, lane.ready) if m is not None and m.key is None and _as_stored(m)]
+    plain = [m for m in _waiting(window, lane.ready) if m.group is None]
     if not plain:
         return
     _drop(window, plain)
@@ -61,14 +64,44 @@ def _evict_plain(window: Window, lane: Lane) -> None:
     lane.backlog.more = True
 
 
+def _waiting(window: Window, seqs: Iterable[int]) -> list[Message]:
+    """Find the un-keyed messages that wait and lie on the disk just as they are here."""
+    return [m for m in map(window.messages.get, seqs) if m is not None and m.key is None and _as_stored(m)]
+
+
+def _evict_lines(window: Window, lane: Lane) -> None:
+    """Give up grouped messages: the scan for groups without a line finds them again."""
+    grouped = [m for m in _waiting(window, lane.ready) if m.group is not None]
+    for line in lane.lines.values():
+        grouped += _waiting(window, line.ready)
+    _drop(window, grouped)
+    for message in grouped:
+        given_up = lane.lines.get(message.group or "")
+        if given_up is not None:
+            given_up.tail = min(given_up.tail, message.seq - 1)
+            given_up.backlog.stored_beyond()
+    idle = [name for name, line in lane.lines.items() if not line.backlog.reading and not _resident(window, line.ready)]
+    for group in idle:
+        del lane.lines[group]
+        lane.hungry.pop(group, None)
+        lane.turns.pop(group, None)
+    if grouped or idle:
+        lane.topic.group_backlog.stored_beyond()
+
+
+def _resident(window: Window, seqs: Iterable[int]) -> bool:
+    return any(seq in window.messages for seq in seqs)
+
+
 def _evict_keys(window: Window, lane: Lane) -> None:
     """Give up whole keys: the scan for keys without a queue finds them again, in order."""
     evicted = [key for key, queue in lane.keys.items() if _idle(queue)]
     for key in evicted:
         queue = lane.keys.pop(key)
         assert queue.head is not None
-        if queue.head.state == DELAYED:
-            window.disk_due = min(window.disk_due, queue.head.until)
+        for message in (queue.head, *queue.followers):
+            if message.state == DELAYED:
+                window.disk_due = min(window.disk_due, message.until)
         _drop(window, (queue.head, *queue.followers))
     if evicted:
         lane.topic.key_backlog.stored_beyond()
@@ -77,9 +110,9 @@ def _evict_keys(window: Window, lane: Lane) -> None:
 def _idle(queue: KeyQueue) -> bool:
     """Tell whether nothing of a key is out or under way, and its head lies on the disk just as it does here."""
     head = queue.head
-    if head is None or queue.backlog.reading or any(follower.state != READY for follower in queue.followers):
+    if head is None or queue.backlog.reading:
         return False
-    return _as_stored(head) or (head.state == DELAYED and head.until > 0)
+    return all(_as_stored(each) or (each.state == DELAYED and each.until > 0) for each in (head, *queue.followers))
 
 
 def _as_stored(message: Message) -> bool:

@@ -1,9 +1,10 @@
 """Reading from the engine: what the shards ask for, and how it gets back into them.
 
 A shard is pure: it cannot wait for the disk. It puts a `ReadRequest` into its `ReadQueue`; its worker starts one task
-for each request, in which the `Loader` asks the engine and hands the rows to the windows. Four things are read like
-this: more of a lane (`window`), the next messages of a key (`key`), the first messages of keys that have no queue yet
-(`keys`), and delayed messages whose time has come (`due`). A `Backlog` says when there is something to read.
+for each request, in which the `Loader` asks the engine and hands the rows to the windows. Six things are read like
+this: more of a lane (`window`) or of a group (`line`), the next messages of a key (`key`), the first messages of keys
+and groups that RAM does not know yet (`keys`, `groups`), and delayed messages whose time has come (`due`). A `Backlog`
+says when there is something to read.
 
 A read sees the disk as it was at one moment, and rows arrive later. Meanwhile a commit may have removed some of them.
 The `ReadTracker` remembers what was removed while a read is under way, so that the window drops such rows.
@@ -19,6 +20,7 @@ from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.engine_reader import pause
 from penstock.services.mailbox.ledger import Over
+from penstock.services.mailbox.rows import Loaded
 from penstock.services.mailbox.shards.eviction import make_room
 from penstock.services.mailbox.shards.topics import (
     READY,
@@ -37,6 +39,7 @@ R = TypeVar("R")
 
 # How many rows one read brings at most.
 REFILL: Final = 1024
+LINE_REFILL: Final = 128
 FOLLOWERS_MAX: Final = 64
 _WINDOW_BYTES: Final = 8 << 20
 _RETRY_S: Final = 0.05
@@ -46,10 +49,11 @@ _RETRY_S: Final = 0.05
 class ReadRequest:
     """What shall be read, and since when the tracker of its shard counts it."""
 
-    kind: Literal["window", "key", "keys", "due"]
+    kind: Literal["window", "line", "key", "keys", "groups", "due"]
     generation: int
     topic: Topic | None = None
     lane: Lane | None = None
+    # A key or a group.
     key: str = ""
     # It brought nothing, and its queue knows that.
     has_failed: bool = False
@@ -65,6 +69,11 @@ class ReadRequest:
             self.lane.backlog.failed()
         elif self.kind == "keys" and self.topic is not None:
             self.topic.key_backlog.failed()
+        elif self.kind == "groups" and self.topic is not None:
+            self.topic.group_backlog.failed()
+        elif self.kind == "line" and self.lane is not None and self.key in self.lane.lines:
+            self.lane.lines[self.key].backlog.failed()
+            self.lane.hungry[self.key] = None
         elif self.kind == "key" and self.lane is not None and self.key in self.lane.keys:
             self.lane.keys[self.key].backlog.failed()
             self.lane.stalled.append(self.key)
@@ -164,6 +173,18 @@ class ReadQueue:
         if topic.key_backlog.want():
             self._want(ReadRequest("keys", self.tracker.begin(), topic))
 
+    def want_groups(self, topic: Topic) -> None:
+        """Ask for the first messages of groups that have no line yet."""
+        if topic.group_backlog.want():
+            self._want(ReadRequest("groups", self.tracker.begin(), topic))
+
+    def want_line(self, lane: Lane, group: str) -> None:
+        """Ask for more messages of a group."""
+        line = lane.lines.get(group)
+        lane.hungry.pop(group, None)
+        if line is not None and line.backlog.want():
+            self._want(ReadRequest("line", self.tracker.begin(), lane.topic, lane, group))
+
     def want_key(self, lane: Lane, key: str, queue: KeyQueue) -> None:
         """Ask for the next messages of a key."""
         if queue.backlog.want():
@@ -209,7 +230,7 @@ class Loader:
     async def load(self, shard: Shard, request: ReadRequest) -> None:
         """Read for one shard. A read that fails is over after a pause: those who wait ask again as soon as it is."""
         state, others = self._state, []
-        if request.kind in ("keys", "due"):
+        if request.kind in ("keys", "groups", "due"):
             # These are read for all shards: what leaves any of them meanwhile matters.
             others = [each.window.reads.tracker for each in state.shards if each is not shard]
         begun = [(tracker, tracker.begin()) for tracker in others]
@@ -239,6 +260,10 @@ class Loader:
         match request.kind:
             case "window":
                 await self._read_window(shard, request)
+            case "line":
+                await self._read_line(shard, request)
+            case "groups":
+                await self._read_groups(request)
             case "key":
                 await self._read_key(shard, request)
             case "keys":
@@ -258,16 +283,35 @@ class Loader:
         lane = request.lane
         assert lane is not None
         limit = self._limit()
-        rows = await self._ask(self._reads.window, lane.topic.id, lane.tail, limit, _WINDOW_BYTES)
-        whole = sum(len(row.payload) for row, _ in rows) < _WINDOW_BYTES // 2
+        rows = await self._ask(self._reads.window, lane.topic.id, None, lane.tail, limit, _WINDOW_BYTES)
         make_room(self._state.shards, len(rows))
-        shard.window.window_loaded(lane, rows, exhausted=len(rows) < limit and whole, now=self._state.now())
+        exhausted = len(rows) < limit and _is_whole(rows)
+        shard.window.window_loaded(lane, rows, exhausted=exhausted, now=self._state.now())
+
+    async def _read_line(self, shard: Shard, request: ReadRequest) -> None:
+        lane, group = request.lane, request.key
+        assert lane is not None
+        limit, after = min(LINE_REFILL, self._limit()), lane.line(group).tail
+        rows = await self._ask(self._reads.window, lane.topic.id, group, after, limit, _WINDOW_BYTES)
+        make_room(self._state.shards, len(rows))
+        exhausted = len(rows) < limit and _is_whole(rows)
+        shard.window.line_loaded(lane, group, rows, exhausted=exhausted, now=self._state.now())
+
+    async def _read_groups(self, request: ReadRequest) -> None:
+        topic = request.topic
+        assert topic is not None
+        limit, backlog = self._limit(), topic.group_backlog
+        heads = await self._ask(self._reads.group_heads, topic.id, backlog.cursor, limit)
+        make_room(self._state.shards, len(heads))
+        now = self._state.now()
+        for row, state in heads:
+            self._state.shard_of(row.slot).window.group_found(row, state, now)
+        backlog.arrived(exhausted=len(heads) < limit, cursor=heads[-1][0].group or "" if heads else "")
 
     async def _read_key(self, shard: Shard, request: ReadRequest) -> None:
         lane = request.lane
         assert lane is not None
-        queue = lane.keys[request.key]
-        after = queue.followers[-1].seq if queue.followers else queue.released
+        after = lane.keys[request.key].last
         rows = await self._ask(self._reads.next_of_key, lane.topic.id, request.key, after, FOLLOWERS_MAX)
         make_room(self._state.shards, len(rows))
         shard.window.key_loaded(lane, request.key, rows, self._state.now())
@@ -295,3 +339,8 @@ class Loader:
     def _limit(self) -> int:
         """Read no more at once than a small window can take."""
         return max(1, min(REFILL, self._state.options.bounds.window_messages // 8))
+
+
+def _is_whole(rows: list[Loaded]) -> bool:
+    """Tell whether a read was certainly not cut short by the size of its payloads."""
+    return sum(row.size for row, _ in rows) < _WINDOW_BYTES // 2

@@ -24,28 +24,33 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from penstock.contracts import mailbox as m
-from penstock.contracts.mailbox_rules import SETTLED_OR_UNKNOWN, STALE_RECEIPT
+from penstock.contracts.mailbox_rules import NOT_LEASED, SETTLED_OR_UNKNOWN, STALE_RECEIPT
 from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
 from penstock.kernel.errors import Conflict, Malformed, NotFound
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.ledger import MailboxLedger, Now, lease_state
 from penstock.services.mailbox.rows import (
+    ANY_GEN,
     KIND_DELAYED,
     KIND_LEASED,
     KIND_READY,
+    PURGED_GEN,
     DeadRow,
     MessageRow,
     MessageState,
     StoredTrace,
+    remember_end,
 )
 from penstock.services.mailbox.shards.topics import (
     ACK,
     DELAYED,
     LEASED,
+    NO_SETTINGS,
     PURGE,
     READY,
     RETURN,
@@ -53,6 +58,7 @@ from penstock.services.mailbox.shards.topics import (
     WRITTEN,
     Lane,
     Message,
+    Topic,
 )
 from penstock.services.mailbox.shards.window import Leased, Window
 
@@ -79,9 +85,15 @@ class ShardRules:
         return bool(matches) and max(matches)[1] == "drop"
 
     def check_visibility(self, visibility_ms: int) -> None:
-        """Refuse a lease that is shorter than the shortest."""
-        if visibility_ms < self.visibility_ms_min:
-            raise Malformed(f"Expected `int` >= {self.visibility_ms_min} - at `$.visibility_ms`")
+        """Refuse a lease that is shorter than the shortest; 0 returns the message at once."""
+        if visibility_ms and visibility_ms < self.visibility_ms_min:
+            raise Malformed(f"visibility_ms must be 0 or at least {self.visibility_ms_min}.")
+
+    def last_attempt(self, message: Message) -> bool:
+        """Tell whether a message has had all its attempts; 0 is endless."""
+        own = message.lane.topic.settings.max_attempts
+        most = self.max_attempts if own is None else own
+        return 0 < most <= message.attempts
 
 
 class RecvQuery(NamedTuple):
@@ -99,6 +111,36 @@ class NackCause(NamedTuple):
 
     reason: str | None
     delay_ms: int | None
+
+
+class _Choice:
+    """The messages that one receive takes from a lane, within its room and its bytes."""
+
+    __slots__ = ("_bytes_max", "_room", "_size", "messages")
+
+    def __init__(self, room: int, bytes_max: int | None) -> None:
+        self._room = room
+        self._bytes_max = bytes_max
+        self._size = 0
+        self.messages: list[Message] = []
+
+    @property
+    def full(self) -> bool:
+        """Tell whether no more may be taken."""
+        return len(self.messages) >= self._room
+
+    def add(self, run: list[Message]) -> bool:
+        """Take as much of a run as fits, in order; False when not even its first message does."""
+        taken = 0
+        for message in run:
+            size = self._size + message.size
+            if self.full or (self.messages and self._bytes_max is not None and size > self._bytes_max):
+                break
+            self._size = size
+            message.state = LEASED
+            self.messages.append(message)
+            taken += 1
+        return taken > 0
 
 
 # The place of an ack in its batch, the ack, and what its msg_id says.
@@ -130,8 +172,11 @@ class Shard:
             window.reads.retry_keys(lane)
         room = min(want.max_messages, ledger.bounds.global_inflight - ledger.inflight)
         got: list[Message] = []
-        if room <= 0 and (ready or lane.backlog.more or lane.topic.key_backlog.more):
-            ledger.starved[lane.topic] = None
+        topic = lane.topic
+        if topic.settings is not NO_SETTINGS or lane.lines or topic.group_backlog.more:
+            return self._lease_by_settings(lane, room, want, now, batch)
+        if room <= 0 and (ready or lane.backlog.more or topic.key_backlog.more):
+            ledger.starved[topic] = None
         while ready and len(got) < room:
             message = messages.get(ready[0])
             if message is None or message.state != READY:
@@ -152,9 +197,74 @@ class Shard:
             window.reads.want_window(lane)
         return leased
 
+    def _lease_by_settings(self, lane: Lane, room: int, want: RecvQuery, now: Now, batch: Batch) -> list[Leased]:
+        """Lease from a lane whose topic has settings or groups: by turns where it is fair, several of a key at once."""
+        topic, window = lane.topic, self.window
+        if topic.settings.paused:
+            return []
+        if room <= 0 and (lane.busy or topic.key_backlog.more or topic.group_backlog.more):
+            self.ledger.starved[topic] = None
+        got = _Choice(room, want.max_bytes)
+        if room > 0:
+            self._choose(lane, got, now, batch)
+            window.refill(lane)
+        return self._lease(got.messages, want, now) if got.messages else []
+
+    def _choose(self, lane: Lane, got: _Choice, now: Now, batch: Batch) -> None:
+        """Take from each line in turn what may be delivered, until there is enough."""
+        turns, lines = lane.turns, lane.lines
+        if lane.ready:
+            turns.setdefault("")
+        while turns and not got.full:
+            group = next(iter(turns))
+            del turns[group]
+            heap = lines[group].ready if group else lane.ready
+            message = self._first(heap, now, batch)
+            if message is None:
+                lane.drop_line(group)
+                continue
+            run = self._run(message, lane, now)
+            if not got.add(run):
+                turns[group] = None
+                return
+            heappop(heap)
+            if heap:
+                # Behind the others: each line gives one message, or one run of a key, a turn.
+                turns[group] = None
+
+    def _first(self, heap: list[int], now: Now, batch: Batch) -> Message | None:
+        """Return the first message of a heap that may be delivered; those before it leave the heap."""
+        while heap:
+            message = self.messages.get(heap[0])
+            if message is not None and message.state == READY:
+                if message.expires is None or message.expires > now.wall:
+                    return message
+                heappop(heap)
+                self._expire(message, now, batch)
+                continue
+            heappop(heap)
+        return None
+
+    def _run(self, message: Message, lane: Lane, now: Now) -> list[Message]:
+        """Return a message and, of its key, as many that follow it as one receive may take."""
+        run = [message]
+        queue = None if message.key is None else lane.keys.get(message.key)
+        most = lane.topic.settings.key_batch
+        if queue is None or most == 1:
+            return run
+        for follower in islice(queue.followers, most - 1):
+            if follower.state != READY or (follower.expires is not None and follower.expires <= now.wall):
+                return run
+            run.append(follower)
+        if len(run) < most and queue.backlog.unread and message.key is not None:
+            self.window.reads.want_key(lane, message.key, queue)
+        return run
+
     def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> list[Leased]:
         ledger, riders, make = self.ledger, self.ledger.riders, self.ledger.receipts.make
-        until, span, owner, gen = now.mono + want.visibility_ms, want.visibility_ms, want.owner, ledger.gen
+        until, span, owner, gen, wall = (
+            now.mono + want.visibility_ms, want.visibility_ms, want.owner, ledger.gen, now.wall,
+        )  # fmt: skip
         leased: list[Leased] = []
         fresh: list[int] = []
         for message in got:
@@ -163,6 +273,8 @@ class Shard:
             if not message.attempts and message.key is None and not message.until:
                 fresh.append(seq)
             message.attempts += 1
+            if not message.first_at:
+                message.first_at = wall
             message.gen = gen
             message.receipt = make(message.slot, seq, gen)
             message.until, message.span = until, span
@@ -230,19 +342,49 @@ class Shard:
 
         False: it is not in RAM, the engine has to be asked.
         """
-        message = self._leased(name, receipt, now)
+        message = self._leased(name, receipt, now) or self._held(name, receipt)
         if message is None:
             known = self.messages.get(name.seq)
             repeated = (
-                known is not None and known.ending == ACK and known.receipt == receipt and _is(known, name)
+                known is not None and known.ending == ACK and _is(known, name)
+                and (known.receipt == receipt or self._takes_any(known, receipt))
             )  # fmt: skip
             return repeated or self._refuse(name)
-        self._unlease(message)
+        gen = _acked_gen(message)
+        if message.state == LEASED:
+            self._unlease(message)
+        else:
+            self._stop_waiting(message)
         message.state, message.ending = SETTLING, ACK
         batch.remove(message.seq, bare=message.bare)
-        batch.acked.append((message.seq, message.gen, now.wall))
+        batch.acked.append((message.seq, gen, now.wall))
         batch.ended.append(message)
         return True
+
+    def _held(self, name: MessageName, receipt: str) -> Message | None:
+        """Find the living message that a receipt of any of its leases settles, where its topic allows that."""
+        message = self.messages.get(name.seq)
+        if message is None or message.state == SETTLING or not _is(message, name):
+            return None
+        return message if self._takes_any(message, receipt) else None
+
+    def _takes_any(self, message: Message, receipt: str) -> bool:
+        if message.lane.topic.settings.receipts != "any":
+            return False
+        read = self.ledger.receipts.read(receipt)
+        return read is not None and read[0] == message.seq
+
+    def _stop_waiting(self, message: Message) -> None:
+        """Take a message that nobody has leased away from those that wait; heaps skip it by its state."""
+        if message.state == DELAYED:
+            message.lane.topic.delayed -= 1
+        self.ledger.riders.pop(message.seq, None)
+
+    def adopt(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
+        """Hold a message in RAM for a settlement of it: its topic takes a receipt of any lease."""
+        if self.window.is_new(row.seq):
+            waits = state is not None and state.kind == KIND_DELAYED
+            self.window.adopt(row, state if waits else _untried(state), now)
 
     def ack_all(self, acks: Iterable[PlacedAck], now: Now, batch: Batch) -> tuple[list[int], list[PlacedAck]]:
         """Acknowledge many messages in one go; returns the places of those that were, and the acks for `ack`."""
@@ -261,7 +403,8 @@ class Shard:
                 others.append(each)
                 continue
             riders.pop(seq, None)
-            message.lane.topic.inflight -= 1
+            topic = message.lane.topic
+            topic.inflight -= 1
             if message.owner is not None:
                 owner, message.owner = message.owner, None
                 owner.settled()
@@ -269,7 +412,7 @@ class Shard:
             gone.append(seq)
             if not message.bare:
                 states[seq] = None
-            acked.append((seq, message.gen, wall))
+            acked.append((seq, message.gen if topic.settings is NO_SETTINGS else _acked_gen(message), wall))
             run.append(message)
             places.append(place)
         self.ledger.inflight -= len(run)
@@ -279,9 +422,8 @@ class Shard:
 
     def nack(self, name: MessageName, receipt: str, cause: NackCause, now: Now, batch: Batch) -> Message | None:
         """End the lease; the message waits, or is dead after its last attempt. None: ask the engine."""
-        message = self._leased(name, receipt, now)
+        message = self._in_flight(name, receipt, now)
         if message is None:
-            self._refuse(name)
             return None
         delay_ms = cause.delay_ms
         if delay_ms is None:
@@ -293,16 +435,31 @@ class Shard:
     def extend(self, name: MessageName, receipt: str, visibility_ms: int, now: Now, batch: Batch) -> Message | None:
         """Move the end of a lease; the receipt stays the same. None: ask the engine."""
         self.rules.check_visibility(visibility_ms)
-        message = self._leased(name, receipt, now)
+        message = self._in_flight(name, receipt, now)
         if message is None:
-            self._refuse(name)
             return None
+        if not visibility_ms:
+            self._lapse(message, now, batch)
+            return message
         message.until = now.mono + visibility_ms
         message.span = visibility_ms
         self.window.add_leases(message.until, [(message, message.gen)])
         message.bare = False
         batch.states[message.seq] = lease_state(message, now)
         return message
+
+    def _in_flight(self, name: MessageName, receipt: str, now: Now) -> Message | None:
+        """Find the leased message that a nack or an extension is for. None: ask the engine."""
+        message = self._leased(name, receipt, now)
+        if message is not None:
+            return message
+        held = self._held(name, receipt)
+        if held is None:
+            self._refuse(name)
+            return None
+        if held.state != LEASED or held.until <= now.mono:
+            raise Conflict("The message is not leased at the moment.", reason=NOT_LEASED)
+        return held
 
     def _leased(self, name: MessageName, receipt: str, now: Now) -> Message | None:
         """Find the message this receipt is good for: until the deadline, whenever the scanner comes by."""
@@ -324,7 +481,7 @@ class Shard:
         """Decide on a settlement by what the engine knows; returns only for a repeated ack."""
         ours = self.ledger.receipts.read(receipt)
         known = ours is not None and ours[0] == name.seq
-        if trace.kind == "acked" and ours == (name.seq, trace.gen):
+        if trace.kind == "acked" and known and (ours == (name.seq, trace.gen) or trace.gen == ANY_GEN):
             return
         if trace.kind == "acked" or (trace.kind == "here" and trace.msg_id == msg_id):
             raise Conflict("The receipt is no longer good.", reason=STALE_RECEIPT)
@@ -336,8 +493,8 @@ class Shard:
 
     def _end_attempt(self, message: Message, cause: str, until: float, now: Now, batch: Batch) -> None:
         self._unlease(message)
-        message.history = (*message.history, (now.wall, cause))
-        if message.attempts >= self.rules.max_attempts:
+        message.history = remember_end(message.history, now.wall, cause)
+        if self.rules.last_attempt(message):
             self._bury(message, "max_attempts" if cause == "nack" else cause, now, batch)
             return
         message.state, message.ending = SETTLING, RETURN
@@ -347,7 +504,9 @@ class Shard:
         kind, at = (KIND_DELAYED, now.wall_of(until)) if until else (KIND_READY, 0)
         span = round(until - now.mono) if until else 0
         message.bare = False
-        batch.states[message.seq] = MessageState(message.seq, kind, at, message.attempts, 0, message.history, span)
+        batch.states[message.seq] = MessageState(
+            message.seq, kind, at, message.attempts, 0, message.history, span, message.first_at
+        )
         batch.ended.append(message)
 
     def _bury(self, message: Message, reason: str, now: Now, batch: Batch) -> None:
@@ -357,13 +516,17 @@ class Shard:
 
     def _expire(self, message: Message, now: Now, batch: Batch) -> None:
         # One that merely waited too long is never just gone.
-        if message.expires is not None and message.expires <= now.wall and self.rules.drops(message.lane.topic.name):
+        if message.expires is not None and message.expires <= now.wall and self._drops(message.lane.topic):
             self.ledger.dropped += 1
             self._purge(message, now, batch)
             return
         if message.state == DELAYED:
             message.lane.topic.delayed -= 1
         self._bury(message, "ttl", now, batch)
+
+    def _drops(self, topic: Topic) -> bool:
+        own = topic.settings.on_expiry
+        return self.rules.drops(topic.name) if own is None else own == "drop"
 
     # --- what a commit made true
 
@@ -427,8 +590,13 @@ class Shard:
         message = self.messages.get(row.seq)
         if self.window.is_new(row.seq) and (state is None or state.kind != KIND_LEASED):
             message = self.window.adopt(row, state, now)
-        if message is not None and message.state in (READY, DELAYED):
+        if message is not None and message.state in (READY, DELAYED) and self._is_over(message, now):
             self._expire(message, now, batch)
+
+    def _is_over(self, message: Message, now: Now) -> bool:
+        """Tell whether a message may go: a topic with a retention of its own keeps its messages that long."""
+        own = message.lane.topic.settings.retention_s
+        return own is None or (message.expires is not None and message.expires <= now.wall)
 
     # --- purge
 
@@ -447,12 +615,22 @@ class Shard:
     def _purge(self, message: Message, now: Now, batch: Batch) -> None:
         if message.state == LEASED:
             self._unlease(message)
-            batch.acked.append((message.seq, -1, now.wall))
+            batch.acked.append((message.seq, PURGED_GEN, now.wall))
         elif message.state == DELAYED:
             message.lane.topic.delayed -= 1
         message.state, message.ending = SETTLING, PURGE
         batch.remove(message.seq)
         batch.ended.append(message)
+
+
+def _acked_gen(message: Message) -> int:
+    """Return what is remembered of an ack: the generation of its lease, or that any receipt may repeat it."""
+    return ANY_GEN if message.lane.topic.settings.receipts == "any" else message.gen
+
+
+def _untried(state: MessageState | None) -> MessageState | None:
+    """Leave a lease out: every lease is in RAM, so one that only the disk has is over."""
+    return None if state is None or state.kind == KIND_LEASED else state
 
 
 def _is(message: Message, name: MessageName) -> bool:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.services.mailbox.ids import make_msg_id, slot_of
+from penstock.contracts.mailbox import TopicSettings
+from penstock.services.mailbox.ids import SLOT_FORM, make_msg_id, slot_of
 from penstock.services.mailbox.rows import History, MessageRow, chain_start
 from penstock.services.mailbox.shards.backlog import Backlog
 from penstock.services.mailbox.shards.topic_names import TopicNames
@@ -29,6 +30,7 @@ RETURN: Final = 3
 WRITTEN: Final = -1.0
 """The `until` of a ready message that was leased or delayed once, when the disk knows that this is over."""
 
+NO_SETTINGS: Final = TopicSettings()
 _RATE_WINDOW_S: Final = 60.0
 _RATE_STEP_S: Final = 5.0
 _RATE_SLICE: Final = 500
@@ -40,14 +42,24 @@ class Topic:
     """One topic over all shards."""
 
     __slots__ = (
-        "acks", "bytes", "chain_start", "dead", "delayed", "id", "incoming", "inflight", "key_backlog", "lanes",
-        "living", "name", "pending", "recvs", "samples", "sends", "slot", "turn", "waiters",
+        "acks", "bytes", "chain_start", "claimed_until", "configured", "dead", "delayed", "form", "generation",
+        "group_backlog", "id", "incoming", "inflight", "key_backlog", "lanes", "living", "name", "pending", "recvs",
+        "samples", "sends", "settings", "slot", "turn", "waiters",
     )  # fmt: skip
 
-    def __init__(self, number: int, name: str) -> None:
+    def __init__(self, number: int, name: str, form: int = SLOT_FORM) -> None:
         self.id = number
         self.name = name
-        self.slot = slot_of(name, None)
+        # By which rule its messages get their slots, and that of its un-keyed ones.
+        self.form = form
+        self.slot = slot_of(name, None, form)
+        # Its own settings, or NO_SETTINGS; `configured` says that it has some, even if they say nothing.
+        self.settings = NO_SETTINGS
+        self.configured = False
+        # Part of the names of its claims on idem_keys; the time (Unix ms) of its last purge, 0 if there was none.
+        self.generation = 0
+        # Until then (Unix ms) claims on idem_keys of the topic may be in their window.
+        self.claimed_until = 0.0
         self.chain_start = chain_start(name)
         self.living = 0
         # Messages on their way to the disk.
@@ -58,6 +70,8 @@ class Topic:
         self.bytes = 0
         # Keys that have messages on the disk but no queue in RAM; its cursor is the key that the scan has come to.
         self.key_backlog = Backlog()
+        # The same of groups that have no line in RAM.
+        self.group_backlog = Backlog()
         # Reads and ends of lease under way: while there are any, an empty answer could be wrong.
         self.pending = 0
         self.lanes: dict[int, Lane] = {}
@@ -83,11 +97,34 @@ class KeyQueue:
         # The last one that was settled: what comes next is read from behind it.
         self.released = 0
 
+    @property
+    def last(self) -> int:
+        """Return the seq behind which the disk is read."""
+        if self.followers:
+            return self.followers[-1].seq
+        return self.released if self.head is None else self.head.seq
+
+
+class GroupLine:
+    """The un-keyed messages of one group: those in RAM that are ready, in order of seq, and whether the disk has more.
+
+    `ready` is only used where the topic is fair; otherwise all groups share the lane's own heap.
+    """
+
+    __slots__ = ("backlog", "ready", "tail")
+
+    def __init__(self, *, more: bool = False) -> None:
+        """Begin with nothing; `more` when the disk may have messages."""
+        self.ready: list[int] = []
+        # As in `Lane`.
+        self.tail = 0
+        self.backlog = Backlog(more=more)
+
 
 class Lane:
     """One shard's part of a topic: a window of deliverable messages, in order of seq."""
 
-    __slots__ = ("backlog", "keys", "ready", "stalled", "tail", "topic", "used")
+    __slots__ = ("backlog", "hungry", "keys", "lines", "ready", "stalled", "tail", "topic", "turns", "used")
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -99,8 +136,35 @@ class Lane:
         self.backlog = Backlog()
         # Keys whose next messages could not be read; the next receiver asks again.
         self.stalled: list[str] = []
+        # Groups that have something in RAM while the topic is fair, or something that only the disk has.
+        self.lines: dict[str, GroupLine] = {}
+        # The lines that have something ready, in the order of their turns; "" is the lane's own heap.
+        self.turns: dict[str, None] = {}
+        # Lines that the disk has more of, and that nobody reads.
+        self.hungry: dict[str, None] = {}
         # When (monotonic ms) somebody last received from it. Eviction begins with the longest ago.
         self.used = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether a receiver could get something here, now or after a read."""
+        return bool(self.ready or self.stalled or self.backlog.unread or self.turns or self.hungry)
+
+    def line(self, group: str) -> GroupLine:
+        """Return the line of a group; a new one may have more on the disk where not all groups were read."""
+        line = self.lines.get(group)
+        if line is None:
+            line = self.lines[group] = GroupLine(more=self.topic.group_backlog.more)
+            if line.backlog.more:
+                self.hungry[group] = None
+        return line
+
+    def drop_line(self, group: str) -> None:
+        """Forget a line that has nothing in RAM and no more on the disk."""
+        line = self.lines.get(group)
+        if line is not None and not (line.ready or line.backlog.more or line.backlog.reading):
+            del self.lines[group]
+            self.hungry.pop(group, None)
 
 
 class Message(msgspec.Struct, eq=False):
@@ -128,12 +192,14 @@ class Message(msgspec.Struct, eq=False):
     ending: int = 0
     # The stream whose credit this lease uses, if any.
     owner: Any = None
+    group: str | None = None
+    # When (Unix ms) it was delivered for the first time; 0: never.
+    first_at: int = 0
 
     @classmethod
     def of(cls, row: MessageRow, lane: Lane, *, bare: bool = False) -> Message:
         """Take what is needed of a stored row."""
-        size = row.left_bytes or len(row.payload)
-        return cls(row.seq, lane, row.key, row.slot, row.ts, row.nonce, size, row.expires, bare)
+        return cls(row.seq, lane, row.key, row.slot, row.ts, row.nonce, row.size, row.expires, bare, group=row.group)
 
     @property
     def msg_id(self) -> str:

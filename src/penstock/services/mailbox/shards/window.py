@@ -13,14 +13,16 @@ have to be looked at. It decides nothing: `Shard` does, and calls this.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Final
 
 from penstock.services.mailbox.ledger import MailboxLedger, Now
 from penstock.services.mailbox.rows import (
     KIND_DELAYED,
     KIND_LEASED,
+    KIND_READY,
     Loaded,
     MessageRow,
     MessageState,
@@ -35,6 +37,7 @@ from penstock.services.mailbox.shards.topics import (
     DELAYED,
     LEASED,
     READY,
+    GroupLine,
     KeyQueue,
     Lane,
     Message,
@@ -42,6 +45,10 @@ from penstock.services.mailbox.shards.topics import (
 )
 
 LANE_MAX: Final = 4096
+LINE_MAX: Final = 256
+# A line is read on when it has fewer than this ready, a few lines a receive.
+LINE_LOW: Final = 32
+LINES_AT_ONCE: Final = 16
 DELAYS_MAX: Final = 16_384
 
 # A message, and the generation of one lease of it: when it has another by now, that lease is over.
@@ -85,13 +92,16 @@ class Window:
         topic = self.ledger.by_id[row.topic]
         topic.incoming -= 1
         topic.living += 1
-        topic.bytes += len(row.payload)
+        topic.bytes += row.size
         topic.sends += 1
         lane = topic.lanes.get(self.index) or self.lane(topic)
         if row.key is not None:
-            self._store_keyed(row, row.key, lane)
+            topic.delayed += bool(until)
+            self._store_keyed(row, row.key, until, lane)
         elif until:
             self._store_delayed(row, until, lane)
+        elif row.group is not None:
+            self._store_grouped(row, row.group, lane)
         elif row.seq > lane.tail:
             self._store_plain(row, lane)
 
@@ -132,6 +142,25 @@ class Window:
         self._take_in(Message.of(row, lane, bare=True))
         self.ledger.cache.put(row)
 
+    def _store_grouped(self, row: MessageRow, group: str, lane: Lane) -> None:
+        topic, line = lane.topic, lane.lines.get(group)
+        if line is None and (topic.group_backlog.more or len(lane.ready) >= LANE_MAX or self._crowded()):
+            # The group may have older messages on the disk: the scan of groups will find the first of them.
+            topic.group_backlog.stored_beyond()
+            if topic.waiters:
+                self.reads.want_groups(topic)
+            return
+        if line is not None:
+            if line.backlog.more or line.backlog.reading or len(line.ready) >= LINE_MAX or self._crowded():
+                line.backlog.stored_beyond()
+                lane.hungry[group] = None
+                if topic.waiters:
+                    self.reads.want_line(lane, group)
+                return
+            line.tail = max(line.tail, row.seq)
+        self._take_in(Message.of(row, lane, bare=True))
+        self.ledger.cache.put(row)
+
     def _store_delayed(self, row: MessageRow, until: float, lane: Lane) -> None:
         lane.topic.delayed += 1
         if row.seq in self.messages:
@@ -144,36 +173,44 @@ class Window:
         message.until, message.state = until, DELAYED
         heappush(self.delays, (until, message.seq))
 
-    def _store_keyed(self, row: MessageRow, key: str, lane: Lane) -> None:
+    def _store_keyed(self, row: MessageRow, key: str, until: float, lane: Lane) -> None:
         queue = lane.keys.get(key)
         topic = lane.topic
         if queue is not None:
-            self._follow(row, queue, lane)
+            self._follow(row, queue, until, lane)
         elif topic.key_backlog.more or self._crowded():
             # The key may have older messages on the disk: the scan of keys will find the first of them.
             topic.key_backlog.stored_beyond()
             if topic.waiters:
                 self.reads.want_keys(topic)
         else:
-            message = Message.of(row, lane, bare=True)
+            message = self._fresh(row, until, lane)
             lane.keys[key] = KeyQueue(message)
-            self._take_in(message)
+            self.keep(message)
+            self._place(message)
             self.ledger.cache.put(row)
 
-    def _follow(self, row: MessageRow, queue: KeyQueue, lane: Lane) -> None:
+    def _fresh(self, row: MessageRow, until: float, lane: Lane) -> Message:
+        """Make a message that was just stored; `until` is the end of its delay."""
+        message = Message.of(row, lane, bare=not until)
+        if until:
+            message.state, message.until = DELAYED, until
+        return message
+
+    def _follow(self, row: MessageRow, queue: KeyQueue, until: float, lane: Lane) -> None:
         if row.seq in self.messages:
             return
         backlog = queue.backlog
         if backlog.more or backlog.reading or len(queue.followers) >= FOLLOWERS_MAX or self._crowded():
             backlog.stored_beyond()
             return
-        message = Message.of(row, lane, bare=True)
+        message = self._fresh(row, until, lane)
         self.keep(message)
         if queue.head is None:
             queue.head = message
-            self.make_ready(message)
         else:
             queue.followers.append(message)
+        self._place(message)
 
     def _crowded(self) -> bool:
         return self.ledger.resident >= self.ledger.bounds.window_messages
@@ -188,11 +225,31 @@ class Window:
         self.make_ready(message)
 
     def make_ready(self, message: Message) -> None:
-        """Let a message be delivered."""
+        """Let a message be delivered; one that is not the first of its key waits for those before it."""
         message.state = READY
         lane = message.lane
-        heappush(lane.ready, message.seq)
+        if message.key is not None:
+            queue = lane.keys.get(message.key)
+            if queue is None or queue.head is not message:
+                return
+        if message.group is not None and lane.topic.settings.fair_by is not None:
+            heappush(lane.line(message.group).ready, message.seq)
+            lane.turns.setdefault(message.group)
+        else:
+            heappush(lane.ready, message.seq)
         self.notified[lane.topic] = None
+
+    def regroup(self, lane: Lane) -> None:
+        """Sort what is ready anew, after the topic began or ceased to be fair."""
+        ready = {seq for heap in (lane.ready, *(line.ready for line in lane.lines.values())) for seq in heap}
+        lane.ready = []
+        lane.turns.clear()
+        for group in list(lane.lines):
+            lane.lines[group].ready = []
+            lane.drop_line(group)
+        for message in filter(None, map(self.messages.get, sorted(ready))):
+            if message.state == READY:
+                self.make_ready(message)
 
     # --- deadlines
 
@@ -238,6 +295,16 @@ class Window:
             # Otherwise every read of delays that are over would find its stored one again.
             self.ledger.riders[message.seq] = message
             self.make_ready(message)
+
+    def refill(self, lane: Lane) -> None:
+        """Ask for more of a lane with settings or groups: what runs low, and what nobody has looked for yet."""
+        if lane.backlog.more and len(lane.ready) < self.refill_below:
+            self.reads.want_window(lane)
+        if lane.topic.group_backlog.more:
+            self.reads.want_groups(lane.topic)
+        low = (group for group in lane.hungry if len(lane.lines[group].ready) < LINE_LOW)
+        for group in list(islice(low, LINES_AT_ONCE)):
+            self.reads.want_line(lane, group)
 
     # --- what leaves
 
@@ -321,6 +388,32 @@ class Window:
         if request.topic is not None:
             self.notify(request.topic)
 
+    def line_loaded(self, lane: Lane, group: str, rows: list[Loaded], *, exhausted: bool, now: Now) -> None:
+        """Add messages of a group beyond its line's tail."""
+        line = lane.line(group)
+        for row, state in rows:
+            line.tail = max(line.tail, row.seq)
+            if self.is_new(row.seq):
+                self._take_in(self._restored(row, state, lane, now))
+                self.ledger.cache.put(row)
+        line.backlog.arrived(exhausted=exhausted)
+        if line.backlog.more:
+            lane.hungry[group] = None
+        else:
+            lane.hungry.pop(group, None)
+            lane.drop_line(group)
+
+    def group_found(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
+        """Make a line for a group whose first message was found by the scan."""
+        lane = self.lane(self.ledger.by_id[row.topic])
+        if row.group is None or row.group in lane.lines:
+            return
+        line = lane.lines[row.group] = GroupLine(more=True)
+        lane.hungry[row.group] = None
+        if (state is None or state.kind == KIND_READY) and self.is_new(row.seq):
+            line.tail = row.seq
+            self._take_in(self._restored(row, state, lane, now))
+
     def window_loaded(self, lane: Lane, rows: list[Loaded], *, exhausted: bool, now: Now) -> None:
         """Add un-keyed messages beyond the tail to the window."""
         for row, state in rows:
@@ -335,26 +428,45 @@ class Window:
         queue = lane.keys.get(key)
         if queue is None:
             return
-        fresh = [self._restored(row, state, lane, now) for row, state in rows if self.is_new(row.seq)]
-        for message in fresh:
-            self.keep(message)
+        last = queue.last
+        for message in self._next_of_key(lane, [each for each in rows if each[0].seq > last], now):
             queue.followers.append(message)
         queue.backlog.arrived(exhausted=not rows)
         if queue.head is None and queue.followers:
             queue.head = queue.followers.popleft()
-            self._place(queue.head)
+            if queue.head.state == READY:
+                self.make_ready(queue.head)
         elif queue.head is None and queue.backlog.more:
             self.reads.want_key(lane, key, queue)
         elif queue.head is None:
             del lane.keys[key]
+
+    def _next_of_key(self, lane: Lane, rows: list[Loaded], now: Now) -> Iterator[Message]:
+        """Take a key's messages into RAM, those that are there already as they are."""
+        for row, state in rows:
+            message = self.messages.get(row.seq)
+            if message is None and self.is_new(row.seq):
+                message = self._restored(row, state, lane, now)
+                self.keep(message)
+                if message.state != READY:
+                    self._place(message)
+            if message is not None:
+                yield message
 
     def key_found(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
         """Make a queue for a key whose first message was found by the scan."""
         lane = self.lane(self.ledger.by_id[row.topic])
         if row.key is None or row.key in lane.keys:
             return
+        found = self.messages.get(row.seq)
+        if found is not None:
+            # A lease or delay of an earlier life: it was kept by itself until its key's first message was known.
+            lane.keys[row.key] = KeyQueue(found, more=True)
+            if found.state == READY:
+                self.make_ready(found)
+            return
         if not self.is_new(row.seq):
-            # It is leaving or has just left; the next of its key is found by another scan.
+            # It has just left; the next of its key is found by another scan.
             lane.topic.key_backlog.stored_beyond()
             return
         message = self._restored(row, state, lane, now)
@@ -380,10 +492,13 @@ class Window:
 
     def due_loaded(self, row: MessageRow, state: MessageState | None, now: Now) -> None:
         """Take a delayed message whose time has come."""
-        if row.key is not None:
-            # A delayed message is the first of its key; its queue was given up to make room.
-            self.key_found(row, state, now)
-        elif self.is_new(row.seq):
+        lane = self.lane(self.ledger.by_id[row.topic])
+        if row.key is not None and row.key not in lane.keys:
+            # It is the first of its key, whose queue was given up to make room; or the scan will find who is.
+            lane.topic.key_backlog.stored_beyond()
+            if lane.topic.waiters:
+                self.reads.want_keys(lane.topic)
+        if self.is_new(row.seq):
             self._place(self.adopt(row, state, now))
 
     def adopt(self, row: MessageRow, state: MessageState | None, now: Now) -> Message:
@@ -397,6 +512,7 @@ class Window:
         message = Message.of(row, lane)
         if state is not None:
             message.attempts, message.gen, message.history = state.attempts, state.gen, state.history
+            message.first_at = state.first_at
             if state.kind == KIND_DELAYED:
                 message.state = DELAYED
                 message.until = now.mono + state.left(now.wall)
@@ -411,11 +527,8 @@ class Window:
 
     def restore(self, row: MessageRow, state: MessageState, now: Now) -> None:
         """Take over a lease or a delay of an earlier life."""
-        message = self.adopt(row, state, now)
-        if row.key is not None:
-            # Only the first of a key is ever leased or given back.
-            message.lane.keys[row.key] = KeyQueue(message, more=True)
-        self._place(message)
+        # A keyed one is kept by itself: the scan of keys finds out which message is the first of its key.
+        self._place(self.adopt(row, state, now))
 
     def take_over(self, message: Message) -> None:
         """Take a message from another cut of the shards; one that the disk has as it is, is read again instead."""
@@ -424,6 +537,4 @@ class Window:
         if message.state == READY and not message.attempts and message.until <= 0:
             return
         self.keep(message)
-        if message.key is not None:
-            lane.keys[message.key] = KeyQueue(message, more=True)
         self._place(message)

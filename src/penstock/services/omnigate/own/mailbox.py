@@ -47,9 +47,13 @@ class RecvBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """Ask for messages of the path's topic; each is leased for `visibility_ms`."""
 
     max_messages: Annotated[int, Meta(ge=1, le=m.BATCH_MAX)] = 1
-    visibility_ms: m.VisibilityMs = 5000
+    visibility_ms: m.VisibilityMs | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
     max_bytes: m.Positive | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a lease that is too short."""
+        m.check_visibility_ms(self.visibility_ms)
 
 
 class LeasedOut(msgspec.Struct, frozen=True):

@@ -1,0 +1,126 @@
+"""`penstock topic`: show, change and take away the settings of a topic; delete a topic whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import asking, running
+
+if TYPE_CHECKING:
+    from penstock.contracts.mailbox import SettingsShown
+    from penstock.sdk import Client
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+    change = actions.add_parser("set", help="change some settings, keep the others")
+    change.add_argument("topic", help="of which topic")
+    change.add_argument(
+        "settings", nargs="+", metavar="NAME=VALUE", help="for example max_attempts=10 paused=true dedup.window_s=3600"
+    )
+    asking.add(change)
+    change.set_defaults(action=_set)
+    unset = actions.add_parser("unset", help="take some settings away, or all of them")
+    unset.add_argument("topic", help="of which topic")
+    unset.add_argument("settings", nargs="*", metavar="NAME", help="which; none: all of them")
+    asking.add(unset)
+    unset.set_defaults(action=_unset)
+    for name, text, act in (
+        ("show", "show the settings of a topic", _show),
+        ("delete", "remove a topic whole: messages, dead letters, settings", _delete),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("topic", help="of which topic")
+        asking.add(action)
+        action.set_defaults(action=act)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked."""
+    from penstock.kernel.errors import Malformed
+
+    try:
+        args.changes = dict(map(_read, args.settings)) if args.action is _set else {}
+    except Malformed as error:
+        return running.refuse(args, error.detail, code=error.code)
+    return asking.ask(args, lambda client: args.action(client, args))
+
+
+def _read(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE; a value that is no JSON is a text."""
+    from penstock.kernel.errors import Malformed
+
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise Malformed(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+async def _now(client: Client, topic: str) -> dict[str, Any]:
+    """Return the settings as they are; a topic without any has none set."""
+    from penstock.kernel.errors import NotFound
+
+    try:
+        shown = await client.mailbox.settings(topic)
+    except NotFound:
+        return {}
+    plain: dict[str, Any] = asking.plain(shown.settings)
+    return plain
+
+
+async def _set(client: Client, args: argparse.Namespace) -> int:
+    settings = await _now(client, args.topic)
+    for name, value in args.changes.items():
+        table, _, field = name.rpartition(".")
+        if table:
+            settings[table] = {**(settings.get(table) or {}), field: value}
+        else:
+            settings[name] = value
+    return await _put(client, args, settings)
+
+
+async def _unset(client: Client, args: argparse.Namespace) -> int:
+    if not args.settings:
+        await client.mailbox.delete_settings(args.topic)
+        return _say(args, {"topic": args.topic, "settings": None}, f"{args.topic} has the usual settings again\n")
+    settings = await _now(client, args.topic)
+    for name in args.settings:
+        settings.pop(name, None)
+    return await _put(client, args, settings)
+
+
+async def _put(client: Client, args: argparse.Namespace, settings: dict[str, Any]) -> int:
+    from penstock.contracts.mailbox import TopicSettings
+    from penstock.sdk.values import checked
+
+    return _print(args, await client.mailbox.put_settings(args.topic, checked(TopicSettings, **settings)))
+
+
+async def _show(client: Client, args: argparse.Namespace) -> int:
+    return _print(args, await client.mailbox.settings(args.topic))
+
+
+async def _delete(client: Client, args: argparse.Namespace) -> int:
+    deleted = await client.mailbox.delete_topic(args.topic)
+    return _say(args, {"topic": args.topic, "deleted": deleted}, f"{args.topic} is gone, with {deleted} messages\n")
+
+
+def _print(args: argparse.Namespace, shown: SettingsShown) -> int:
+    plain = asking.plain(shown)
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in sorted(plain["settings"].items())]
+    return _say(args, plain, "".join(lines) or f"{shown.topic} is set up, and says nothing of its own\n")
+
+
+def _say(args: argparse.Namespace, plain: dict[str, Any], text: str) -> int:
+    if args.json:
+        asking.print_json(plain)
+    else:
+        sys.stdout.write(text)
+    return 0
