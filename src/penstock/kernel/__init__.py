@@ -8,7 +8,7 @@
 | say no early | `limiter`, `breaker`, `backoff` |
 | remember, within bounds | `memo` |
 | run and end tasks | `child`, `supervisor`, `scope`, `restart`, `drain`, `lifecycle`, `root` |
-| leave the loop | `pool`, `lock` |
+| leave the loop, or stay | `pool`, `lock`, `sync_pace` |
 | be seen | `inventory`, `metrics`, `health`, `bus`, `log`, `log_writer` |
 | own and close things | `resource`, `runtime` |
 

@@ -23,7 +23,7 @@ from penstock.testing.loop import VirtualLoop
 from tests.services.mailbox.worlds import mailbox_options, running
 
 SENT = 120
-WAL_BYTES = 2 << 20
+WAL_BYTES = 4 << 20
 
 
 async def send(mailbox, numbers: range) -> None:
@@ -64,7 +64,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def contents(directory: Path) -> tuple[set[int], set[int], set[int], SqliteEngine]:
     """Open and read everything: the numbers of the living, the dead, and those that were found damaged."""
-    engine = SqliteEngine(directory, wal_bytes=64 << 10)
+    engine = SqliteEngine(directory, wal_bytes=128 << 10)
     opened = engine.open(100)
     living = [row.seq for topic in opened.topics for row, _ in engine.reads.living(topic.id, 0, 10_000, 10_000)]
     good = set(engine.reads.rows(living))

@@ -212,11 +212,11 @@ def test_record_survives_its_own_writing() -> None:
 
 async def test_log_of_an_earlier_round_is_told_from_the_last_one(tmp_path: Path) -> None:
     home, copy = tmp_path / "mailbox", tmp_path / "killed"
-    living = SqliteEngine(home, wal_bytes=64 << 10)
+    living = SqliteEngine(home, wal_bytes=128 << 10)
     async with running(living, mailbox_options({})) as mailbox:
         await mailbox.api.send(Send("orders", b"first round"))
-        old = log(home).read_bytes()
-        while not living.checkpoints:
+        old, checkpoints = log(home).read_bytes(), living.checkpoints
+        while living.checkpoints == checkpoints:
             await mailbox.api.send(Send("orders", bytes(4000)))
         await mailbox.api.send(Send("orders", b"second round"))
         shutil.copytree(home, copy)
@@ -224,7 +224,7 @@ async def test_log_of_an_earlier_round_is_told_from_the_last_one(tmp_path: Path)
     log(copy).write_bytes(old)
 
     with pytest.raises(Corrupt, match="earlier time"):
-        SqliteEngine(copy, wal_bytes=64 << 10).open(1000)
+        SqliteEngine(copy, wal_bytes=128 << 10).open(1000)
 
 
 def last_commits(data: bytes) -> list[int]:

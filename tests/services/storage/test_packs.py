@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts.storage import Get, Put
 from penstock.kernel.errors import DownstreamUnavailable, Integrity, NotReady
+from penstock.kernel.sync_pace import FAST_IN_A_ROW, SLOW_S, SyncPace
 from penstock.services.storage import pack_format, pack_writer
 from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.engines.disk import RealStorageDisk
@@ -22,7 +23,6 @@ from penstock.services.storage.engines.packs import MARK, StoreDamaged, read_pac
 from penstock.services.storage.engines.ram import RamStorageDisk
 from penstock.services.storage.index import LOOSE, ObjectIndex, PackPlace
 from penstock.services.storage.pack_format import HEADER_BYTES, PackFormat, PackMark
-from penstock.services.storage.sync_pace import FAST_IN_A_ROW, SLOW_S, SyncPace
 from penstock.testing.simdisk import SimDisk
 from penstock.wire.ids import address_of
 from tests.services.storage.sim import SimFiles, engine_on

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from penstock.contracts.storage import Put, UploadAppend, UploadOpen
 from penstock.kernel.errors import Busy, OverLimit, PenstockError
+from penstock.kernel.sync_pace import FAST_IN_A_ROW
 from penstock.rpc.storage_streams import put_stream
 from penstock.services.storage.config import StorageOptions
 from penstock.services.storage.engines.ram import RamStorageDisk, RamStorageFile
 from penstock.services.storage.ledger import QuotaLedger
 from penstock.services.storage.manifest import LEAF_BYTES
 from penstock.services.storage.pack_writer import LOOP_OBJECTS_MAX
-from penstock.services.storage.sync_pace import FAST_IN_A_ROW
 from tests.contracts.suite_storage import cut
 from tests.services.storage.worlds import running, temporary_files
 

@@ -139,10 +139,10 @@ _TABLE = service_table(
         Key(
             "wal_bytes",
             Kind.SIZE,
-            "32MiB",
+            "8MiB",
             low="1MiB",
             apply=Apply.RESTART,
-            help="The write-ahead log is checkpointed at this size at the latest.",
+            help="The write-ahead log is checkpointed between commits at half of this size, and at the latest at it.",
         ),
         Key(
             "on_expiry",
@@ -240,7 +240,7 @@ class MailboxOptions:
     engine: str = "sqlite"
     data_dir: Path | None = None
     fsync: bool = True
-    wal_bytes: int = 32 << 20
+    wal_bytes: int = 8 << 20
     ready_shards: int = 8
     shard_capacity: int = 4096
     reproc_capacity: int = 256

@@ -4,6 +4,10 @@ There is always one open `Batch`, into which any step puts what it wants written
 woke the writer, and `commit` writes it on the engine's thread. While that runs the next batch fills: the slower the
 disk, the larger the batches. The commit loop is the only caller of these two, and applies what `commit` returns.
 
+A batch of a few jobs is written on the loop itself while the disk is fast: the way to the thread and back would take
+more CPU than the commit, and longer. The log is copied into the database between two commits, after the answers of the
+first have left, so that no answer waits for that.
+
 A lease does not start a commit. For its first 8 ms no commit includes it, because most leases are acked by then and
 need not be written at all. After that it joins the next commit, and at 10 ms (`lease_flush_ms`) it starts one. Until
 it is written it is called a rider.
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import PenstockError
 from penstock.kernel.log import Log
+from penstock.kernel.sync_pace import SyncPace
 from penstock.services.mailbox.batch import Batch, Committed
 from penstock.services.mailbox.engine_reader import finish
 from penstock.services.mailbox.engines.engine import DiskFull, Engine, EngineContents, EngineFailed
@@ -37,6 +42,9 @@ _DELAYS_MAX: Final = 16_384
 # For this share of the time that a lease may stay unwritten, the writer hopes for its ack.
 _HELD_SHARE: Final = 0.8
 _BATCH_ROWS_MAX: Final = 4096
+# A batch up to this size may be written on the loop.
+_LOOP_JOBS_MAX: Final = 16
+_LOOP_BYTES_MAX: Final = 64 << 10
 _BATCH_BYTES_MAX: Final = 16 << 20
 
 
@@ -49,6 +57,8 @@ class Writer:
         # A batch was taken and is not applied yet.
         self.busy = False
         self._engine = engine
+        # How fast the syncs of the disk have been.
+        self._pace = SyncPace()
         self._state = state
         self._ledger = state.ledger
         self._clock: Clock = inventory.clock
@@ -76,6 +86,7 @@ class Writer:
         self._commits = metrics.counter("commits_total", "Group commits.")
         self._committed = metrics.counter("committed_messages_total", "Messages stored by group commits.")
         self._commit_s = metrics.histogram("commit_seconds", "How long a group commit takes.")
+        self._slow_commits = metrics.counter("slow_commits_total", "Group commits that took over 2 ms, or failed.")
         for name, label in (("wal_bytes", "wal_bytes"), ("checkpoint_s", "checkpoint_seconds")):
             if hasattr(self._engine, name):
                 metrics.gauge(label, "Of the engine's log.", read=partial(getattr, self._engine, name))
@@ -150,6 +161,8 @@ class Writer:
     async def next_batch(self) -> Batch | None:
         """Wait until there is something to commit, and close the open batch; None at the end."""
         self.busy = False
+        if self._engine.checkpoint_due:
+            await self.thread.run("mailbox_checkpoint", _COMMIT_S, self._engine.checkpoint)
         while True:
             if not (self._woken.is_set() or self._ending):
                 await self._idle()
@@ -181,7 +194,7 @@ class Writer:
         batch.at_ms = self._state.now().wall
         try:
             self._engine.prepare(batch)
-            await self.thread.run("mailbox_commit", _COMMIT_S, self._engine.commit, batch)
+            await self._write(batch)
         except DiskFull:
             return await self._commit_without_rows(batch)
         except EngineFailed as error:
@@ -189,6 +202,17 @@ class Writer:
         except PenstockError as error:
             return Committed(batch, error=EngineFailed(f"The commit did not end: {error.detail}", outcome="unknown"))
         return Committed(batch)
+
+    async def _write(self, batch: Batch) -> None:
+        """Commit on the loop or on the thread, and learn how fast the disk is."""
+        small = batch.waiting <= _LOOP_JOBS_MAX and batch.bytes <= _LOOP_BYTES_MAX
+        try:
+            if small and self._pace.fast and self._engine.durable and not self._engine.full:
+                self._engine.commit(batch)
+            else:
+                await self.thread.run("mailbox_commit", _COMMIT_S, self._engine.commit, batch)
+        finally:
+            self._slow_commits.value += self._pace.note(self._engine.commit_s)
 
     async def _commit_without_rows(self, batch: Batch) -> Committed:
         """Commit the rest of a batch whose messages did not fit, with the help of the reserve."""

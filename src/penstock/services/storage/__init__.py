@@ -14,7 +14,6 @@
 | `ledger` | how many bytes are stored and promised; pure |
 | `index` | which small objects there are, and where each lies; pure |
 | `pack_format` | how small objects lie together in a pack; pure |
-| `sync_pace` | whether a commit runs on the loop or on the thread; pure |
 | `manifest` | the digests of a large object's leaves, bound to its address; pure |
 | `temporary_object` | a large object being written: its digests so far |
 | `store_owner` | the agent that opens the engine, closes it and removes what was given up |

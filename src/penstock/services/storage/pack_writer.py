@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.child import Child
 from penstock.kernel.errors import Canceled, Closed, DownstreamUnavailable, PenstockError, Timeout
+from penstock.kernel.sync_pace import SyncPace
 from penstock.services.storage.committer import COMMIT_S
 from penstock.services.storage.pack_format import GROUP_OBJECTS_MAX
-from penstock.services.storage.sync_pace import SyncPace
 
 if TYPE_CHECKING:
     from penstock.services.storage.engines.engine import Outcome

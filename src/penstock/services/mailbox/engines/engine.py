@@ -163,6 +163,8 @@ class Engine(Protocol):
     durable: bool
     # The disk has no room: messages are refused.
     full: bool
+    # How long the last commit took; for ever, if it failed.
+    commit_s: float
 
     @property
     def reads(self) -> EngineReads:
@@ -179,6 +181,13 @@ class Engine(Protocol):
 
     def commit(self, batch: Batch) -> None:
         """Write a batch in one step. Raises DiskFull when nothing was written, EngineFailed when nobody knows."""
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Tell whether `checkpoint` should be called before the next commit: the log has grown."""
+
+    def checkpoint(self) -> None:
+        """Copy the log into the database. Called between two commits, when nobody waits for an answer."""
 
     def idle(self) -> None:
         """Tidy up; called when nothing has been committed for a moment."""

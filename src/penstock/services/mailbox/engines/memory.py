@@ -62,6 +62,7 @@ class MemoryEngine:
     name = "memory"
     durable = False
     full = False
+    commit_s = 0.0
 
     def __init__(self, key: bytes) -> None:
         # Nothing blocks and nothing is on another thread: it reads itself.
@@ -148,6 +149,14 @@ class MemoryEngine:
 
     def prepare(self, batch: Batch) -> None:
         """Nothing to prepare."""
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """There is no log."""
+        return False
+
+    def checkpoint(self) -> None:
+        """There is no log."""
 
     def commit(self, batch: Batch) -> None:
         """Apply a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -72,7 +73,7 @@ class SqliteEngine:
         directory: Path,
         *,
         fsync: bool = True,
-        wal_bytes: int = 32 << 20,
+        wal_bytes: int = 8 << 20,
         vfs: str | None = None,
         reserve: ReserveSpace | None = None,
         outer_mark: Path | None = None,
@@ -99,6 +100,7 @@ class SqliteEngine:
         self._checkpoint_number = 0
         # Read by the metrics: how long checkpoints took, and how large the WAL is.
         self.checkpoint_s = 0.0
+        self.commit_s = 0.0
         self.checkpoints = 0
         self.wal_bytes = 0
 
@@ -247,6 +249,7 @@ class SqliteEngine:
             raise EngineFailed("The engine is not open.")
         if batch.rows and not self._has_room(db):
             raise DiskFull
+        before, self.commit_s = self.monotonic(), math.inf
         try:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -260,9 +263,21 @@ class SqliteEngine:
             self._broken = True
             raise EngineFailed(f"The commit failed: {exc}", outcome="unknown") from exc
         self._note_commit(batch.at_ms)
+        self.commit_s = self.monotonic() - before
         self._acked += len(batch.acked)
         if self.wal_bytes >= self._wal_bytes_max:
+            # Nobody came to do it in between: the room that is held back is only as large as the log.
             self._checkpoint(db)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Tell whether half of the log is used."""
+        return self.wal_bytes >= self._wal_bytes_max // 2
+
+    def checkpoint(self) -> None:
+        """Copy the log into the database, between two commits."""
+        if self._db is not None and not self._broken:
+            self._checkpoint(self._db)
 
     def _note_commit(self, at_ms: int) -> None:
         """Put the commit on record; one that went into a file nobody will find again is none."""

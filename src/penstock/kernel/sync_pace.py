@@ -1,6 +1,6 @@
 """Decides where a commit runs: on the loop while syncs are fast, on the thread otherwise. Pure.
 
-Handing a commit of one small object to a thread and back costs more CPU than the commit itself. But whoever syncs on
+Handing a small commit to a thread and back costs more CPU than the commit itself. But whoever syncs on
 the loop holds up everybody for as long as the sync takes. So the loop is used while all of the last syncs were fast;
 the first slow one sends the following commits to the thread, until as many fast ones in a row were seen there.
 """
