@@ -1,7 +1,12 @@
-"""The data directory: used by one node, or by one of each service; holds the operator token and the addresses."""
+"""The data directory: used by one node, or by one of each service; holds the operator token and the addresses.
+
+A node starts on a full disk too, so that its queues can be drained. The few bytes that it writes about itself find room
+in a small file that is held back for them (`run/reserve`), or in the place of what the life before wrote.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +20,8 @@ TOKEN_FILE: Final = "operator.token"  # noqa: S105 - the name of a file
 _TOKEN_BYTES: Final = 32
 _TOKEN_PREFIX: Final = "psp1_"  # noqa: S105 - what every token begins with
 _TOKEN_CHARS_MIN: Final = 40
+_RESERVE_FILE: Final = "reserve"
+_RESERVE_BYTES: Final = 16 << 10
 
 
 class DataDirRefused(Exception):
@@ -42,6 +49,7 @@ class DataDir:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.run.mkdir(mode=0o700, exist_ok=True)
             self._lock()
+            self._hold_back()
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise DataDirRefused(f"the data directory {self.path} cannot be used: {reason}") from error
@@ -56,7 +64,7 @@ class DataDir:
             self._take(self._only, fcntl.LOCK_EX)
 
     def _take(self, name: str, how: int) -> None:
-        pid_file = (self.run / f"{name}.pid").open("a+")
+        pid_file = os.fdopen(os.open(self.run / f"{name}.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
         self._locks.append(pid_file)
         try:
             fcntl.flock(pid_file, how | fcntl.LOCK_NB)
@@ -65,9 +73,14 @@ class DataDir:
             self._let_go()
             raise DataDirRefused(f"{holder} is using the data directory {self.path}") from None
         if how == fcntl.LOCK_EX:
-            pid_file.truncate(0)
-            pid_file.write(f"{os.getpid()}\n")
-            pid_file.flush()
+            _write_over(pid_file.fileno(), f"{os.getpid()}\n")
+
+    def _hold_back(self) -> None:
+        """Keep some room for what has to be written when the disk is full; without any there is nothing to keep."""
+        reserve = self.run / _RESERVE_FILE
+        with suppress(OSError):
+            if not reserve.exists() or reserve.stat().st_size < _RESERVE_BYTES:
+                reserve.write_bytes(b"\1" * _RESERVE_BYTES)
 
     def _holder(self) -> str:
         """Name the holder of a lock: a file that cannot be locked for sharing has one owner, whose name is in it."""
@@ -131,9 +144,19 @@ class DataDir:
         self._replace(f"{self._only}.json", door)
 
     def _replace(self, name: str, content: object) -> None:
-        """Write a file so that readers see the old one or the new one, never half."""
+        """Write a file so that readers see the old one or the new one, never half; on a full disk by the reserve."""
+        text = json.dumps(content) + "\n"
+        try:
+            self._put(name, text)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            (self.run / _RESERVE_FILE).unlink(missing_ok=True)
+            self._put(name, text)
+
+    def _put(self, name: str, text: str) -> None:
         temporary = self.run / f"{name}.new"
-        temporary.write_text(json.dumps(content) + "\n", encoding="ascii")
+        temporary.write_text(text, encoding="ascii")
         temporary.replace(self.run / name)
 
     def close(self) -> None:
@@ -141,8 +164,17 @@ class DataDir:
         if self._locks:
             for name in ("ports", "admin") if self._only is None else (self._only,):
                 (self.run / f"{name}.json").unlink(missing_ok=True)
+            self._hold_back()
         # The pid files stay: whoever is waiting for a lock must wait for this very file.
         self._let_go()
+
+
+def _write_over(descriptor: int, text: str) -> None:
+    """Write a short text into the place of another, which needs no room of its own; a full disk keeps the old one."""
+    with suppress(OSError):
+        data = text.encode("ascii")
+        os.pwrite(descriptor, data, 0)
+        os.ftruncate(descriptor, len(data))
 
 
 def _write_private(file: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from penstock.cli.countdown import Countdown
 from penstock.cli.output import Output
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.lifecycle import Phase
-from penstock.kernel.log import configure, settle
+from penstock.kernel.log import Log, configure, settle
 from penstock.net.server.listener import CannotBind
 from penstock.net.server.tls import CertificateRefused
 from penstock.node import process
@@ -179,11 +179,18 @@ class _Talk:
     def _write_ports(self, node: Node) -> None:
         if self._data_dir is None:
             return
+        try:
+            self._write_addresses(self._data_dir, node)
+        except OSError as error:
+            # Without them commands need the address said to them; that is no reason not to serve.
+            Log("node").warning("addresses.not_written", reason=_words(error))
+
+    def _write_addresses(self, data_dir: DataDir, node: Node) -> None:
         if node.serves_alone:
             for door in node.doors().values():
-                self._data_dir.write_door(door)
+                data_dir.write_door(door)
         else:
-            self._data_dir.write_ports(node.ports(), node.admin_door())
+            data_dir.write_ports(node.ports(), node.admin_door())
 
     def phase(self, service: str, phase: str) -> None:
         notify("STOPPING=1")

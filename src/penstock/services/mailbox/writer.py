@@ -146,7 +146,9 @@ class Writer:
 
     async def open(self) -> EngineContents:
         """Open the engine and read what it holds. Raises Corrupt."""
-        return await self.thread.run("mailbox_open", _OPEN_S, self._engine.open, _DELAYS_MAX)
+        contents = await self.thread.run("mailbox_open", _OPEN_S, self._engine.open, _DELAYS_MAX)
+        self._tell_room()
+        return contents
 
     async def close_engine(self) -> None:
         """Close the engine in good order."""

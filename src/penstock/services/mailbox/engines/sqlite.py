@@ -231,6 +231,8 @@ class SqliteEngine:
             if whole:
                 self.files.checkpointed(self._checkpoint_number)
                 self.files.closed()
+                # The log is gone, so there is room, also on a disk that was full: the next life needs some to open.
+                self._reserve.keep()
             else:
                 self.files.abandon()
         except OSError:
