@@ -1,4 +1,6 @@
 # One node in a container. The lock is installed with its hashes; what runs is not root and owns nothing but its volume.
+# Name the base by its digest, so that the same one is built on every time:
+#   docker build --build-arg BASE=python:3.12-slim@sha256:... (docs/deploy.md says how to find it)
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build

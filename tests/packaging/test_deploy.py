@@ -121,7 +121,7 @@ def test_the_unit_is_confined() -> None:
         "DynamicUser": "yes", "StateDirectory": "penstock", "ProtectSystem": "strict", "ProtectHome": "yes",
         "NoNewPrivileges": "yes",
         "CapabilityBoundingSet": "", "PrivateTmp": "yes", "PrivateDevices": "yes", "MemoryDenyWriteExecute": "yes",
-        "KillSignal": "SIGTERM",
+        "KillSignal": "SIGTERM", "LimitCORE": "0",
     }  # fmt: skip
 
     assert {key: settings()[key][-1] for key in wanted} == wanted

@@ -13,10 +13,15 @@ from penstock.config import (
     CommandFlag,
     ConfigFaults,
     Sources,
+    env_name,
     load,
 )
+from penstock.config.faults import Fault, Layer, ValueOrigin
+from penstock.config.kinds import REDACTED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.config import Schema, Settings
 
 BAD_CONFIG = 2
@@ -59,9 +64,26 @@ def sources(args: argparse.Namespace) -> Sources:
     return Sources(file=args.config, environ=environ, flags=flags, sets=tuple(args.set))
 
 
+def _refuse_shown_secrets(schema: Schema, sets: Iterable[str]) -> None:
+    """Refuse a secret on the command line: every user of the machine can read it in the list of processes."""
+    faults = []
+    for written in sets:
+        name, equals, _ = written.partition("=")
+        slot = schema.find(name.strip())
+        if equals and slot is not None and slot.key.secret and slot.part == "value":
+            rule = (
+                "a secret is not taken from the command line, where other users can see it: name a file that holds it"
+                f" (--set {name.strip()}_file=PATH), or set {env_name(name.strip())} in the environment"
+            )
+            faults.append(Fault(name.strip(), REDACTED, ValueOrigin(Layer.SET, "--set"), rule))
+    if faults:
+        raise ConfigFaults(faults)
+
+
 def load_or_explain(schema: Schema, given: Sources, *, as_json: bool = False) -> Settings | None:
     """Load the settings, or say everything that is wrong with them and return None."""
     try:
+        _refuse_shown_secrets(schema, given.sets)
         return load(schema, given)
     except ConfigFaults as faults:
         if as_json:

@@ -233,14 +233,22 @@ class _Talk:
         self._print_facts(console, node, shut)
         return page.getvalue()
 
+    def _print_page(self, console: Console, node: Node) -> None:
+        """Say where the operator's page is; a link that signs in is for the terminal, and not for a log or journal."""
+        link = node.page_link()
+        if link is None:
+            return
+        told = f"operator's page (works once, for 5 minutes): {link}"
+        if not sys.stdout.isatty():
+            told = f"operator's page (sign in with the operator token): {link.partition('#')[0]}"
+        console.print(told, soft_wrap=True, highlight=False)
+
     def _print_facts(self, console: Console, node: Node, shut: list[tuple[str, Gate]]) -> None:
         for line in dict.fromkeys(f"not ready: {service}: {gate.why or gate.name}" for service, gate in shut):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
         if node.serves_alone:
             return
-        link = node.page_link()
-        if link is not None:
-            console.print(f"operator's page (works once, for 5 minutes): {link}", soft_wrap=True, highlight=False)
+        self._print_page(console, node)
         if self._data_dir is None:
             told = f"operator token (kept nowhere else): {node.operator_token()}"
             console.print(told, soft_wrap=True, highlight=False)
