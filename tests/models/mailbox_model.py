@@ -1,13 +1,15 @@
 """A lease against its end, on the mailbox in RAM: worker, shard, scanner, writer and commit loop, supervised.
 
 The clients are the model's own. The first acts at any moment, before its lease lapses or after; the second waits for
-the message, and it too settles it at any moment.
+the message, and it too settles it at any moment. Beside that the worker or the writer may be killed, or the service
+may stop, at any moment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from penstock import weave
-from penstock.contracts.mailbox import Ack, Nack, Recv, Send
+from penstock.contracts.mailbox import Ack, Extend, Nack, Recv, Send
 from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import PenstockError
@@ -26,6 +28,7 @@ from penstock.kernel.restart import RestartPolicy
 from penstock.kernel.supervisor import Supervisor, SupervisorOptions
 from penstock.services.mailbox.config import MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.memory import MemoryEngine
+from penstock.services.mailbox.jobs import SettleJob
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from penstock.services.mailbox.shards.topics import LEASED, SETTLING
 from tests.models.drain_model import Middle
@@ -46,21 +49,20 @@ class Post:
     acked: list[int] = field(default_factory=list)
     got: list[int] = field(default_factory=list)
     tries: int = 0
-    sent: bool = False
+    state: str = "none"
 
     def view(self) -> dict[str, object]:
         """Show the one message in the words of Mailbox.tla; who holds which receipt is not shown."""
         messages = [message for shard in self.service.state.shards for message in shard.window.messages.values()]
-        state = "none"
         if messages:
-            state = "leased" if messages[0].state in {LEASED, SETTLING} else "ready"
-            self.tries = max(self.tries, messages[0].attempts)
+            self.tries = messages[0].attempts
+            self.state = "leased" if messages[0].state in {LEASED, SETTLING} else "ready"
         elif self.engine._dead:
-            state = "dead"
-        elif self.sent:
-            state = "acked"
-        self.sent = self.sent or bool(messages)
-        return {"state": {"a": state}, "tries": {"a": self.tries}}
+            self.state = "dead"
+        elif not self.engine._rows and self.state != "none":
+            # What the engine still holds and RAM does not was not read yet after a restart: nothing is known of it.
+            self.state = "acked"
+        return {"state": {"a": self.state}, "tries": {"a": self.tries}}
 
     def _shards(self) -> list[Any]:
         return list(self.service.state.shards)
@@ -70,6 +72,18 @@ class Post:
         for shard in self._shards():
             shard.lease = partial(self._lease, shard.lease)
 
+    def watch_after_restarts(self) -> None:
+        """Watch the shards of each life: a restarted writer reads all of them from the engine."""
+        state: Any = self.service.state
+        plain = state.open
+
+        def opened(contents) -> None:
+            plain(contents)
+            self.watch()
+
+        state.open = opened
+        self.watch()
+
     def take_any_receipt(self) -> None:
         """Settle whatever is leased, whoever asks: the planted bug."""
         for shard in self._shards():
@@ -77,10 +91,27 @@ class Post:
                 found if (found := messages.get(name.seq)) is not None and found.state == LEASED else None
             )
 
+    def answer_early(self) -> None:
+        """Answer a settlement before it is written: the other planted bug."""
+        for worker in self.service.dispatcher.workers:
+            worker._do[SettleJob] = partial(self._settle_early, worker._do[SettleJob])
+
+    def _settle_early(self, plain, job, now) -> None:
+        plain(job, now)
+        batch = self.service.writer.batch
+        if job in batch.settled:
+            batch.settled.remove(job)
+            job.committed()
+
     @staticmethod
     def _lease(plain, *given, **options):
         weave.shown()
         return plain(*given, **options)
+
+    def judge_the_end(self) -> None:
+        """Demand that the message is acked or dead or still stored, and only one of these."""
+        stored, dead = len(self.engine._rows), len(self.engine._dead)
+        assert stored + dead + len(self.acked) == 1, f"stored {stored}, dead {dead}, acked by {self.acked}"
 
     async def receive(self, number: int, wait_ms: int = 0):
         """Take the message, if there is one."""
@@ -114,7 +145,29 @@ async def some_moment() -> None:
     at_last.cancel()
 
 
-async def lease(action: str = "ack", *, planted: bool = False) -> str:
+ENDED_S = 5.0
+"""Long enough for every lease, restart and retry to be over."""
+
+
+def act_on(post: Post, action: str, first) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Make what the first client does with its message, at some moment."""
+    api = post.service.api
+
+    async def act() -> None:
+        await some_moment()
+        if action == "ack":
+            await post.ack(1, first)
+            return
+        with suppress(PenstockError):
+            if action == "nack":
+                await api.nack(Nack(first.msg_id, first.receipt, delay_ms=0))
+            else:
+                await api.extend(Extend(first.msg_id, first.receipt, visibility_ms=LEASE_MS))
+
+    return act
+
+
+async def lease(action: str = "ack", *, happens: str = "", planted: str = "") -> str:
     """Send one message, lease it, and act on it before or after its lease lapses, while another client asks for it."""
     engine = MemoryEngine(bytes(32))
     inventory = Inventory(SERVICE, LoopClock(WALL_S))
@@ -126,31 +179,35 @@ async def lease(action: str = "ack", *, planted: bool = False) -> str:
     with weave.still():
         await boss.start()
         weave.view(post.view)
-        post.watch()
-        if planted:
+        post.watch_after_restarts()
+        if planted == "any receipt":
             post.take_any_receipt()
+        elif planted == "answers early":
+            post.answer_early()
         await service.api.send(Send("orders", b"x"))
         first = await post.receive(1)
 
-    async def act() -> None:
-        await some_moment()
-        if action == "ack":
-            await post.ack(1, first)
-        else:
-            with suppress(PenstockError):
-                await service.api.nack(Nack(first.msg_id, first.receipt, delay_ms=0))
-
     async def ask() -> None:
-        again = await post.receive(2, wait_ms=2 * LEASE_MS)
-        if again is not None:
-            await some_moment()
-            await post.ack(2, again)
+        with suppress(PenstockError):
+            again = await post.receive(2, wait_ms=2 * LEASE_MS)
+            if again is not None:
+                await some_moment()
+                await post.ack(2, again)
 
-    await asyncio.gather(act(), ask())
+    async def stop() -> None:
+        await some_moment()
+        service.stop_intake()
+        await boss.drain()
+
+    if happens in AGENTS:
+        weave.event(boss.kill, happens)
+    work = [act_on(post, action, first)(), ask(), *([stop()] if happens == "stop" else [])]
+    await asyncio.gather(*work)
     assert len(post.acked) <= 1, f"acked by {post.acked}"
     assert post.acked != [1] or 2 not in post.got, "delivered again after its ack"
     with weave.still():
-        await asyncio.sleep(2 * LEASE_MS / 1000)
+        await asyncio.sleep(ENDED_S if happens else 2 * LEASE_MS / 1000)
         await boss.drain()
         await service.close()
+    post.judge_the_end()
     return f"acked by {post.acked}, delivered to {post.got}"
