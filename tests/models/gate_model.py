@@ -129,7 +129,7 @@ class Door:
             self.phase = "draining"
 
 
-async def gate(requests: int, *, leaves: bool = False, planted: str = "") -> str:
+async def gate(requests: int, *, leaver: int = 0, planted: str = "") -> str:
     """Let requests come, one client go, and the gateway drain, each at any moment; nothing is held at the end."""
     # Each refusal asks to come back after a random while.
     problem._jitter.seed(0)
@@ -147,8 +147,8 @@ async def gate(requests: int, *, leaves: bool = False, planted: str = "") -> str
     weave.view(door.view)
     weave.always(lambda: admission.queue.running <= 1, "one slot")
     weave.event(door.drain)
-    if leaves:
-        weave.event(door.leave, 2)
+    if leaver:
+        weave.event(door.leave, leaver)
     connections = [asyncio.ensure_future(door.connect(number)) for number in door.state]
     await asyncio.wait(connections)
     for connection in connections:

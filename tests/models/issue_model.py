@@ -161,13 +161,29 @@ class HastyIssuance(Issuance):
         return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, ())
 
 
+class StaleIssuance(Issuance):
+    """Takes the key that was in force when the job came, not when it is decided: the other planted bug."""
+
+    async def issue(self, work: IssueWork) -> p.Issued:
+        weave.shown()
+        view = self._book.view.value
+        held = await self._held(work)
+        await asyncio.sleep(0.001)
+        root = root_of(work.request, held, view, int(self._wall()), self._ids.next())
+        token = await self._book.sign(root)
+        return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, ())
+
+
+ISSUANCES = {"": SeenIssuance, "hasty": HastyIssuance, "stale": StaleIssuance}
+
+
 def ask(channel: Channel, change: p.Revoke | p.Rotate) -> None:
     """Ask the writer for a change, as the listener does; one that stops refuses."""
     with suppress(Closed):
         channel.try_send(Job(change))
 
 
-async def issue(changes: tuple[str, ...], *, jobs: int = 2, planted: bool = False) -> list[str]:
+async def issue(changes: tuple[str, ...], *, jobs: int = 2, planted: str = "") -> list[str]:
     """Ask for tokens while the changes happen at any moment; every job is answered."""
     inventory = Inventory("svc-passport", LoopClock(WALL_S))
     kms = KmsGate(inventory, FixedKms(), KmsLimits())
@@ -177,7 +193,7 @@ async def issue(changes: tuple[str, ...], *, jobs: int = 2, planted: bool = Fals
     mint = Mint(book)
     asked = inventory.channel("issue", Job, capacity=4, full=Full.REFUSE)
     changed = inventory.channel("revoke", Job, capacity=4, full=Full.REFUSE)
-    issuance = (HastyIssuance if planted else SeenIssuance)(inventory, book, verifier, trail)
+    issuance = ISSUANCES[planted](inventory, book, verifier, trail)
     writer = RevocationWorker(inventory, book, trail)
     specs = [
         ChildSpec(

@@ -30,7 +30,7 @@ def _fixed_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def explored(changes: tuple[str, ...], jobs: int, mode: str, *, planted: bool = False):
+def explored(changes: tuple[str, ...], jobs: int, mode: str, *, planted: str = ""):
     refinement = weave.Refinement(graph("Issue" if jobs == 2 else "Issue_one"))
     report = weave.explore(
         partial(issue, changes, jobs=jobs, planted=planted),
@@ -53,10 +53,17 @@ def test_every_step_of_the_passport_is_a_step_of_the_specification(changes, jobs
 
 @pytest.mark.parametrize("mode", ["fifo", "any"])
 def test_the_specification_rejects_an_issuance_that_does_not_judge_again(mode: str) -> None:
-    report, _ = explored(("revoke",), 1, mode, planted=True)
+    report, _ = explored(("revoke",), 1, mode, planted="hasty")
 
     assert report.verdict == "fails"
     assert "revoked = True" in report.message
+
+
+def test_the_specification_rejects_an_issuance_that_signs_by_a_key_no_longer_in_force() -> None:
+    report, _ = explored(("rotate",), 1, "fifo", planted="stale")
+
+    assert report.verdict == "fails"
+    assert "generation = 2" in report.message
 
 
 def test_steps_the_code_never_takes_are_failures_of_the_key_store_and_changes_nobody_asked_for() -> None:

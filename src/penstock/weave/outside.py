@@ -12,6 +12,7 @@ import gc
 import io
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -147,6 +148,8 @@ class RunListener:
     def __init__(self) -> None:
         self.modules: set[str] = set()
         self.notes: dict[str, None] = {}
+        self._seeded: list[object] = []
+        """Random sources that the run itself gave a seed: they throw alike in every run."""
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -175,7 +178,13 @@ class RunListener:
             name in _DATES and getattr(owner, "__module__", "") == "datetime"
         ):
             self.notes[f"the program reads the wall clock ({name} in {place}); use loop.time()"] = None
-        elif name in _DICE and (module in {"posix", "_uuid"} or type(owner).__name__ in {"Random", "SystemRandom"}):
+        elif name == "seed" and isinstance(owner, random.Random) and frame.f_locals.get("a") is not None:
+            self._seeded.append(owner)
+        elif (
+            name in _DICE
+            and not any(owner is seeded for seeded in self._seeded)
+            and (module in {"posix", "_uuid"} or type(owner).__name__ in {"Random", "SystemRandom"})
+        ):
             self.notes[f"the program draws random numbers ({name} in {place}); seed them in each run"] = None
 
 
