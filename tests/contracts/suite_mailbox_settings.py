@@ -331,6 +331,44 @@ class TopicSettingsSuite:
 
     # --- dead_letter_to
 
+    async def test_message_goes_to_another_topic_after_its_last_attempt_with_all_it_had(self) -> None:
+        async with self.world() as world:
+            await set_up(world, max_attempts=2, dead_letter_to="dead")
+            said = {"attrs": {"a": "1"}, "key": "k", "group": "g", "meta": b"m"}
+            (sent,) = await send_all(world, b"x", **said)
+            for reason in ("one", "two"):
+                (got,) = await take(world)
+                answer = await world.api.nack(m.Nack(got.msg_id, got.receipt, reason, 0))
+            assert answer.dead_lettered
+            await world.advance(0.2)
+            (moved,) = await take(world, topic="dead")
+
+            assert (moved.payload, moved.key, moved.group, moved.meta) == (b"x", "k", "g", b"m")
+            assert (moved.origin_id, moved.origin_ts, moved.idem_key, moved.attempt) == (sent, got.ts, sent, 1)
+            history = moved.attrs.pop("penstock.dead.history").split("\n")
+            assert [end.partition(":")[2] for end in history] == ["rejected:one", "rejected:two"]
+            assert moved.attrs == {
+                "a": "1",
+                "penstock.dead.topic": TOPIC,
+                "penstock.dead.reason": "rejected:two",
+                "penstock.dead.attempts": "2",
+            }
+            assert (await world.api.dlq(m.GetDlq(TOPIC))).entries == ()
+            # Moved once more, it still names its first send.
+            await set_up(world, "dead", max_attempts=1, dead_letter_to="deader")
+            await world.api.nack(m.Nack(moved.msg_id, moved.receipt))
+            await world.advance(0.2)
+            assert [got.origin_id for got in await take(world, topic="deader")] == [sent]
+
+    async def test_message_that_died_of_age_stays_where_it_died(self) -> None:
+        async with self.world() as world:
+            await set_up(world, retention_s=1, dead_letter_to="dead")
+            await send_all(world, b"x")
+            await world.advance(3)
+
+            assert [dead.reason for dead in (await world.api.dlq(m.GetDlq())).entries] == ["ttl"]
+            assert await take(world, topic="dead") == []
+
     @pytest.mark.parametrize("chain", [["a"], ["b", "a"], ["c", "b", "a"]])
     async def test_dead_letters_must_not_come_back(self, chain: list[str]) -> None:
         async with self.world() as world:

@@ -158,7 +158,8 @@ def _check_resident(shard, lane, message: Message, kind: int) -> None:
             # A lease or delay that was kept by itself: the scan of keys will find out who is the first of its key.
             assert lane.topic.key_backlog.more
             return
-        assert line.head is message or message in line.followers
+        # One that was kept by itself joins its key's queue when that is read on.
+        assert line.head is message or message in line.followers or line.backlog.more
         if line.head is not message:
             return
     if message.state == READY:

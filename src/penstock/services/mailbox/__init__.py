@@ -26,6 +26,7 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `shards/` | the messages in RAM: what may happen to them, and what is read from and left on the disk |
 | `claims` | which idem_keys are taken, in one ledger for each window; pure |
 | `redrive_guard` | dead letters that are being moved; pure |
+| `forwarding` | topics whose dead letters shall go to another topic; pure |
 | `rows` | what is stored of a message; pure |
 | `ids` | slots, msg_ids and receipts; pure |
 | `steady_clock` | wall time for what is stored, without the steps of the system's clock; pure |
@@ -38,6 +39,6 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `writer` | the open batch and the group commit |
 | `commit_loop` | the agent that has batches committed and applies them |
 | `engine_reader` | asks the engine for what is not in RAM; reports damage |
-| `agents/` | the children beside the workers: scanner, reprocessor, retention, rebalancer, refresher |
+| `agents/` | the children beside the workers: scanner, reprocessor, mover, retention, rebalancer, refresher |
 | `engines/` | where messages are kept |
 """

@@ -213,6 +213,7 @@ class CommitLoop:
     def _count_buried(self, message: Message, reason: str) -> None:
         kind = reason.partition(":")[0]
         self._dead_total[kind].value += 1
+        self._state.forwarding.add(message.lane.topic)
         self.events.publish(MailboxEvent("mailbox.dlq.moved", message.lane.topic.name, kind))
 
     def _refuse_rows(self, refused: RefusedRows) -> None:

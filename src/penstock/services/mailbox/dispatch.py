@@ -200,6 +200,11 @@ class Dispatcher:
         topic = self._ledger.topics.get(name)
         return self._auto and (topic is None or topic.settings is NO_SETTINGS)
 
+    def usable(self, name: str) -> bool:
+        """Tell whether a topic may be sent to."""
+        topic = self._ledger.topics.get(name)
+        return self._auto or (topic is not None and topic.configured)
+
     def _check_exists(self, topic: Topic | None) -> None:
         """Refuse a topic that nobody has set up, where only those may be used."""
         if topic is None or not topic.configured:

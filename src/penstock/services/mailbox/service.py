@@ -18,6 +18,7 @@ from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
 from penstock.net.server.stranger_quota import known_by
 from penstock.services.mailbox.agents.cap_cache_refresher import CapCacheRefresher
+from penstock.services.mailbox.agents.dead_letter_mover import DeadLetterMover
 from penstock.services.mailbox.agents.rebalancer import Rebalancer
 from penstock.services.mailbox.agents.reprocessor import Redrive, Reprocessor
 from penstock.services.mailbox.agents.retention import Retention
@@ -83,6 +84,7 @@ class MailboxService:
         )  # fmt: skip
         self.reprocessor = Reprocessor(parts, reproc)
         self.api = MailboxApi(parts, authority, self.reprocessor)
+        self._mover = DeadLetterMover(parts)
         self._scanner = VisibilityScanner(parts)
         self._retention = Retention(parts, self.engine)
         self._rebalancer = Rebalancer(parts, self.shards)
@@ -145,6 +147,7 @@ class MailboxService:
             ),
             ChildSpec("visibility_scanner", self._scanner.run, critical=True),
             ChildSpec("dlq_reprocessor", self.reprocessor.run, consumes=(self.reprocessor.reproc,)),
+            ChildSpec("dead_letter_mover", self._mover.run),
             ChildSpec("retention", self._retention.run),
             ChildSpec("cap_cache_refresher", self._refresher.run),
             ChildSpec("rebalancer", self._rebalancer.run),

@@ -9,6 +9,7 @@ opened.
 | `ledger` | counts and bounds, the topics with their lanes, cached payloads, leases still to be written |
 | `claims` | which idem_keys are taken |
 | `redrive_guard` | dead letters that somebody is moving just now |
+| `forwarding` | topics whose dead letters shall go to another topic |
 | `shards` | the messages in RAM; see `shard` for what each step may do with them |
 | `waiters` | receivers that wait for a message |
 
@@ -35,6 +36,7 @@ from penstock.kernel.clock import boot_id, uptime
 from penstock.kernel.errors import NotReady
 from penstock.kernel.log import Log
 from penstock.services.mailbox.claims import WINDOWS_MAX, DedupLedgers
+from penstock.services.mailbox.forwarding import ForwardingTopics
 from penstock.services.mailbox.ids import Receipts
 from penstock.services.mailbox.jobs import refuse_all
 from penstock.services.mailbox.ledger import NAMES_MAX, MailboxLedger, Now
@@ -74,6 +76,7 @@ class MailboxState:
         self.ledger = MailboxLedger(options.bounds)
         self.claims = DedupLedgers(options.dedup_entries, options.t_replay_s * 1000)
         self.redrive_guard = RedriveGuard()
+        self.forwarding = ForwardingTopics()
         self.rates = TopicRates()
         self.rng = random.Random()  # noqa: S311 - jitter and nonces, no secret
         self.shards = self._cut(options.ready_shards)
@@ -219,6 +222,7 @@ class MailboxState:
         was_fair = topic.settings.fair_by
         topic.settings, topic.configured = settings or NO_SETTINGS, settings is not None
         self.claims.bound(each.settings for each in self.configured)
+        self.forwarding.add(topic)
         if topic.settings.fair_by != was_fair:
             for index, lane in topic.lanes.items():
                 self.shards[index].window.regroup(lane)
@@ -266,6 +270,8 @@ class MailboxState:
         self.claims.clear()
         self.claims.restore(contents.claims)
         self.claims.bound(each.settings for each in self.configured)
+        for topic in self.configured:
+            self.forwarding.add(topic)
         # Keys and groups are looked for before anybody asks, so that none waits behind the backlog of another.
         for topic in [topic for topic in ledger.topics.values() if topic.key_backlog.more][:_WARM_TOPICS]:
             self.shards[0].window.reads.want_keys(topic)

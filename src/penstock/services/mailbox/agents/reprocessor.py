@@ -23,8 +23,10 @@ from penstock.services.mailbox.jobs import (
 from penstock.services.mailbox.rows import DeadRow, MessageRow
 
 if TYPE_CHECKING:
+    from penstock.services.mailbox.dispatch import Dispatcher
     from penstock.services.mailbox.state import MailboxParts
 
+_log: Final = Log("svc-mailbox")
 SLICE: Final = 100
 _REFUSED: Final = Doubling(0.05, 0.1, cap_s=2.0)
 # A slice that was refused so often in a row is skipped.
@@ -113,23 +115,10 @@ class Reprocessor:
 
     async def _send_back(self, found: list[tuple[MessageRow, DeadRow]], redrive: Redrive) -> tuple[int, int]:
         """Replace dead letters by new messages, each in one commit; returns how many were moved and refused."""
-        groups: dict[int, list[SendItem]] = {}
-        for row, dead in found:
-            item = self._item(row, dead, redrive)
-            if item is not None:
-                groups.setdefault(self._dispatcher.worker_of(item.slot).index, []).append(item)
-        results: list[m.SendResult] = []
-        for index, items in groups.items():
-            bulk = BatchPromise(len(items), VALUES)
-            for place, item in enumerate(items):
-                item.bulk, item.place = bulk, place
-            try:
-                self._dispatcher.workers[index].offer(SendBatchJob([*items], bulk, RequestMeta(redrive.corr_id)))
-                results += await kept(bulk)
-            except PenstockError as error:
-                self._log.info("redrive.refused", detail=error.detail, corr_id=redrive.corr_id)
-        moved = sum(isinstance(result.msg_id, str) for result in results)
-        return moved, sum(map(len, groups.values())) - moved
+        items = [self._item(row, dead, redrive) for row, dead in found]
+        return await send_back(
+            self._dispatcher, [item for item in items if item is not None], RequestMeta(redrive.corr_id)
+        )
 
     def _item(self, row: MessageRow, dead: DeadRow, redrive: Redrive) -> SendItem | None:
         topic = self._state.ledger.by_id.get(row.topic)
@@ -144,3 +133,22 @@ class Reprocessor:
         item = SendItem(send, self._dispatcher.slot_for(name, row.key), row.payload_hash, RequestMeta(row.corr_id))
         item.redrive = (row, dead)
         return item
+
+
+async def send_back(dispatcher: Dispatcher, items: list[SendItem], meta: RequestMeta) -> tuple[int, int]:
+    """Have new messages stored in place of dead letters, each in one commit; returns how many were moved and refused."""
+    groups: dict[int, list[SendItem]] = {}
+    for item in items:
+        groups.setdefault(dispatcher.worker_of(item.slot).index, []).append(item)
+    results: list[m.SendResult] = []
+    for index, group in groups.items():
+        bulk = BatchPromise(len(group), VALUES)
+        for place, item in enumerate(group):
+            item.bulk, item.place = bulk, place
+        try:
+            dispatcher.workers[index].offer(SendBatchJob([*group], bulk, meta))
+            results += await kept(bulk)
+        except PenstockError as error:
+            _log.info("redrive.refused", detail=error.detail, corr_id=meta.corr_id)
+    moved = sum(isinstance(result.msg_id, str) for result in results)
+    return moved, len(items) - moved
