@@ -105,6 +105,21 @@ def test_topics_are_counted(cli) -> None:
     assert (code, "cli/counted" in out, row["delayed"]) == (0, True, 1)
 
 
+def test_topic_is_set_up_shown_and_deleted(cli) -> None:
+    assert cli("topic", "show", "cli/set")[0] == 1
+    assert cli("topic", "set", "cli/set", "max_attempts=3", "dedup.window_s=60", "on_expiry=drop")[0] == 0
+    code, out, _ = cli("topic", "set", "cli/set", "paused=true", "--json")
+    settings = {"max_attempts": 3, "dedup": {"window_s": 60}, "on_expiry": "drop", "paused": True}
+    assert (code, rows(out)[0]["settings"]) == (0, settings)
+    assert cli("topic", "unset", "cli/set", "dedup", "paused")[1] == 'max_attempts = 3\non_expiry = "drop"\n'
+    assert cli("topic", "set", "cli/set", "max_attempts")[0] == 2
+    assert cli("topic", "set", "cli/set", "max_attempts=many")[0] == 2
+
+    cli("send", "cli/set", "--data", "x")
+    assert cli("topic", "delete", "cli/set") == (0, "cli/set is gone, with 1 messages\n", "")
+    assert cli("topic", "show", "cli/set")[0] == 1
+
+
 def test_messages_can_be_settled_by_a_pipe(node: NodeProcess, cli) -> None:
     for n in range(3):
         cli("send", "cli/pipe", "--data", str(n))

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import asking, running
+from penstock.cli import asking
 
 if TYPE_CHECKING:
     from penstock.contracts.mailbox import SettingsShown
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         args.changes = dict(map(_read, args.settings)) if args.action is _set else {}
     except Malformed as error:
-        return running.refuse(args, error.detail, code=error.code)
+        return asking.refuse(args, error.detail)
     return asking.ask(args, lambda client: args.action(client, args))
 
 

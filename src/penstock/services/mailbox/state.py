@@ -32,6 +32,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from penstock.kernel.clock import boot_id, uptime
 from penstock.kernel.errors import NotReady
 from penstock.kernel.log import Log
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.writer import Writer
 
 _WARM_TOPICS: Final = 64
+_pack: Final = msgspec.msgpack.Encoder().encode
 
 
 class MailboxState:
@@ -77,6 +80,9 @@ class MailboxState:
         self.claims = DedupLedgers(options.dedup_entries, options.t_replay_s * 1000)
         self.redrive_guard = RedriveGuard()
         self.forwarding = ForwardingTopics()
+        # The topics that have settings of their own, each with the size of those.
+        self.configured: dict[Topic, int] = {}
+        self.settings_bytes = 0
         self.rates = TopicRates()
         self.rng = random.Random()  # noqa: S311 - jitter and nonces, no secret
         self.shards = self._cut(options.ready_shards)
@@ -212,20 +218,22 @@ class MailboxState:
 
     # --- what topics are set to
 
-    @property
-    def configured(self) -> list[Topic]:
-        """Return the topics that have settings of their own."""
-        return [topic for topic in self.ledger.topics.values() if topic.configured]
-
     def set_up(self, topic: Topic, settings: m.TopicSettings | None) -> None:
         """Let settings hold for a topic from now on, or the service's own again."""
         was_fair = topic.settings.fair_by
-        topic.settings, topic.configured = settings or NO_SETTINGS, settings is not None
+        self._note_settings(topic, settings)
         self.claims.bound(each.settings for each in self.configured)
         self.forwarding.add(topic)
         if topic.settings.fair_by != was_fair:
             for index, lane in topic.lanes.items():
                 self.shards[index].window.regroup(lane)
+
+    def _note_settings(self, topic: Topic, settings: m.TopicSettings | None) -> None:
+        self.settings_bytes -= self.configured.pop(topic, 0)
+        topic.settings, topic.configured = settings or NO_SETTINGS, settings is not None
+        if settings is not None:
+            self.configured[topic] = size = settings_size(settings)
+            self.settings_bytes += size
 
     def raise_generation(self, topic: Topic) -> bool:
         """Forget the idem_keys of a topic: claims made from now on have other names. False when there are none."""
@@ -258,6 +266,7 @@ class MailboxState:
         ledger, now = self.ledger, self.now()
         owned = [message for shard in self.shards for message in shard.messages.values() if message.owner is not None]
         ledger.clear()
+        self.configured, self.settings_bytes = {}, 0
         ledger.begin(contents.boot, Receipts(contents.key))
         ledger.seq = contents.seq
         ledger.topic_number = contents.topic_number
@@ -282,7 +291,7 @@ class MailboxState:
         ledger = self.ledger
         for stored in contents.topics:
             topic = ledger.adopt_topic(stored.id, stored.name, stored.form)
-            topic.settings, topic.configured = stored.settings or NO_SETTINGS, stored.settings is not None
+            self._note_settings(topic, stored.settings)
             topic.generation = stored.generation
             # Nobody knows when its last claim was made.
             self.note_claim(topic, self.now())
@@ -339,6 +348,11 @@ class MailboxState:
         self.waiters.end_all(list(self.ledger.topics.values()))
         for credit in self.credits:
             credit.wake()
+
+
+def settings_size(settings: m.TopicSettings) -> int:
+    """Return how large settings are where they are stored."""
+    return len(_pack(settings))
 
 
 def _in_use(read: Callable[[], int]) -> dict[str, object]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Malformed, NotFound, OverLimit
 from penstock.services.mailbox.engines.engine import DeadPage
 from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, SettingsJob, kept
 from penstock.services.mailbox.rows import Loaded, MessageRow, TopicRow
+from penstock.services.mailbox.state import settings_size
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.shards.topics import Topic
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 SETTINGS_BYTES_MAX: Final = 64 << 20
 _SLICE: Final = 1000
-_size: Final = msgspec.msgpack.Encoder().encode
 
 
 class TopicAdmin:
@@ -65,13 +63,11 @@ class TopicAdmin:
         if settings.dead_letter_to is not None:
             self._check_target(name, settings.dead_letter_to)
         self._state.claims.check(settings)
-        known, others = self._ledger.topics.get(name), self._state.configured
-        if (known is None or not known.configured) and len(others) >= self._state.options.topic_settings_max:
+        known, state = self._ledger.topics.get(name), self._state
+        before = 0 if known is None else state.configured.get(known, 0)
+        if not before and len(state.configured) >= state.options.topic_settings_max:
             raise OverLimit("Too many topics have settings.", limit="topic_settings")
-        if (
-            settings.tags
-            and sum(len(_size(each.settings)) for each in others if each is not known) > SETTINGS_BYTES_MAX
-        ):
+        if state.settings_bytes - before + settings_size(settings) > SETTINGS_BYTES_MAX:
             raise OverLimit("The settings of all topics together are too large.", limit="topic_settings_bytes")
 
     def _check_target(self, name: str, target: str) -> None:

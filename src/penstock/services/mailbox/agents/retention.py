@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.state import MailboxParts
 
 TICK_S: Final = 0.5
+_PASS_MS: Final = 60_000.0
 _SLICE: Final = 1000
 # How many expired messages are read at once, how many are ended in one step, and how many reads follow each other
 # before the other kinds have their turn.
@@ -53,6 +54,9 @@ class Retention:
         # The last topic of which it was looked whether it is empty.
         self._looked_at = ""
         self._scope: Scope | None = None
+        # Where the next read of messages that waited too long goes on, and when (monotonic ms) the next pass begins.
+        self._waited_after = 0
+        self._waited_again_at = 0.0
 
     async def run(self, child: Child) -> None:
         """Tick until the service drains."""
@@ -128,10 +132,23 @@ class Retention:
         """Read messages whose time to live is over, and those that waited longer than `retention.ready`."""
         wait_s = self._state.options.ready_retention_s
         found = await self._reader.ask(self._reads.expired, self._state.now().wall, _EXPIRED_SLICE)
-        if wait_s and len(found) < _EXPIRED_SLICE:
-            before = self._state.now().wall - round(wait_s * 1000)
-            found += await self._reader.ask(self._reads.waiting_since, before, _EXPIRED_SLICE - len(found))
+        if wait_s and len(found) < _EXPIRED_SLICE and self._state.now().mono >= self._waited_again_at:
+            found += await self._waited_too_long(round(wait_s * 1000), _EXPIRED_SLICE - len(found))
         return found
+
+    async def _waited_too_long(self, wait_ms: int, limit: int) -> list[Loaded]:
+        """Read messages that are too old, but not those of topics that keep theirs for a time of their own.
+
+        Where there are such topics their messages would be read over and over: each read goes on behind the last one,
+        and a pass through all of them is made once a minute.
+        """
+        before = self._state.now().wall - wait_ms
+        found = await self._reader.ask(self._reads.waiting_since, before, limit, self._waited_after)
+        own = {topic.id for topic in self._state.configured if topic.settings.retention_s is not None}
+        self._waited_after = found[-1][0].seq if own and found else 0
+        if own and not found:
+            self._waited_again_at = self._state.now().mono + _PASS_MS
+        return [each for each in found if each[0].topic not in own]
 
     async def _bound_dead(self) -> None:
         """Remove the oldest dead letters when they are too old, or take more than their share."""

@@ -122,8 +122,8 @@ class EngineReads(Protocol):
     def expired(self, now: int, limit: int) -> list[Loaded]:
         """Read messages whose time to live is over."""
 
-    def waiting_since(self, before: int, limit: int) -> list[Loaded]:
-        """Read the oldest messages, as far as they were sent before then and are not leased."""
+    def waiting_since(self, before: int, limit: int, after: int = 0) -> list[Loaded]:
+        """Read the oldest messages behind a seq, as far as they were sent before then and are not leased."""
 
     def rows(self, seqs: Sequence[int]) -> dict[int, MessageRow]:
         """Read whole rows; one that is damaged or gone is missing from the answer."""

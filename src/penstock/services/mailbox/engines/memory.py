@@ -273,9 +273,10 @@ class MemoryEngine:
         over = [seq for seq, at in self._expiring.items() if at <= now and self._kind(seq) != KIND_LEASED]
         return [self._loaded(seq) for seq in over[:limit]]
 
-    def waiting_since(self, before: int, limit: int) -> list[Loaded]:
-        """Read the oldest messages, as far as they were sent before then and are not leased."""
-        old = [seq for seq, row in islice(self._rows.items(), limit) if row.ts < before]
+    def waiting_since(self, before: int, limit: int, after: int = 0) -> list[Loaded]:
+        """Read the oldest messages behind a seq, as far as they were sent before then and are not leased."""
+        behind = ((seq, row) for seq, row in self._rows.items() if seq > after)
+        old = [seq for seq, row in islice(behind, limit) if row.ts < before]
         return [self._loaded(seq) for seq in old if self._kind(seq) != KIND_LEASED]
 
     # --- single messages

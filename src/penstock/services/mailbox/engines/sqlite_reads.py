@@ -195,11 +195,11 @@ class SqliteReads:
         )
         return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", (now, limit)))
 
-    def waiting_since(self, before: int, limit: int) -> list[Loaded]:
-        """Read the oldest messages, as far as they were sent before then and are not leased."""
-        oldest = "SELECT seq FROM msg ORDER BY seq LIMIT ?"
+    def waiting_since(self, before: int, limit: int, after: int = 0) -> list[Loaded]:
+        """Read the oldest messages behind a seq, as far as they were sent before then and are not leased."""
+        oldest = "SELECT seq FROM msg WHERE seq > ? ORDER BY seq LIMIT ?"
         where = f"m.seq IN ({oldest}) AND m.ts < ? AND (s.kind IS NULL OR s.kind <> 1) ORDER BY m.seq"
-        return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", (limit, before)))
+        return self._loaded(self._ask(f"{schema.LIGHT} WHERE {where}", (after, limit, before)))
 
     # --- single messages
 

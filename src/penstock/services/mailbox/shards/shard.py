@@ -231,6 +231,8 @@ class Shard:
             if heap:
                 # Behind the others: each line gives one message, or one run of a key, a turn.
                 turns[group] = None
+            elif group:
+                lane.drop_line(group)
 
     def _first(self, heap: list[int], now: Now, batch: Batch) -> Message | None:
         """Return the first message of a heap that may be delivered; those before it leave the heap."""
