@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.mailbox.ledger import STORED_MIN, Ledger, run
+from tests.services.mailbox.settings_ledger import SettingsLedger
+from tests.services.mailbox.settings_ledger import run as run_with_settings
 from tests.services.mailbox.spoiling import Damages, Promised
 
 CYCLES = 5
@@ -39,3 +41,18 @@ def test_what_is_missing_or_back_after_a_damage_is_counted() -> None:
 
     assert promised.broken_by({"a", "b", "d"}) == {}
     assert promised.broken_by({"b", "c", "x"}) == {"missing": 1, "back": 1, "foreign": 1}
+
+
+@pytest.mark.real_loop
+async def test_killed_mailbox_with_settings_keeps_order_and_takes_each_idem_key_once(tmp_path: Path) -> None:
+    ledger = await run_with_settings(2, 0.2, tmp_path / "mailbox")
+
+    assert ledger.faults() == {}
+    assert len(ledger.stored) >= 100
+
+
+def test_settings_ledger_catches_a_wrong_order_and_a_double() -> None:
+    ledger = SettingsLedger(stored={"t-3"})
+    ledger.saw(["t-3", "t-0", "t-1", "t-1!"])
+
+    assert ledger.faults() == {"overtaken": 1, "doubled": 1}
