@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from penstock.kernel.errors import PenstockError
 
 
 class Promise:
@@ -43,3 +47,23 @@ class Promise:
         """Give up: nobody waits any more."""
         self.done = True
         self._follower = None
+
+
+async def answer_of(promise: Promise) -> Any:  # noqa: ANN401 - typed by its caller
+    """Wait for an answer and raise it if it is an error. Who stops waiting gives the promise up."""
+    if not promise.done:
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        promise.follow(partial(_tell, told))
+        try:
+            await told
+        except asyncio.CancelledError:
+            promise.cancel()
+            raise
+    if isinstance(promise.result, PenstockError):
+        raise promise.result
+    return promise.result
+
+
+def _tell(waiter: asyncio.Future[None], _result: object) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -35,17 +35,14 @@ async def put_stream(
     storage: Storage, pieces: AsyncIterator[bytes], *, expect: str | None = None, call: Call = NOBODY
 ) -> Stored:
     """Store what the iterator yields. An early end stores nothing; an unexpected address or size is a Conflict."""
-    held = bytearray()
-    async for piece in pieces:
-        held += piece
-        if len(held) > CHUNK_BYTES:
-            break
-    else:
-        return await storage.put(Put(bytes(held), expect), call)
+    chunks = aiter(_chunks(pieces))
+    first, second = await anext(chunks, b""), await anext(chunks, None)
+    if second is None:
+        return await storage.put(Put(first, expect), call)
     upload_id = (await storage.upload_open(UploadOpen(), call)).upload_id
     try:
-        size = await _append_all(storage, upload_id, held, pieces, call)
-        await storage.upload_append(UploadAppend(upload_id, size, bytes(held)), call)
+        await storage.upload_append(UploadAppend(upload_id, 0, first), call)
+        await _append_all(storage, upload_id, len(first), second, chunks, call)
         return await storage.upload_finish(UploadFinish(upload_id, expect), call)
     except BaseException:
         with suppress(PenstockError):
@@ -54,24 +51,41 @@ async def put_stream(
         raise
 
 
-async def _append_all(
-    storage: Storage, upload_id: str, held: bytearray, pieces: AsyncIterator[bytes], call: Call
-) -> int:
-    """Send whole chunks as they fill; return how much was sent, with the rest left in `held`."""
-    size = await _append_full(storage, upload_id, held, 0, call)
+async def _append_all(  # noqa: PLR0913, PLR0917 - an upload and where it stands
+    storage: Storage, upload_id: str, size: int, chunk: bytes | None, chunks: AsyncIterator[bytes], call: Call
+) -> None:
+    while chunk is not None:
+        await storage.upload_append(UploadAppend(upload_id, size, chunk), call)
+        size += len(chunk)
+        # Let go before the next one comes: only one is held here.
+        chunk = None
+        chunk = await anext(chunks, None)
+
+
+async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Join small pieces up to 64 KiB and cut larger ones."""
+    held: list[bytes] = []
+    size = 0
     async for piece in pieces:
-        held += piece
-        size = await _append_full(storage, upload_id, held, size, call)
-    return size
+        if held and size + len(piece) > CHUNK_BYTES:
+            yield _joined(held)
+            size = 0
+        held.append(piece)
+        size += len(piece)
+        while size > CHUNK_BYTES:
+            large = _joined(held)
+            held.append(large[CHUNK_BYTES:])
+            size -= CHUNK_BYTES
+            yield large[:CHUNK_BYTES]
+    if held:
+        yield _joined(held)
 
 
-async def _append_full(storage: Storage, upload_id: str, held: bytearray, size: int, call: Call) -> int:
-    while len(held) > CHUNK_BYTES:
-        data = bytes(memoryview(held)[:CHUNK_BYTES])
-        await storage.upload_append(UploadAppend(upload_id, size, data), call)
-        del held[:CHUNK_BYTES]
-        size += len(data)
-    return size
+def _joined(held: list[bytes]) -> bytes:
+    """Take all that is held, as one chunk."""
+    chunk = held[0] if len(held) == 1 else b"".join(held)
+    held.clear()
+    return chunk
 
 
 async def get_stream(

@@ -248,16 +248,29 @@ class BodyStream:
             self._waiter = None
 
     def _take(self) -> bytes:
-        held, self._held = self._held, []
-        piece = held[0] if len(held) == 1 else b"".join(held)
-        if len(piece) > PIECE_BYTES:
-            self._held = [piece[PIECE_BYTES:]]
-            piece = piece[:PIECE_BYTES]
+        piece = self._pop()
         self._held_bytes -= len(piece)
         if self.blocked and self._held_bytes < PIECE_BYTES:
             self.blocked = False
             self._on_room()
         return piece
+
+    def _pop(self) -> bytes:
+        """Take what comes first: small pieces together, a large one in parts; nothing else is copied."""
+        held = self._held
+        if len(held[0]) > PIECE_BYTES:
+            piece = held[0]
+            held[0] = piece[PIECE_BYTES:]
+            return piece[:PIECE_BYTES]
+        count = size = 0
+        for piece in held:
+            size += len(piece)
+            if size > PIECE_BYTES:
+                break
+            count += 1
+        taken = held[:count]
+        del held[:count]
+        return taken[0] if count == 1 else b"".join(taken)
 
 
 def gone() -> PenstockError:

@@ -9,8 +9,9 @@ import msgspec
 from penstock.contracts import interop as i
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.storage import Chunk, Get, Head, ObjectInfo, Put, Stored
-from penstock.kernel.deadline import Deadline, current_deadline
+from penstock.kernel.deadline import Deadline, current_deadline, timeout
 from penstock.kernel.errors import NotFound, OverLimit
+from penstock.net.promise import answer_of
 from penstock.services.interop.providers.verdict import WebhookRequest
 from penstock.services.interop.webhooks import BODY_BYTES_MAX
 
@@ -64,7 +65,9 @@ class InteropApi:
         host = "" if call.origin is None else call.origin.ip
         intake.check_origin(endpoint, host, request.fields, call.corr_id)
         webhook = WebhookRequest(request.fields, request.body, request.target)
-        answer = await intake.webhook(endpoint, webhook, self._deadline(intake.webhook_deadline_s), call.corr_id)
+        due = self._deadline(intake.webhook_deadline_s)
+        async with timeout("webhook", due.remaining(self._now())):
+            answer = await answer_of(intake.webhook(endpoint, webhook, due, call.corr_id))
         return i.WebhookReply(answer.status, answer.body, answer.content_type)
 
     async def put(self, request: Put, call: Call = NOBODY) -> Stored:

@@ -91,11 +91,10 @@ class AuditBook:
 
 
 def _facts(act: BridgeAct) -> dict[str, str | int]:
-    named = msgspec.structs.asdict(act)
-    defaults = {"action", "at_ms"} | {name for name, value in named.items() if value in ("", 0)}
-    if act.count == 1:
-        defaults.add("count")
-    return {name: value for name, value in named.items() if name not in defaults}
+    """Return what a record says beside its action and time; what was not given is left out."""
+    facts: dict[str, str | int] = msgspec.to_builtins(act)
+    del facts["action"], facts["at_ms"]
+    return facts
 
 
 class VerifiedAudit(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.contracts.interop import DELIVERIES_MAX, DeliveryShown, WebhookOutcome
 
@@ -18,8 +19,7 @@ BYTES_MAX: Final = 16 << 20
 _OVERHEAD_BYTES: Final = 512
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InboxDelivery:
+class InboxDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery as an operator sees it. The body of a refused one is not kept."""
 
     corr_id: str

@@ -7,13 +7,11 @@ when it is called: the gateway has read the body by then.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.errors import Backpressure, BadOrigin, NotFound, NotReady, RateLimited
+from penstock.kernel.errors import Backpressure, BadOrigin, NotFound, NotReady, PenstockError, RateLimited
 from penstock.kernel.worker import Job
-from penstock.net.message import Response
-from penstock.services.interop.work import PutWork, WebhookWork
+from penstock.services.interop.work import PutWork, WebhookJob, WebhookPromise, WebhookWork
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.services.interop.endpoints import Endpoints, WebhookEndpoint
     from penstock.services.interop.providers.verdict import WebhookRequest
     from penstock.services.interop.records import BridgeRecords
-    from penstock.services.interop.work import BridgeJob, PutJob, WebhookJob
+    from penstock.services.interop.work import BridgeJob, PutJob
 
 # In brownout webhooks up to this size still go through: a provider such as GitHub never sends again.
 SHED_ABOVE_BYTES: Final = 64 << 10
@@ -92,13 +90,12 @@ class BridgeIntake:
 
     def webhook(
         self, endpoint: WebhookEndpoint, request: WebhookRequest, deadline: Deadline, corr_id: str
-    ) -> asyncio.Future[Response]:
-        """Give a webhook to the workers; Busy when their channel is full."""
+    ) -> WebhookPromise:
+        """Give a webhook to the workers, and promise their Response; Busy when their channel is full."""
+        promise = WebhookPromise(self, deadline)
         work = WebhookWork(endpoint, request, self._records.now_ms())
-        job: WebhookJob = Job(work, deadline=deadline, corr_id=corr_id)
-        self._work.try_send(job)
-        job.reply.add_done_callback(partial(self._answered, deadline))
-        return job.reply
+        self._work.try_send(WebhookJob(work, promise, deadline, corr_id))
+        return promise
 
     async def put(self, pieces: AsyncIterator[bytes], expect: str | None, deadline: Deadline, corr_id: str) -> Stored:
         """Have a worker store the pieces; Busy when as many puts as may be are under way."""
@@ -106,18 +103,26 @@ class BridgeIntake:
         try:
             job: PutJob = Job(PutWork(pieces, expect), deadline=deadline, corr_id=corr_id)
             self._work.try_send(job)
-            job.reply.add_done_callback(partial(self._answered, deadline))
-            return await job.reply
+            stored = await job.reply
+        except PenstockError as error:
+            self.answered(error.status)
+            raise
+        except asyncio.CancelledError:
+            self.gave_up(deadline)
+            raise
         finally:
             self._puts.release()
+        self.answered(202)
+        return stored
 
-    def _answered(self, deadline: Deadline, reply: asyncio.Future[Response] | asyncio.Future[Stored]) -> None:
-        """Count an answer for the brownout. One that was given up on counts if its deadline had passed."""
+    # --- answers, for the brownout -----------------------------------------------------------------------------------
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        self._brownout.note_answer(self._clock.monotonic(), status)
+
+    def gave_up(self, deadline: Deadline) -> None:
+        """Count one that nobody waits for any more as a 504 if its deadline had passed; a client that left is none."""
         now = self._clock.monotonic()
-        if reply.cancelled():
-            status = 504 if deadline.expired(now) else 0
-        else:
-            error = reply.exception()
-            status = 202 if error is None else getattr(error, "status", 500)
-        if status:
-            self._brownout.note_answer(now, status)
+        if deadline.expired(now):
+            self._brownout.note_answer(now, 504)

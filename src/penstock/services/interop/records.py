@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.channel import Channel
     from penstock.kernel.inventory import Inventory
+    from penstock.kernel.metrics import Counter
     from penstock.services.interop.config import InteropOptions
     from penstock.services.interop.endpoints import WebhookEndpoint
 
@@ -58,16 +59,25 @@ class BridgeRecords:
         dropped = inventory.metrics.watched("audit_drop_total", "Decisions the full audit ring lost.")
         dropped.append(lambda: self.acts.dropped)
         inventory.metrics.declare("counter", "webhook_verify_total", VERIFY_HELP, "provider", "result")
+        # As many as there are kinds and outcomes.
+        self._verified: dict[tuple[str, str], Counter] = {}
 
     def now_ms(self) -> int:
         """Return the wall time in milliseconds."""
         return int(self._clock.wall() * 1000)  # lint: allow PK012 records and events keep wall times
 
+    def _count(self, kind: str, outcome: str) -> None:
+        counter = self._verified.get((kind, outcome))
+        if counter is None:
+            counter = self._metrics.counter("webhook_verify_total", provider=kind, result=outcome)
+            self._verified[kind, outcome] = counter
+        counter.value += 1
+
     # --- webhooks ----------------------------------------------------------------------------------------------------
 
     def delivered(self, endpoint: WebhookEndpoint, delivery: InboxDelivery, b3_hash: str = "") -> None:
         """Tell of a webhook that was accepted, was a duplicate, was a handshake or could not be passed on."""
-        self._metrics.counter("webhook_verify_total", provider=endpoint.kind, result=delivery.outcome).value += 1
+        self._count(endpoint.kind, delivery.outcome)
         self.inbox.add(delivery)
         failed = delivery.outcome == "failed"
         self._act(
@@ -89,7 +99,7 @@ class BridgeRecords:
     def refused(self, endpoint: WebhookEndpoint, corr_id: str, reason: str) -> None:
         """Tell of a webhook whose signature was not good; too many of them are an attack."""
         now, at_ms = self._clock.monotonic(), self.now_ms()
-        self._metrics.counter("webhook_verify_total", provider=endpoint.kind, result="refused").value += 1
+        self._count(endpoint.kind, "refused")
         attack = self.attacks.get(endpoint.name)
         if attack is None:
             attack = self.attacks[endpoint.name] = EndpointAttack(self._options.bad_signatures_max, now)

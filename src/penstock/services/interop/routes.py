@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.services.interop.config import InteropOptions
     from penstock.services.interop.intake import BridgeIntake
     from penstock.services.interop.reads import BridgeReads
+    from penstock.services.interop.work import WebhookPromise
 
 PUT_DEADLINE_S: Final = 600.0
 _WEBHOOK_ERRORS: Final = (
@@ -132,11 +132,11 @@ class BridgeRoutes:
 
     # --- webhooks ----------------------------------------------------------------------------------------------------
 
-    def _webhook(self, request: Request) -> asyncio.Future[Response]:
+    def _webhook(self, request: Request) -> WebhookPromise:
         # A chunked body has no length in its head: it is weighed here.
         self._intake.shed("webhook", len(request.body))
         endpoint = self._intake.endpoint(request.params["name"])
-        webhook = WebhookRequest(request.fields, request.body, target_of(request))
+        webhook = WebhookRequest(request.fields, request.body, target_of(request), lowered=True)
         return self._intake.webhook(endpoint, webhook, request.deadline, request.corr_id)
 
     # --- puts and reads ----------------------------------------------------------------------------------------------

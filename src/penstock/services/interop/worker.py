@@ -14,7 +14,7 @@ from penstock.kernel.errors import Busy, Canceled, Closed, Internal, NotReady, P
 from penstock.rpc.storage_streams import put_stream
 from penstock.services.interop.authority import Purpose
 from penstock.services.interop.webhooks import Behind, WebhookDesk
-from penstock.services.interop.work import is_put, is_webhook
+from penstock.services.interop.work import WebhookJob, is_put
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.scope import Scope
     from penstock.services.interop.records import BridgeRecords
-    from penstock.services.interop.work import BridgeJob, PutJob, WebhookJob
+    from penstock.services.interop.work import BridgeJob, PutJob
 
 BATCH: Final = 64
 CHUNK_S: Final = 5.0
@@ -50,7 +50,7 @@ class BridgeWorker:
                 jobs = [job for job in await work.recv_many(BATCH) if job.take()]
             except Closed:
                 break
-            webhooks = [job for job in jobs if is_webhook(job)]
+            webhooks = [job for job in jobs if isinstance(job, WebhookJob)]
             try:
                 for job in jobs:
                     if is_put(job):
@@ -94,7 +94,7 @@ class BridgeWorker:
 def _answer_left(jobs: list[WebhookJob], work: Channel[BridgeJob]) -> None:
     """Answer webhooks that a crash of their worker left behind."""
     for job in jobs:
-        if not job.reply.done():
+        if not job.promise.done:
             job.fail(Canceled() if work.closed else Internal(corr_id=job.corr_id))
 
 

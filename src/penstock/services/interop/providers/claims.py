@@ -8,6 +8,7 @@ sequences of fields have the same bytes.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from blake3 import blake3
@@ -19,7 +20,7 @@ ClaimedBy: TypeAlias = Literal["id", "content", "pointer", "header", "signature"
 
 def length_prefixed(*parts: bytes) -> bytes:
     """Write parts one after the other, each with its length in front."""
-    return b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts)
+    return b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts])
 
 
 class Claim(NamedTuple):
@@ -50,7 +51,13 @@ def by_id(event_id: object, *content: bytes) -> Claim:
 def idem_key(endpoint: str, kind: str, claim: Claim) -> str:
     """Return the key under which the mailbox knows this event of this endpoint."""
     named = length_prefixed(claim.by.encode("ascii"), claim.value)
-    return blake3(length_prefixed(endpoint.encode("utf-8"), kind.encode("ascii"), named)).hexdigest()
+    return blake3(_of_endpoint(endpoint, kind) + length_prefixed(named)).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _of_endpoint(endpoint: str, kind: str) -> bytes:
+    """Return how every key of an endpoint begins."""
+    return length_prefixed(endpoint.encode("utf-8"), kind.encode("ascii"))
 
 
 def replay_key(delivery: str, corr_id: str) -> str:

@@ -7,7 +7,8 @@ however shaped, makes it raise. The caller of the webhook never learns which ref
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from penstock.services.interop.providers.claims import Claim
 
 CANDIDATES_MAX: Final = 16
+_NONE: Final[frozenset[bytes]] = frozenset()
 
 
 class WebhookRefusal(StrEnum):
@@ -52,20 +54,23 @@ class BadWebhookSetup(ValueError):
 class WebhookRequest:
     """One request as it was received: header fields unjoined, the body not decompressed, the target not decoded."""
 
-    __slots__ = ("body", "fields", "target")
+    __slots__ = ("_found", "_repeated", "body", "fields", "target")
 
-    def __init__(self, fields: Iterable[tuple[bytes, bytes]], body: bytes, target: bytes = b"/") -> None:
-        """Take the fields in their order, repeated ones too."""
-        self.fields = tuple((name.lower(), value) for name, value in fields)
+    def __init__(
+        self, fields: Sequence[tuple[bytes, bytes]], body: bytes, target: bytes = b"/", *, lowered: bool = False
+    ) -> None:
+        """Take the fields in their order, repeated ones too; `lowered` says that their names are in lower case."""
+        self.fields = fields if lowered else [(name.lower(), value) for name, value in fields]
         self.body = body
         self.target = target
+        self._found = dict(self.fields)
+        self._repeated = _NONE if len(self._found) == len(fields) else _repeated(self.fields)
 
     def optional(self, name: bytes) -> bytes | None:
         """Return a field's value, or None; a field that came twice is refused, whatever the two say."""
-        found = [value for other, value in self.fields if other == name]
-        if len(found) > 1:
+        if name in self._repeated:
             raise RefusedWebhook(WebhookRefusal.REPEATED_FIELD)
-        return found[0] if found else None
+        return self._found.get(name)
 
     def required(self, name: bytes, missing: WebhookRefusal = WebhookRefusal.NO_SIGNATURE) -> bytes:
         """Return a field's value; without it the request is refused."""
@@ -76,9 +81,15 @@ class WebhookRequest:
 
     def label(self, name: bytes) -> str:
         """Return an unsigned field as a short text, to be shown and never trusted; empty unless it is plain ASCII."""
-        found = [value for other, value in self.fields if other == name]
-        plain = len(found) == 1 and len(found[0]) <= 256 and found[0].isascii()
-        return found[0].decode("ascii") if plain else ""
+        found = self._found.get(name)
+        if found is None or name in self._repeated or len(found) > 256 or not found.isascii():
+            return ""
+        return found.decode("ascii")
+
+
+def _repeated(fields: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    counts = Counter(name for name, _ in fields)
+    return frozenset(name for name, count in counts.items() if count > 1)
 
 
 class HandshakeAnswer(NamedTuple):
