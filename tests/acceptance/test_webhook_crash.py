@@ -14,14 +14,12 @@ from penstock.kernel.clock import SYSTEM
 from tests.acceptance.node_process import NodeProcess
 from tests.services.interop.senders import SENDERS
 
-CYCLES = 200 if os.environ.get("PENSTOCK_TEST_FULL") else 4
+CYCLES = int(os.environ.get("PENSTOCK_KILL_CYCLES") or (200 if os.environ.get("PENSTOCK_TEST_FULL") else 4))
 SETTINGS = (
     "--set",
     "interop.providers.stripe.secrets=env:HOOK_SECRET",
     "--set",
     "node.omnigate=false",
-    "--set",
-    "mailbox.t_replay=7d",
 )
 ENV = {**os.environ, "HOOK_SECRET": SENDERS["stripe"].secret}
 
@@ -68,7 +66,7 @@ def _until_accepted(node: NodeProcess, number: int) -> dict[str, object]:
 
 
 def test_killed_node_and_the_providers_retry_make_one_message(tmp_path: Path) -> None:
-    moments, ledger = random.Random(7), {}
+    moments, ledger = random.Random(os.environ.get("PENSTOCK_KILL_SEED", "7")), {}
     for number in range(CYCLES):
         with NodeProcess(*SETTINGS, data_dir=tmp_path / "data", env=ENV) as node:
             # The node is warm: the bridge has its authority, and the moments fall into the work.

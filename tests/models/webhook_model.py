@@ -36,6 +36,7 @@ from penstock.services.interop.authority import BridgeAuthority
 from penstock.services.interop.brownout import Brownout
 from penstock.services.interop.calls import BridgeCalls
 from penstock.services.interop.config import InteropOptions
+from penstock.services.interop.endpoint_topics import EndpointTopics
 from penstock.services.interop.endpoints import WebhookEndpoint
 from penstock.services.interop.intake import BridgeIntake
 from penstock.services.interop.providers.verdict import WebhookRequest
@@ -189,24 +190,42 @@ def signed(event: str) -> WebhookRequest:
     return WebhookRequest([(b"x-hub-signature-256", f"sha256={tag}".encode())], event.encode())
 
 
-async def webhooks(
-    events: tuple[str, ...] = ("a",), faults: tuple[str, ...] = (), *, replays: int = 0, planted: str = ""
-) -> str:
-    """Deliver every event until it is answered, while the faults happen at any moment; nothing is left hanging."""
+@dataclass
+class Bridge:
+    """The bridge's own parts, and what is seen of them."""
+
+    boss: Supervisor
+    intake: BridgeIntake
+    endpoint: WebhookEndpoint
+    hooks: Hooks
+    mailbox: SlowMailbox
+
+
+def build(events: tuple[str, ...], planted: str) -> Bridge:
+    """Put the parts together as the service does, without a listener."""
     inventory = Inventory("svc-interop", LoopClock(WALL_S))
     options = InteropOptions(listener=LISTENER, endpoints=endpoints({"github": {"secrets": (SECRET,)}}), rps=0)
     mailbox, brownout, records = SlowMailbox(events), Brownout(), BridgeRecords(inventory, options)
     hooks = mailbox.hooks = Hooks(mailbox, dict.fromkeys(events, "none"), {event: [] for event in events})
     work: Any = inventory.channel("work", Job, capacity=4, full=Full.REFUSE)
     calls = [BridgeCalls(inventory, name, 1.0, brownout, Middle()) for name in ("svc-mailbox", "svc-storage", "x")]
-    behind = Behind(mailbox, calls[0], None, calls[1], BridgeAuthority(inventory, None, None, calls[2]))
+    authority = BridgeAuthority(inventory, None, None, calls[2])
+    behind = Behind(EndpointTopics(inventory, mailbox, calls[0], authority), None, calls[1], authority)
     worker = BridgeWorker(inventory, behind, records, 1)
     worker._desk = DESKS[planted](behind, records, inventory.clock)
     worker._desk.hooks = hooks
-    snapshot = Snapshot(options.endpoints)
-    intake = BridgeIntake(inventory, options, snapshot, work, records=records, brownout=brownout)
+    intake = BridgeIntake(inventory, options, Snapshot(options.endpoints), work, records=records, brownout=brownout)
     spec = ChildSpec("worker", lambda child: worker.run(child, work), drain=Drain.FINISH, consumes=(work,))
     boss = Supervisor(inventory, [spec], SupervisorOptions(drain_deadline_s=60.0), rng=Middle())
+    return Bridge(boss, intake, options.endpoints["github"], hooks, mailbox)
+
+
+async def webhooks(
+    events: tuple[str, ...] = ("a",), faults: tuple[str, ...] = (), *, replays: int = 0, planted: str = ""
+) -> str:
+    """Deliver every event until it is answered, while the faults happen at any moment; nothing is left hanging."""
+    bridge = build(events, planted)
+    boss, hooks, mailbox = bridge.boss, bridge.hooks, bridge.mailbox
     with weave.still():
         await boss.start()
     weave.view(hooks.view)
@@ -227,7 +246,7 @@ async def webhooks(
             deadline = Deadline.after(DEADLINE_S, asyncio.get_running_loop().time())
             hooks.marks[event] = "arrived"
             try:
-                promise = intake.webhook(snapshot.value["github"], signed(event), deadline, event)
+                promise = bridge.intake.webhook(bridge.endpoint, signed(event), deadline, event)
             except PenstockError:
                 return
             hooks.promises[event].append(promise)

@@ -366,11 +366,13 @@ async def test_event_is_sent_with_a_passport_for_its_topic_alone_and_reused():
     asked = [
         (request.subject_ref, request.audience, request.caveats, request.ttl_s, by) for request, by in passport.asked
     ]
+    # For each endpoint: to send, and once to look at its topic's settings and to make them.
     assert asked == [
-        (f"webhook:accept:{name}", "svc-mailbox", ("op=send", f"topic=webhooks/{name}"), 60, "issuer")
+        (subject, "svc-mailbox", (f"op={op}", f"topic=webhooks/{name}"), 60, "issuer")
         for name in ("github", "gitea")
+        for subject, op in ((f"webhook:accept:{name}", "send"), ("interop:topics", "recv"), ("interop:topics", "admin"))
     ]
-    assert mailbox.capabilities == ["t1", "t1", "t2"]
+    assert mailbox.capabilities == ["t1", "t1", "t4"]
 
 
 async def _until_open(world):

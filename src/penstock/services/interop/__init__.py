@@ -15,12 +15,12 @@
 | `sqs/` | the protocol of AWS SQS; pure |
 | `calls` | the discipline of calls to the services behind |
 | `authority` | with what right the bridge acts: its issuer token, and passports for one purpose each |
-| `claimed_sends` | how an event and its claim become one message |
+| `endpoint_topics` | how an event and its claim become one message: settings of the topics, and sends |
 | `records` | what is told about each decision: audit, events, inbox, counters |
 | `intake` | what is refused before any work, and the way into the `work` channel |
 | `work` | what travels from the intake to a worker |
 | `webhooks` | a worker's duty for webhooks |
-| `worker`, `sentinel`, `audit_writer` | the agents: one job each |
+| `worker`, `sentinel`, `audit_writer`, and `endpoint_topics` once a minute | the agents: one job each |
 | `replays` | an event once more, because a person asks |
 | `callers` | may this caller do that |
 | `api` | the contract, as the gateway and the operator's page call it |

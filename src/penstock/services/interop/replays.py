@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.contracts.interop import DeliveryReplayed
-from penstock.kernel.errors import Conflict, NotFound, NotReady, PenstockError
+from penstock.kernel.errors import Conflict, NotFound, PenstockError
 from penstock.services.interop.authority import Purpose
-from penstock.services.interop.claimed_sends import Claimed, send_claimed
+from penstock.services.interop.endpoint_topics import Claimed
 from penstock.services.interop.events import replayed_event
 from penstock.services.interop.providers.claims import replay_key
 
@@ -51,12 +51,10 @@ class EventReplays:
         return DeliveryReplayed(sent.msg_id, send.topic, shown.id, sent.duplicate)
 
     async def _send(self, send: Send, endpoint: str, corr_id: str) -> Claimed:
-        behind, mailbox = self._behind, self._behind.mailbox
-        if mailbox is None:
-            raise NotReady("svc-mailbox does not run here.", phase="absent", service="svc-mailbox")
+        behind = self._behind
         purpose = Purpose(f"webhook:replay:{endpoint}", "svc-mailbox", "send", send.topic)
         call = await behind.authority.call(purpose, corr_id)
-        (outcome,) = await behind.mailbox_calls.call("send", lambda: send_claimed(mailbox, [send], call))
+        (outcome,) = await behind.topics.send_events([send], call)
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome

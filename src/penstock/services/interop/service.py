@@ -21,6 +21,7 @@ from penstock.services.interop.authority import BridgeAuthority
 from penstock.services.interop.brownout import Brownout
 from penstock.services.interop.callers import BridgeCallers
 from penstock.services.interop.calls import BridgeCalls
+from penstock.services.interop.endpoint_topics import EndpointTopics
 from penstock.services.interop.inbox_routes import InboxRoutes
 from penstock.services.interop.intake import BridgeIntake
 from penstock.services.interop.reads import BridgeReads
@@ -88,9 +89,10 @@ class InteropService:
         inventory, options, brownout = self._inventory, self._options, self.brownout
         passport_calls = BridgeCalls(inventory, "svc-passport", PASSPORT_S, brownout)
         self.authority = BridgeAuthority(inventory, around.passport, around.mint, passport_calls)
+        mailbox_calls = BridgeCalls(inventory, "svc-mailbox", MAILBOX_S, brownout)
+        self.topics = EndpointTopics(inventory, around.mailbox, mailbox_calls, self.authority)
         behind = Behind(
-            around.mailbox,
-            BridgeCalls(inventory, "svc-mailbox", MAILBOX_S, brownout),
+            self.topics,
             around.storage,
             BridgeCalls(inventory, "svc-storage", STORAGE_S, brownout),
             self.authority,
@@ -129,6 +131,7 @@ class InteropService:
             ChildSpec("audit_writer", self.audit.run, drain=Drain.FINISH, consumes=(self.records.acts,)),
             ChildSpec("authority", self.authority.run),
             ChildSpec("sentinel", self.sentinel.run),
+            ChildSpec("topic_keeper", lambda child: self.topics.run(child, self.endpoints)),
             ChildSpec(
                 "worker",
                 lambda child: self._worker.run(child, self.work),

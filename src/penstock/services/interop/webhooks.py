@@ -15,13 +15,13 @@ from blake3 import blake3
 
 from penstock.contracts.call import Call
 from penstock.contracts.interop_bodies import inflated
-from penstock.contracts.mailbox import Mailbox, Send
+from penstock.contracts.mailbox import Send
 from penstock.contracts.storage import Put, Storage
 from penstock.kernel.deadline import use_deadline
 from penstock.kernel.errors import Malformed, NotReady, PenstockError, Timeout, Unauthenticated
 from penstock.net.message import Response
 from penstock.services.interop.authority import Purpose
-from penstock.services.interop.claimed_sends import Claimed, send_claimed
+from penstock.services.interop.endpoint_topics import Claimed, EndpointTopics
 from penstock.services.interop.events import INLINE_BYTES_MAX, StoredBody, WebhookArrival, write_event
 from penstock.services.interop.inbox import InboxDelivery
 from penstock.services.interop.providers.claims import idem_key
@@ -55,8 +55,7 @@ class WebhookAnswer(msgspec.Struct, frozen=True):
 class Behind(NamedTuple):
     """The services behind, each with the discipline of its calls."""
 
-    mailbox: Mailbox | None
-    mailbox_calls: BridgeCalls
+    topics: EndpointTopics
     storage: Storage | None
     storage_calls: BridgeCalls
     authority: BridgeAuthority
@@ -176,12 +175,8 @@ class WebhookDesk:
         return verified._replace(send=msgspec.structs.replace(verified.send, payload=event))
 
     async def _send(self, group: list[_Verified]) -> list[Claimed | PenstockError]:
-        mailbox = self._behind.mailbox
-        if mailbox is None:
-            raise NotReady("svc-mailbox does not run here.", phase="absent", service="svc-mailbox")
         call = await self._call(group[0], "svc-mailbox", "send")
-        sends = [each.send for each in group]
-        return await self._behind.mailbox_calls.call("send", lambda: send_claimed(mailbox, sends, call))
+        return await self._behind.topics.send_events([each.send for each in group], call)
 
     async def _call(self, verified: _Verified, audience: str, op: str) -> Call:
         topic = verified.send.topic if audience == "svc-mailbox" else ""
