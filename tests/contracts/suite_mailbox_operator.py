@@ -9,6 +9,7 @@ import pytest
 
 from penstock.contracts.mailbox import (
     Ack,
+    DeleteDead,
     Envelope,
     GetDlq,
     GetTopic,
@@ -133,3 +134,45 @@ class OperatorSuite:
 
             assert await self.empty(world)
             assert (await self.one(world, "repair")).payload == b"x"
+
+    async def dead(self, world: World, *payloads: bytes, topic: str = "orders") -> list[str]:
+        """Have messages die one after the other; returns their names."""
+        names = []
+        for payload in payloads:
+            await world.api.send(Send(topic, payload))
+            message = await self.one(world, topic)
+            await world.api.nack(Nack(message.msg_id, message.receipt))
+            names.append(message.msg_id)
+        return names
+
+    async def test_one_dead_letter_is_sent_back_alone(self) -> None:
+        async with self.world(max_attempts=1) as world:
+            first, second, third = await self.dead(world, b"1", b"2", b"3")
+            assert (await world.api.reprocess(Reprocess("orders", 10, msg_id=second))).accepted == 1
+
+            assert (await self.one(world)).redriven_from == second
+            assert [each.msg_id for each in (await world.api.dlq(GetDlq())).entries] == [first, third]
+
+    async def test_one_that_is_gone_or_never_was_takes_no_other_along(self) -> None:
+        async with self.world(max_attempts=1) as world:
+            first, _ = await self.dead(world, b"1", b"2")
+            await world.api.delete_dead(DeleteDead("orders", 10, msg_id=first))
+
+            assert (await world.api.reprocess(Reprocess("orders", 10, msg_id=first))).accepted == 0
+            assert (await world.api.reprocess(Reprocess("orders", 10, msg_id="nonsense"))).accepted == 0
+            assert (await world.api.delete_dead(DeleteDead("orders", 10, msg_id=first))).deleted == 0
+            assert len((await world.api.dlq(GetDlq())).entries) == 1
+
+    async def test_dead_letters_are_deleted_after_a_dry_run_and_only_those_meant(self) -> None:
+        async with self.world(max_attempts=1) as world:
+            await self.dead(world, b"1", b"2", b"3")
+            await self.dead(world, b"other", topic="repair")
+            assert (await world.api.delete_dead(DeleteDead("orders", 10, dry_run=True))).deleted == 3
+            assert len((await world.api.dlq(GetDlq())).entries) == 4
+            assert (await world.api.delete_dead(DeleteDead("orders", 10, reason="ttl"))).deleted == 0
+            assert (await world.api.delete_dead(DeleteDead("orders", 2))).deleted == 2
+            assert (await world.api.delete_dead(DeleteDead("orders", 10))).deleted == 1
+            assert (await world.api.delete_dead(DeleteDead("nowhere", 10))).deleted == 0
+
+            assert [each.topic for each in (await world.api.dlq(GetDlq())).entries] == ["repair"]
+            assert await self.empty(world)

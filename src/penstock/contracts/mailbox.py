@@ -377,12 +377,30 @@ class Reprocess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     reason: str | None = None
     dry_run: bool = False
     to: Topic | None = None
+    # This one alone.
+    msg_id: MsgId | None = None
 
 
 class Reprocessing(msgspec.Struct, frozen=True):
     """How many were taken on (or would be)."""
 
     accepted: int
+
+
+class DeleteDead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Remove dead letters for good: of a topic, with a reason, or one alone."""
+
+    topic: Topic
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)]
+    reason: str | None = None
+    dry_run: bool = False
+    msg_id: MsgId | None = None
+
+
+class DeadDeleted(msgspec.Struct, frozen=True):
+    """How many are gone (or would be)."""
+
+    deleted: int
 
 
 class DedupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -539,3 +557,6 @@ class Mailbox(Protocol):
 
     async def delete_topic(self, request: DeleteTopic, call: Call = NOBODY) -> TopicDeleted:
         """Remove a topic whole."""
+
+    async def delete_dead(self, request: DeleteDead, call: Call = NOBODY) -> DeadDeleted:
+        """Remove dead letters for good."""

@@ -120,6 +120,7 @@ METHODS: Final = Methods(
         Method(17, "put_settings", m.PutSettings, m.SettingsShown, idempotent=True),
         Method(18, "delete_settings", m.DeleteSettings, m.SettingsGone, idempotent=True),
         Method(19, "delete_topic", m.DeleteTopic, m.TopicDeleted, idempotent=True),
+        Method(20, "delete_dead", m.DeleteDead, m.DeadDeleted),
     ],
     service="mailbox",
 )

@@ -90,6 +90,10 @@ class HttpMailbox:
         ask = post("/v1/dlq/reprocess", request, call, idempotent=request.dry_run)
         return await self._caller.json(ask, m.Reprocessing)
 
+    async def delete_dead(self, request: m.DeleteDead, call: Call = NOBODY) -> m.DeadDeleted:
+        """Remove dead letters for good."""
+        return await self._caller.json(post("/v1/dlq/delete", request, call, idempotent=True), m.DeadDeleted)
+
     async def settings(self, request: m.GetSettings, call: Call = NOBODY) -> m.SettingsShown:
         """Show a topic's settings."""
         return await self._caller.json(_get(f"{_topic(request.topic)}/settings", {}, call), m.SettingsShown)

@@ -156,6 +156,10 @@ class JoinedMailbox:
         """Send dead letters back."""
         return await self._mailbox.reprocess(request, call)
 
+    async def delete_dead(self, request: m.DeleteDead, call: Call = NOBODY) -> m.DeadDeleted:
+        """Remove dead letters for good."""
+        return await self._mailbox.delete_dead(request, call)
+
     async def settings(self, request: m.GetSettings, call: Call = NOBODY) -> m.SettingsShown:
         """Show a topic's settings."""
         return await self._mailbox.settings(request, call)

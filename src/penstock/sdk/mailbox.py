@@ -71,6 +71,16 @@ class ReprocessOptions(TypedDict, total=False):
     reason: str | None
     dry_run: bool
     to: str | None
+    msg_id: str | None
+
+
+class DeleteDeadOptions(TypedDict, total=False):
+    """Which dead letters to remove."""
+
+    limit: int
+    reason: str | None
+    dry_run: bool
+    msg_id: str | None
 
 
 class MailboxClient:
@@ -202,6 +212,12 @@ class MailboxClient:
         request = checked(m.Reprocess, **{"topic": topic, "limit": 1000, **said})
         async with timeout("reprocess", self._timeout_s):
             return (await self._mailbox.reprocess(request)).accepted
+
+    async def delete_dead(self, topic: str, **said: Unpack[DeleteDeadOptions]) -> int:
+        """Remove dead letters for good; returns how many are gone, or would be with `dry_run`."""
+        request = checked(m.DeleteDead, **{"topic": topic, "limit": 1000, **said})
+        async with timeout("delete_dead", self._timeout_s):
+            return (await self._mailbox.delete_dead(request)).deleted
 
     # --- topics
 

@@ -102,6 +102,7 @@ class SyncMailbox(SyncService[MailboxClient]):
     put_settings = blocking(MailboxClient.put_settings)
     delete_settings = blocking(MailboxClient.delete_settings)
     delete_topic = blocking(MailboxClient.delete_topic)
+    delete_dead = blocking(MailboxClient.delete_dead)
 
     def dead_letters(self, topic: str | None = None, *, reason: str | None = None) -> Iterator[m.DeadLetter]:
         """Iterate over all dead letters, page after page."""

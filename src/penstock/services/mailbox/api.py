@@ -17,6 +17,7 @@ from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
 from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.authority import ANY_TOPIC
+from penstock.services.mailbox.dead_remover import DeadRemover
 from penstock.services.mailbox.engines.engine import DeadPage, EngineReads, TopicPage
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import RequestMeta, kept
@@ -52,6 +53,7 @@ class MailboxApi:
         self._authority = authority
         self._reprocessor = reprocessor
         self._admin = TopicAdmin(parts)
+        self._dead_remover = DeadRemover(parts)
 
     async def _allow(self, call: Call, op: str, topic: str | None, cost_bytes: int = 0) -> None:
         waiting = self._authority.allow(call, op, topic, cost_bytes)
@@ -392,11 +394,30 @@ class MailboxApi:
         self._state.check_ready()
         if request.to is not None:
             await self._allow(call, "admin", request.to)
-        page = self._dead_page(request.topic, request.reason, 0, request.limit)
+        page = self._chosen(request)
         planned = 0 if page is None else await self._reader.ask(self._reads.dead_count, page)
         if page is not None and planned and not request.dry_run:
             self._reprocessor.submit(Redrive(page, request.to, _meta(call).corr_id))
         return m.Reprocessing(planned)
+
+    def _chosen(self, request: m.Reprocess | m.DeleteDead) -> DeadPage | None:
+        """Return which dead letters are meant; a msg_id that was never one of ours means none."""
+        page = self._dead_page(request.topic, request.reason, 0, request.limit)
+        if page is None or request.msg_id is None:
+            return page
+        name = self._ledger.read_name(request.msg_id)
+        return None if name is None else replace(page, after=name.seq - 1, up_to=name.seq)
+
+    async def delete_dead(self, request: m.DeleteDead, call: Call = NOBODY) -> m.DeadDeleted:
+        """Remove dead letters, slice by slice; each is written into the audit before it goes."""
+        await self._allow(call, "admin", request.topic)
+        self._state.check_ready()
+        page = self._chosen(request)
+        if page is None:
+            return m.DeadDeleted(0)
+        if request.dry_run:
+            return m.DeadDeleted(await self._reader.ask(self._reads.dead_count, page))
+        return m.DeadDeleted(await self._dead_remover.remove(page))
 
 
 def _oldest(reads: EngineReads, topics: list[int]) -> list[int | None]:

@@ -82,6 +82,7 @@ class Deliveries:
             self._dispatcher.give_back(job.got)
             return
         job.topic.recvs += len(rows)
+        self._ledger.delivered += len(rows)
         names = self._ledger.names
         if len(names) >= NAMES_MAX:
             names.clear()

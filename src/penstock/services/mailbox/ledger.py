@@ -110,6 +110,8 @@ class MailboxLedger:
         self.topic_names = TopicNames()
         # Counted since the process began: leases that ended by their deadline, and expired messages that were dropped.
         self.lapsed = self.dropped = 0
+        # Messages that were stored, handed out (again too) and acknowledged since the process began.
+        self.sent = self.delivered = self.acked = 0
         self.clear()
 
     def clear(self) -> None:

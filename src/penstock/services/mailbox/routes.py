@@ -66,6 +66,7 @@ class MailboxRoutes:
         settling = ("not_found", "conflict", "busy", "timeout", "downstream_unavailable")
         setting = ("busy", "downstream_unavailable")
         back, whole = "Send dead letters back.", "Remove a topic whole."
+        gone = "Remove dead letters for good."
         return [
             post("/v1/send", self._send, "send", "Store a message.", m.Send, m.Sent, sending),
             post("/v1/send/batch", self._send_batch, "send", "Store up to 256.", m.SendBatch, m.SentBatch, sending),
@@ -88,6 +89,7 @@ class MailboxRoutes:
             post("/v1/topics/{topic}/purge", self._purge, "admin", "Remove what waits.", None, m.Purged, ("busy",)),
             get("/v1/dlq", self._dlq, "admin", "Page through dead letters.", None, m.DlqPage, ()),
             post("/v1/dlq/reprocess", self._reprocess, "admin", back, m.Reprocess, m.Reprocessing, ("busy",)),
+            post("/v1/dlq/delete", self._delete_dead, "admin", gone, m.DeleteDead, m.DeadDeleted, ("busy",)),
         ]  # fmt: skip
 
     # --- send and recv
@@ -218,6 +220,9 @@ class MailboxRoutes:
 
     async def _reprocess(self, request: Request, asked: m.Reprocess) -> Response:
         return Response(202, _encode(await self._api.reprocess(asked, call_of(request))))
+
+    async def _delete_dead(self, request: Request, asked: m.DeleteDead) -> m.DeadDeleted:
+        return await self._api.delete_dead(asked, call_of(request))
 
 
 def _describe(method: str) -> Callable[..., Route]:

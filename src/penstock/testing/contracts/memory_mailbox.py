@@ -334,12 +334,26 @@ class MemoryMailbox:
         self._guard(call, "admin", request.topic)
         self._guard(call, "admin", request.to or request.topic)
         now = self._now()
-        found = self.state.dead(request.topic, request.reason)[: request.limit]
+        found = self._chosen(request)
         if not request.dry_run:
             for message in found:
                 self.state.redrive(message, request.to, now)
             self._wake()
         return m.Reprocessing(len(found))
+
+    async def delete_dead(self, request: m.DeleteDead, call: Call = NOBODY) -> m.DeadDeleted:
+        """Remove dead letters for good."""
+        self._guard(call, "admin", request.topic)
+        self._now()
+        found = self._chosen(request)
+        if not request.dry_run:
+            for message in found:
+                self.state.forget(message)
+        return m.DeadDeleted(len(found))
+
+    def _chosen(self, request: m.Reprocess | m.DeleteDead) -> list[MemoryMessage]:
+        dead = self.state.dead(request.topic, request.reason)
+        return [message for message in dead if request.msg_id in (None, message.msg_id)][: request.limit]
 
 
 def _patience_ms(request: m.Recv) -> float:

@@ -421,6 +421,10 @@ class MemoryMailboxState:
             if message.dead is not None and topic in (None, message.sent.topic) and reason in (None, message.dead)
         ]
 
+    def forget(self, message: MemoryMessage) -> None:
+        """Remove a dead letter for good."""
+        self._remove(message)
+
     def redrive(self, message: MemoryMessage, to: str | None, now: MemoryNow, **changes: object) -> None:
         """Send a dead letter again as a new message, in one step: never in both places, never in neither."""
         origin = message.sent.origin or MessageOrigin(message.msg_id, message.ts)

@@ -47,7 +47,7 @@ class Retention:
         self._log = Log(parts.inventory.service)
         metrics = parts.inventory.metrics
         self._dropped = {
-            why: metrics.counter("dlq_dropped_total", "Dead letters removed by retention.", reason=why)
+            why: metrics.counter("dlq_dropped_total", "Dead letters removed by retention or the operator.", reason=why)
             for why in ("age", "share")
         }
         self._check_at = 0.0

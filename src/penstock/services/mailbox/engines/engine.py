@@ -91,7 +91,7 @@ class TopicPage:
 
 @dataclass(frozen=True, slots=True)
 class DeadPage:
-    """Which dead letters to show: those of a topic (or all), with a reason (or any), after a seq."""
+    """Which dead letters to show: those of a topic (or all), with a reason (or any), of a range of seqs."""
 
     topic: int | None
     reason: str | None
@@ -99,6 +99,8 @@ class DeadPage:
     limit: int
     # Whether their payloads are wanted too; then a page may be cut short where they get too large.
     payloads: bool = True
+    # The last seq that may be among them.
+    up_to: int = (1 << 63) - 1
 
 
 class EngineReads(Protocol):
@@ -151,6 +153,9 @@ class EngineReads(Protocol):
 
     def dead_count(self, page: DeadPage) -> int:
         """Count dead letters, at most `limit`."""
+
+    def dead_groups(self, limit: int) -> list[tuple[int, str, int, int, int]]:
+        """Count dead letters by topic and reason, the largest groups first: topic, reason, count, first and last."""
 
     def dead_old(self, before: int, limit: int) -> list[MessageRow]:
         """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""

@@ -330,7 +330,7 @@ class MemoryEngine:
 
     def dead(self, page: DeadPage) -> list[tuple[MessageRow, DeadRow]]:
         """Read dead letters, oldest first."""
-        found = (self._dead[seq] for seq in sorted(self._dead) if seq > page.after)
+        found = (self._dead[seq] for seq in sorted(self._dead) if page.after < seq <= page.up_to)
         wanted = [
             (row, dead) for row, dead in found if page.topic in (None, row.topic) and page.reason in (None, dead.reason)
         ]
@@ -339,6 +339,14 @@ class MemoryEngine:
     def dead_count(self, page: DeadPage) -> int:
         """Count dead letters, at most `limit`."""
         return len(self.dead(page))
+
+    def dead_groups(self, limit: int) -> list[tuple[int, str, int, int, int]]:
+        """Count dead letters by topic and reason, the largest groups first."""
+        groups: dict[tuple[int, str], list[int]] = {}
+        for row, dead in self._dead.values():
+            groups.setdefault((row.topic, dead.reason), []).append(dead.at)
+        counted = [(topic, reason, len(ats), min(ats), max(ats)) for (topic, reason), ats in groups.items()]
+        return sorted(counted, key=lambda group: -group[2])[:limit]
 
     def dead_old(self, before: int, limit: int) -> list[MessageRow]:
         """Read dead letters that died before then, those that died of age first, then the oldest."""

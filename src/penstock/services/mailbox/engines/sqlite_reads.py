@@ -310,6 +310,13 @@ class SqliteReads:
         statement = f"SELECT count(*) FROM (SELECT 1 FROM dead WHERE {_dead_where(page)} LIMIT ?4)"  # noqa: S608
         return int(self._ask(statement, _dead_values(page))[0][0])
 
+    def dead_groups(self, limit: int) -> list[tuple[int, str, int, int, int]]:
+        """Count dead letters by topic and reason, the largest groups first."""
+        statement = "SELECT topic, reason, count(*), min(at), max(at) FROM dead GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ?"
+        return [
+            (topic, reason, count, first, last) for topic, reason, count, first, last in self._ask(statement, (limit,))
+        ]
+
     def dead_old(self, before: int, limit: int) -> list[MessageRow]:
         """Read dead letters that died before then, those that died of age first, then the oldest; without payloads."""
         found: list[tuple[Any, ...]] = []
@@ -357,8 +364,8 @@ def _within(found: apsw.Cursor, bytes_max: int) -> list[tuple[Any, ...]]:
 
 def _dead_where(page: DeadPage) -> str:
     topic = "?1 IS NULL" if page.topic is None else "topic = ?1"
-    return f"{topic} AND (?2 IS NULL OR reason = ?2) AND seq > ?3"
+    return f"{topic} AND (?2 IS NULL OR reason = ?2) AND seq > ?3 AND seq <= ?5"
 
 
 def _dead_values(page: DeadPage) -> tuple[Any, ...]:
-    return page.topic, page.reason, page.after, page.limit
+    return page.topic, page.reason, page.after, page.limit, page.up_to

@@ -537,6 +537,7 @@ class Shard:
         if message.ending != RETURN:
             if message.ending == ACK:
                 message.lane.topic.acks += 1
+                self.ledger.acked += 1
             self.window.leave(message)
             return
         message.ending = 0
@@ -553,6 +554,7 @@ class Shard:
         """Take messages out of RAM whose acks are durable."""
         for message in messages:
             message.lane.topic.acks += 1
+        self.ledger.acked += len(messages)
         self.window.leave_all(messages)
 
     def buried(self, message: Message) -> None:

@@ -44,7 +44,7 @@ class Topic:
     __slots__ = (
         "acks", "bytes", "chain_start", "claimed_until", "configured", "dead", "delayed", "form", "generation",
         "group_backlog", "id", "incoming", "inflight", "key_backlog", "lanes", "living", "name", "pending", "recvs",
-        "samples", "sends", "settings", "slot", "turn", "waiters",
+        "sampled", "samples", "sends", "settings", "slot", "turn", "waiters",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, form: int = SLOT_FORM) -> None:
@@ -81,6 +81,8 @@ class Topic:
         self.sends = self.recvs = self.acks = 0
         # When (monotonic s) it was sampled, and these three counts then; the oldest first. Kept by `TopicRates`.
         self.samples: list[tuple[float, int, int, int]] = []
+        # How much of these three the sampler of the busiest topics has seen; it alone moves this.
+        self.sampled = 0
 
 
 class KeyQueue:

@@ -94,6 +94,7 @@ class Window:
         topic.living += 1
         topic.bytes += row.size
         topic.sends += 1
+        self.ledger.sent += 1
         lane = topic.lanes.get(self.index) or self.lane(topic)
         if row.key is not None:
             topic.delayed += bool(until)
@@ -124,6 +125,7 @@ class Window:
         topic.incoming -= len(rows)
         topic.living += len(rows)
         topic.sends += len(rows)
+        ledger.sent += len(rows)
         topic.bytes += total
         ledger.cache.put_stored(seqs, rows, total)
         ledger.resident += len(rows)

@@ -1,0 +1,139 @@
+"""The busiest topics: counts, rates and ages of at most 200; all others are added up as `other`. Pure.
+
+There may be a hundred thousand topics, so nobody looks at all of them at once. A step looks at some of the others in
+turn and takes in those that did something since the last look; when there are more than 200, the one that did the least
+lately makes room. A topic that is drained stays for an hour, unless a busier one needs its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from penstock.services.mailbox.ledger import MailboxLedger
+    from penstock.services.mailbox.shards.topics import Topic
+
+TOPICS_MAX: Final = 200
+LOOKED_AT: Final = 2000
+QUIET_S: Final = 3600.0
+# How much of the weight of a topic is left after a second without traffic: half after a minute.
+_FADE: Final = 0.5 ** (1 / 60)
+
+
+class BusyTopic:
+    """One of the busiest: what is known of it, and what it did in the last second."""
+
+    __slots__ = (
+        "acked", "acks", "active_at", "delivered", "in_rate", "name", "oldest_ms", "out_rate", "recv_rate", "recvs",
+        "sends", "sent", "topic", "weight",
+    )  # fmt: skip
+
+    def __init__(self, topic: Topic, now_s: float) -> None:
+        """Begin to count; what was before belongs to `other`."""
+        self.name = topic.name
+        self.topic = topic
+        self.sends, self.recvs, self.acks = topic.sends, topic.recvs, topic.acks
+        self.sent = self.delivered = self.acked = 0
+        self.in_rate = self.recv_rate = self.out_rate = 0.0
+        self.weight = 0.0
+        self.active_at = now_s
+        # When its oldest message was sent (Unix ms), as the disk last told; 0 for none.
+        self.oldest_ms = 0
+
+    def step(self, current: Topic | None, now_s: float, passed_s: float) -> tuple[int, int, int]:
+        """Take what happened since the last step; returns it."""
+        if current is not None and current is not self.topic:
+            # It was forgotten when it was empty, and has begun again.
+            self.topic, self.sends, self.recvs, self.acks = current, 0, 0, 0
+        topic = self.topic
+        sent, delivered, acked = topic.sends - self.sends, topic.recvs - self.recvs, topic.acks - self.acks
+        self.sends, self.recvs, self.acks = topic.sends, topic.recvs, topic.acks
+        topic.sampled = topic.sends + topic.recvs + topic.acks
+        self.sent += sent
+        self.delivered += delivered
+        self.acked += acked
+        self.in_rate, self.recv_rate, self.out_rate = sent / passed_s, delivered / passed_s, acked / passed_s
+        self.weight = self.weight * _FADE**passed_s + sent + delivered + acked
+        if sent or delivered or acked or topic.living or topic.dead:
+            self.active_at = now_s
+        return sent, delivered, acked
+
+    @property
+    def ready(self) -> int:
+        """Return how many could be delivered now."""
+        return max(0, self.topic.living - self.topic.inflight - self.topic.delayed)
+
+
+class BusiestTopics:
+    """Follows the busiest topics of a ledger. `step` is called once a second."""
+
+    def __init__(self, ledger: MailboxLedger) -> None:
+        self.ledger = ledger
+        self.busy: dict[str, BusyTopic] = {}
+        # What all others did since the process began.
+        self.other_sent = self.other_delivered = self.other_acked = 0
+        self._totals = (0, 0, 0)
+        self._at: float | None = None
+        self._unlooked: list[Topic] = []
+
+    def step(self, now_s: float) -> list[str]:
+        """Bring everything up to date; returns the names that are followed no longer."""
+        passed_s = 1.0 if self._at is None else max(0.001, now_s - self._at)
+        self._at = now_s
+        ledger = self.ledger
+        sums = [0, 0, 0]
+        for each in self.busy.values():
+            for place, count in enumerate(each.step(ledger.topics.get(each.name), now_s, passed_s)):
+                sums[place] += count
+        before, self._totals = self._totals, (ledger.sent, ledger.delivered, ledger.acked)
+        self.other_sent += max(0, ledger.sent - before[0] - sums[0])
+        self.other_delivered += max(0, ledger.delivered - before[1] - sums[1])
+        self.other_acked += max(0, ledger.acked - before[2] - sums[2])
+        return [*self._let_go(now_s), *self._take_in(self._some(), now_s)]
+
+    def _let_go(self, now_s: float) -> list[str]:
+        quiet = [name for name, each in self.busy.items() if now_s - each.active_at > QUIET_S]
+        for name in quiet:
+            del self.busy[name]
+        return quiet
+
+    def _some(self) -> list[Topic]:
+        """Take the next topics in turn; all of them where there are few."""
+        if not self._unlooked:
+            self._unlooked = list(self.ledger.topics.values())
+        some, self._unlooked = self._unlooked[-LOOKED_AT:], self._unlooked[:-LOOKED_AT]
+        return some
+
+    def _take_in(self, topics: Iterable[Topic], now_s: float) -> list[str]:
+        """Follow those that did something, or that hold something while there is room."""
+        gone: list[str] = []
+        for topic in topics:
+            done = topic.sends + topic.recvs + topic.acks - topic.sampled
+            if topic.name in self.busy or not (done or topic.living or topic.dead):
+                continue
+            topic.sampled += done
+            if len(self.busy) >= TOPICS_MAX:
+                least = min(self.busy.values(), key=lambda each: each.weight)
+                if least.weight >= done:
+                    continue
+                del self.busy[least.name]
+                gone.append(least.name)
+            each = self.busy[topic.name] = BusyTopic(topic, now_s)
+            each.weight = done
+        return gone
+
+    def with_messages(self) -> list[BusyTopic]:
+        """Return those that hold living messages."""
+        return [each for each in self.busy.values() if each.topic.living]
+
+    def most_dead(self) -> BusyTopic | None:
+        """Return the one with the most dead letters, if any has some."""
+        found = max(self.busy.values(), key=lambda each: each.topic.dead, default=None)
+        return found if found is not None and found.topic.dead else None
+
+    def first(self, count: int) -> list[BusyTopic]:
+        """Return the heaviest, those with dead letters before all others."""
+        ordered = sorted(self.busy.values(), key=lambda each: (-each.topic.dead, -each.weight, -each.topic.living))
+        return list(islice(ordered, count))
