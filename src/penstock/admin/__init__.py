@@ -8,6 +8,13 @@ actions           what the operator may do from the page
 page              the operator's page and its stream of snapshots
 assets            the page's files, named by their content; they lie in `static/`
 docs_page         the API pages under `/docs`
+passage           the API of every service, for the page, with its session instead of a capability
+history           an hour of figures in RAM, bounded
+readings          what the node measures once a second
+sampler           the child that measures, and the route of the history
+log_tail          the last lines of the log
+concern           what an operator should know at once, and the verdict it makes
+own_concerns      the concerns of the node itself
 publisher         makes one snapshot a second for all viewers
 view              one view of the page: its snapshot as values
 drawing           from panels to the values that the page draws

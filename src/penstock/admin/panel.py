@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 # What the page can draw; a new kind of picture is a new word here and a function of that name in page.js.
 Render = Literal["services", "meters", "tasks", "table", "events"]
+# Where on the page it stands; a word for each view that takes panels.
+View = Literal["gateway", "webhooks", "discovery", "tokens", "storage", "runtime"]
 Rows = Sequence[dict[str, object]]
 _WHY_CHARS_MAX: Final = 300
 
@@ -48,6 +50,7 @@ class Panel:
     title: str
     source: Callable[[], Rows]
     _: KW_ONLY
+    view: View = "runtime"
     render: Render = "table"
     columns: tuple[Column, ...] = ()
     # What can be done with a row; one whose `actions` is a list of ids offers only those.
@@ -61,7 +64,7 @@ class Panel:
         """Return what the page needs to draw it now."""
         rows = self.source()
         shown = rows if len(rows) <= self.rows_max else rows[: self.rows_max]
-        drawn: dict[str, object] = {"id": self.id, "title": self.title, "render": self.render, "rows": shown}
+        drawn: dict[str, object] = {**self._named(), "rows": shown}
         if self.columns:
             drawn["columns"] = heads(self.columns)
         if self.actions:
@@ -71,7 +74,10 @@ class Panel:
     def failed(self, error: Exception) -> dict[str, object]:
         """Return what the page draws in its place when the source, or the drawing, failed."""
         why = f"{type(error).__name__}: {error}"[:_WHY_CHARS_MAX]
-        return {"id": self.id, "title": self.title, "render": self.render, "rows": (), "error": why}
+        return {**self._named(), "rows": (), "error": why}
+
+    def _named(self) -> dict[str, object]:
+        return {"id": self.id, "title": self.title, "view": self.view, "render": self.render}
 
 
 def heads(columns: Sequence[Column]) -> list[tuple[str, str, str]]:

@@ -13,6 +13,10 @@ config_watcher  the one place that reloads the configuration
 bus_subscriber  what services say on the bus that concerns the whole node
 dht_panels      what svc-dht adds to the operator's page
 interop_panels  what svc-interop adds to the operator's page
+mailbox_page    what svc-mailbox adds to the page: figures, busiest topics, dead letters
+gateway_page    what the gateway adds to it: routes and upstreams
+passport_page   what svc-passport adds to it: narrowing a token
+storage_page    what svc-storage adds to it: how much is stored
 panels          what single services add to the operator's page
 tables          the generated tables of `docs/_generated`
 concurrency     one generated page a service: its concurrency model

@@ -176,7 +176,14 @@ class Node:
                 stands=self.operator_stands,
                 anyone=settings.flag("node.insecure_dev"),
             )
-            shown = Shown([panel for part in self.parts for panel in part.panels], self._describe)
+            shown = Shown(
+                [panel for part in self.parts for panel in part.panels],
+                self._describe,
+                [part.page for part in self.parts if part.page is not None],
+                doors=self._named_doors,
+                token=self.operator_token,
+                data_dir=None if settings.flag("node.amnesia") else settings.path("node.data_dir"),
+            )
             admin.listen(self.listener_settings("admin"), view, authority, shown, self.budget)
             self._authority = authority
         options = admin.supervision(settings.seconds("admin.drain_deadline"))
@@ -195,7 +202,8 @@ class Node:
         root.adopt(Staged(supervisor, STAGE_NODE))
         for staged in root.services:
             admin.tail.follow(staged.supervisor)
-        self.parts.append(ServicePart("admin", supervisor, admin.listener, admin.routes))
+        self.parts.append(ServicePart("admin", supervisor, admin.listener, admin.routes, close=admin.close))
+        self._log_tail = admin.log_tail
         self.health = health
         return root
 
@@ -205,6 +213,7 @@ class Node:
     async def _apply(self, settings: Settings) -> list[str]:
         """Apply new settings to the services. A listener that cannot move keeps its address, which is reported."""
         configure(settings.text("node.log.format"), settings.text("node.log.level"))
+        self._log_tail.attach()
         self.trust_source.apply(settings)
         failed: list[str] = []
         for part in self.parts:
@@ -228,6 +237,15 @@ class Node:
     def doors(self) -> dict[str, dict[str, str | None]]:
         """Return each service's URL and certificate, once started."""
         return {part.name: part.door() for part in self.parts if part.listener is not None}
+
+    def _named_doors(self) -> dict[str, dict[str, str | None]]:
+        """Return the doors under both names of a service: that of its table and that of its supervisor."""
+        return {
+            name: part.door()
+            for part in self.parts
+            if part.listener is not None
+            for name in (part.name, part.supervisor.service)
+        }
 
     def admin_door(self) -> dict[str, object]:
         """Return the addresses for the command line and the SDK: the admin listener's, and one for each service."""

@@ -57,7 +57,9 @@ def dht_status(service: DhtService) -> Panel:
         }
         return [row]
 
-    return Panel("dht-status", "Provider discovery", source, columns=_STATUS_COLUMNS, empty="Not started.")
+    return Panel(
+        "dht-status", "Provider discovery", source, view="discovery", columns=_STATUS_COLUMNS, empty="Not started."
+    )
 
 
 def dht_buckets(service: DhtService) -> Panel:
@@ -79,7 +81,15 @@ def dht_buckets(service: DhtService) -> Panel:
             for row in shown.buckets
         ]
 
-    return Panel("dht-buckets", "DHT buckets", source, columns=_BUCKET_COLUMNS, empty="No contacts.", rows_max=64)
+    return Panel(
+        "dht-buckets",
+        "DHT buckets",
+        source,
+        view="discovery",
+        columns=_BUCKET_COLUMNS,
+        empty="No contacts.",
+        rows_max=64,
+    )
 
 
 def dht_records(service: DhtService, token: Callable[[], str]) -> Panel:
@@ -106,6 +116,6 @@ def dht_records(service: DhtService, token: Callable[[], str]) -> Panel:
 
     action = RowAction("find", "Look up", find)
     return Panel(
-        "dht-records", "DHT records of this node", source, columns=_OWN_COLUMNS, actions=(action,),
+        "dht-records", "DHT records of this node", source, view="discovery", columns=_OWN_COLUMNS, actions=(action,),
         empty="This node announces nothing.", rows_max=50,
     )  # fmt: skip

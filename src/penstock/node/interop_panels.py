@@ -62,7 +62,13 @@ def webhook_endpoints(service: InteropService, token: Callable[[], str]) -> Pane
     )
     empty = "No endpoint is configured: [interop.providers.NAME] with a secret makes one."
     return Panel(
-        "webhook-endpoints", "Webhook endpoints", source, columns=_ENDPOINT_COLUMNS, actions=actions, empty=empty
+        "webhook-endpoints",
+        "Webhook endpoints",
+        source,
+        view="webhooks",
+        columns=_ENDPOINT_COLUMNS,
+        actions=actions,
+        empty=empty,
     )
 
 
@@ -101,7 +107,7 @@ def webhook_inbox(service: InteropService, token: Callable[[], str]) -> Panel:
         RowAction("replay", "Send again", replay, question="Put this event into its topic once more?"),
     )
     return Panel(
-        "webhook-inbox", "Webhook inbox", source, columns=_INBOX_COLUMNS, actions=actions, rows_max=_SHOWN,
+        "webhook-inbox", "Webhook inbox", source, view="webhooks", columns=_INBOX_COLUMNS, actions=actions, rows_max=_SHOWN,
         empty="No webhook has arrived since the start.",
     )  # fmt: skip
 

@@ -5,59 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.admin.panel import (
-    ActionOutcome,
-    Column,
-    Panel,
-    RowAction,
-    Rows,
-)
-from penstock.contracts import mailbox as m
-from penstock.contracts.call import Call
-from penstock.kernel.errors import NotFound
-from penstock.services.mailbox.shards.busiest import BusiestTopics
+from penstock.admin.panel import Column, Panel, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.services.mailbox.service import MailboxService
-    from penstock.services.mailbox.shards.topics import Topic
     from penstock.services.omnigate.service import OmnigateService
     from penstock.services.passport.audit_writer import AuditEntry
     from penstock.services.passport.service import PassportService
-
-# One more than the page shows, so that it says that there are others.
-_TOPICS_SHOWN = 201
-_TOPIC_COLUMNS = (
-    Column("topic", "topic"),
-    Column("ready", "ready", "count"),
-    Column("inflight", "in flight", "count"),
-    Column("delayed", "delayed", "count"),
-    Column("dead", "dead", "bad"),
-    Column("bytes", "size", "bytes"),
-)
-
-
-def mailbox_topics(service: MailboxService) -> Panel:
-    """Count the mailbox's topics; those with dead letters first, then those with the most messages."""
-    busiest = BusiestTopics(service.state.ledger, _TOPICS_SHOWN)
-
-    def source() -> Rows:
-        return [_topic(topic) for topic in busiest.best()]
-
-    return Panel("mailbox-topics", "Mailbox topics", source, columns=_TOPIC_COLUMNS, empty="No messages.", rows_max=50)
-
-
-def _topic(topic: Topic) -> dict[str, object]:
-    return {
-        "topic": topic.name,
-        "ready": max(0, topic.living - topic.inflight - topic.delayed),
-        "inflight": topic.inflight,
-        "delayed": topic.delayed,
-        "dead": topic.dead,
-        "bytes": topic.bytes,
-    }
-
 
 _CLASS_COLUMNS = (
     Column("class", "class"),
@@ -90,7 +43,7 @@ def traffic_classes(service: OmnigateService) -> Panel:
             for each in sorted(classes, key=lambda each: (-each.waiting, -each.weight, each.name))
         ]
 
-    return Panel("gateway-classes", "Traffic classes at the gateway", source, columns=_CLASS_COLUMNS)
+    return Panel("gateway-classes", "Traffic classes at the gateway", source, view="gateway", columns=_CLASS_COLUMNS)
 
 
 _BROWNOUT_COLUMNS = (
@@ -116,68 +69,16 @@ def gateway_brownout(service: OmnigateService) -> Panel:
         ]
         return sorted(rows, key=lambda row: row["state"] == "takes all")
 
-    return Panel("gateway-brownout", "Brownout of the gateway", source, columns=_BROWNOUT_COLUMNS)
+    return Panel("gateway-brownout", "Brownout of the gateway", source, view="gateway", columns=_BROWNOUT_COLUMNS)
 
 
 def _trigger(name: str, now: str, limit: str, *, active: bool) -> dict[str, object]:
     return {"trigger": name, "now": now, "limit": limit, "state": "sheds writes" if active else "takes all"}
 
 
-# --- dead letters
-
-_DEAD_COLUMNS = (Column("topic", "topic"), Column("dead", "dead letters", "bad"))
-_LETTER_COLUMNS = (
-    Column("msg_id", "message"),
-    Column("reason", "reason"),
-    Column("attempts", "attempts", "count"),
-    Column("died", "died"),
-)
-_LOOKED_AT = 20
-_SENT_BACK = 1000
-
-
-def dead_letters(service: MailboxService, capability: Callable[[], str]) -> Panel:
-    """List the topics with dead letters, which can be shown and sent back."""
-    busiest = BusiestTopics(service.state.ledger, _TOPICS_SHOWN)
-
-    def source() -> Rows:
-        return [{"topic": topic.name, "dead": topic.dead} for topic in busiest.best() if topic.dead]
-
-    def check(topic: str) -> None:
-        # What a page sends back was never checked as a request of the mailbox is.
-        if topic not in service.state.ledger.topics:
-            raise NotFound("There is no such topic.")
-
-    async def look(topic: str) -> ActionOutcome:
-        check(topic)
-        page = await service.api.dlq(m.GetDlq(topic, limit=_LOOKED_AT), Call(capability()))
-        return ActionOutcome(f"The oldest of {topic}:", [_letter(each) for each in page.entries], _LETTER_COLUMNS)
-
-    async def redrive(topic: str) -> ActionOutcome:
-        check(topic)
-        going = await service.api.reprocess(m.Reprocess(topic, _SENT_BACK), Call(capability()))
-        return ActionOutcome(f"{going.accepted} of {topic} go back.")
-
-    actions = (
-        RowAction("look", "Look", look),
-        RowAction("redrive", "Send back", redrive, question="Send up to 1,000 back?"),
-    )
-    return Panel(
-        "dead-letters", "Dead letters", source, columns=_DEAD_COLUMNS, actions=actions, empty="None.", rows_max=50
-    )
-
-
-def _letter(letter: m.DeadLetter) -> dict[str, object]:
-    return {
-        "msg_id": letter.msg_id,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "died": _when(letter.dead_at / 1000),
-    }
-
-
 # --- the issuer
 
+_TIMES = frozenset({"exp", "iat", "nbf"})
 _FACT_COLUMNS = (Column("what", "issuer"), Column("value", ""))
 
 
@@ -198,7 +99,7 @@ def issuer(service: PassportService) -> Panel:
         ]
         return [{"what": what, "value": str(value)} for what, value in facts]
 
-    return Panel("issuer", "Passport", source, columns=_FACT_COLUMNS)
+    return Panel("issuer", "Passport", source, view="tokens", columns=_FACT_COLUMNS)
 
 
 def _issuance(service: PassportService) -> str:
@@ -219,12 +120,17 @@ def audit(service: PassportService) -> Panel:
         head = {"at": 0, "service": "chain", "text": f"records {trail.records:,}, head {trail.head}", "level": "info"}
         return [head, *(_recorded(entry) for entry in reversed(trail.recent))]
 
-    return Panel("audit", "Audit", source, render="events")
+    return Panel("audit", "Audit", source, view="tokens", render="events")
 
 
 def _recorded(entry: AuditEntry) -> dict[str, object]:
-    facts = ", ".join(f"{name} {_plain(value)}" for name, value in entry.facts.items())
+    facts = ", ".join(f"{name} {_fact(name, value)}" for name, value in entry.facts.items())
     return {"at": entry.at_ms, "service": entry.action, "text": f"{entry.n}: {facts}", "level": "info"}
+
+
+def _fact(name: str, value: object) -> str:
+    """Write a fact as a person reads it: times as times."""
+    return _when(value) if name in _TIMES and isinstance(value, int) else _plain(value)
 
 
 def _plain(value: object) -> str:

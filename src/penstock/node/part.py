@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from penstock.admin.concern import PagePart
     from penstock.admin.panel import Panel
     from penstock.config import Settings
     from penstock.kernel.supervisor import Supervisor
@@ -34,6 +35,7 @@ class ServicePart:
     stage: int = STAGE_INNER
     # What it adds to the operator's page.
     panels: tuple[Panel, ...] = ()
+    page: PagePart | None = None
     # Where other nodes reach it, for a service with a listener for them beside its own.
     peer_port: Callable[[], int] | None = None
 

@@ -12,10 +12,14 @@ from penstock.kernel.errors import NotReady
 from penstock.kernel.inventory import Inventory
 from penstock.node.dht_panels import dht_buckets, dht_records, dht_status
 from penstock.node.frames import framed_dht, framed_interop, framed_mailbox, framed_passport, framed_storage
+from penstock.node.gateway_page import GatewayPage
 from penstock.node.interop_panels import webhook_endpoints, webhook_inbox
+from penstock.node.mailbox_page import MailboxPage
 from penstock.node.neighbours import Neighbours
-from penstock.node.panels import audit, dead_letters, gateway_brownout, issuer, mailbox_topics, traffic_classes
+from penstock.node.panels import audit, gateway_brownout, issuer, traffic_classes
 from penstock.node.part import STAGE_EDGE, ServicePart
+from penstock.node.passport_page import passport_page
+from penstock.node.storage_page import storage_page
 from penstock.services.dht import config as dht_config
 from penstock.services.dht.service import SERVICE as DHT
 from penstock.services.dht.service import DhtService, DhtSurroundings
@@ -86,7 +90,7 @@ def _build_passport(node: Node) -> ServicePart:
     node.passport = service.api
     supervisor = node.supervise("passport", inventory, service, framed=framed_passport(service.api))
     panels = (issuer(service), audit(service))
-    return ServicePart("passport", supervisor, service.listener, service.routes, panels=panels)
+    return ServicePart("passport", supervisor, service.listener, service.routes, panels=panels, page=passport_page())
 
 
 def _build_mailbox(node: Node) -> ServicePart:
@@ -110,7 +114,7 @@ def _build_mailbox(node: Node) -> ServicePart:
         service.routes,
         apply=lambda changed: service.apply(mailbox_config.MailboxOptions.from_settings(changed, options.listener)),
         close=close,
-        panels=(mailbox_topics(service), dead_letters(service, node.operator_token)),
+        page=MailboxPage(service, inventory.metrics).part(),
     )
 
 
@@ -127,7 +131,9 @@ def _build_storage(node: Node) -> ServicePart:
         await pool.close()
 
     supervisor = node.supervise("storage", inventory, service, framed=framed_storage(service.api))
-    return ServicePart("storage", supervisor, service.listener, service.routes, close=close)
+    return ServicePart(
+        "storage", supervisor, service.listener, service.routes, close=close, page=storage_page(inventory.metrics)
+    )
 
 
 def _build_dht(node: Node) -> ServicePart:
@@ -237,6 +243,7 @@ def _build_omnigate(node: Node) -> ServicePart:
         close=close,
         stage=STAGE_EDGE,
         panels=(traffic_classes(service), gateway_brownout(service)),
+        page=GatewayPage(service, inventory.metrics).part(),
     )
 
 

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from penstock.contracts.call import Call
 from penstock.contracts.mailbox import GetTopics, Send, SendBatch
 from penstock.services.mailbox.engines.memory import MemoryEngine
-from penstock.services.mailbox.ledger import MailboxBounds, MailboxLedger
 from penstock.services.mailbox.shards import topic_names
-from penstock.services.mailbox.shards.busiest import BusiestTopics
 from penstock.services.mailbox.shards.topic_names import TopicNames
 from tests.services.mailbox.process import Http
 from tests.services.mailbox.test_narrow_tokens import LISTENER, guarded, token
@@ -103,18 +101,3 @@ async def test_route_reads_limit_cursor_and_prefix_and_says_what_is_wrong_with_t
             status, body = await http.request("GET", f"/v1/topics?{wrong}", b"", bearer)
             assert (status, body["code"]) == (400, "malformed"), wrong
         http.close()
-
-
-def test_busiest_topics_are_found_a_slice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.services.mailbox.shards.busiest._SLICE", 100)
-    ledger = MailboxLedger(MailboxBounds())
-    for number in range(250):
-        ledger.topic(f"t{number:03}").living = number
-    ledger.topics["t007"].dead = 1
-    busiest = BusiestTopics(ledger, 3)
-
-    assert busiest.best() == busiest.best() == []
-    assert [topic.name for topic in busiest.best()] == ["t007", "t249", "t248"]
-    ledger.topics["t249"].living = 0
-    ledger.forget_idle(ledger.topics["t249"])
-    assert [topic.name for topic in busiest.best()] == ["t007", "t248"]

@@ -76,7 +76,8 @@ class BusiestTopics:
         self.other_sent = self.other_delivered = self.other_acked = 0
         self._totals = (0, 0, 0)
         self._at: float | None = None
-        self._unlooked: list[Topic] = []
+        # The name that the round over all topics has come to.
+        self._after = ""
 
     def step(self, now_s: float) -> list[str]:
         """Bring everything up to date; returns the names that are followed no longer."""
@@ -101,10 +102,9 @@ class BusiestTopics:
 
     def _some(self) -> list[Topic]:
         """Take the next topics in turn; all of them where there are few."""
-        if not self._unlooked:
-            self._unlooked = list(self.ledger.topics.values())
-        some, self._unlooked = self._unlooked[-LOOKED_AT:], self._unlooked[:-LOOKED_AT]
-        return some
+        names = self.ledger.topic_names.page(self._after, "", LOOKED_AT)
+        self._after = names[-1] if len(names) == LOOKED_AT else ""
+        return [self.ledger.topics[name] for name in names]
 
     def _take_in(self, topics: Iterable[Topic], now_s: float) -> list[str]:
         """Follow those that did something, or that hold something while there is room."""

@@ -4,7 +4,6 @@
 |---|---|
 | `topics` | a topic, its lanes and key queues, a message in RAM, rates; pure |
 | `topic_names` | the names of all topics, in order, for pages of them; pure |
-| `busiest` | the topics with the most messages, found a slice at a time; pure |
 | `shard` | what may happen to a shard's messages: lease, settle, lapse, expire, purge; pure |
 | `window` | which messages of a shard are in RAM, and where each stands; pure |
 | `backlog` | whether a queue has more on the disk; pure |
