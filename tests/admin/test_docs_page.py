@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from penstock.admin.docs_page import index_page, service_page
+import msgspec
+
+from penstock.admin.docs_example import example_of
+from penstock.admin.docs_page import index_page, rendered, service_page
 from penstock.config import Sources, load
 from penstock.node.build import SERVICE_NAMES, Node, schema
 
@@ -49,3 +52,49 @@ def test_text_from_a_description_is_never_markup() -> None:
 
     assert "<img" not in pages
     assert 'onerror="' not in pages
+
+
+def test_every_operation_has_an_example_and_can_be_tried_unless_it_streams() -> None:
+    for service, description in described().items():
+        page = service_page(service, {service: description})
+        operations = [(path, method) for path, methods in description["paths"].items() for method in methods]
+        streams = sum(path.endswith("/stream") for path, _ in operations)
+
+        assert page.count(">Example</p>") == len(operations)
+        assert page.count('class="try"') == len(operations) - streams
+        assert page.count("It answers as a stream") == streams
+
+
+def test_a_refusal_names_its_codes_and_the_problem_is_told_once() -> None:
+    services = described()
+    page = service_page("svc-mailbox", services)
+    operations, _, shapes = page.partition("<h2>Shapes</h2>")
+
+    assert operations.count('href="#Problem"') == 1
+    assert "<li><code>busy</code>: " in operations
+    assert "- `busy`" not in page
+    assert 'id="Problem"' in shapes
+
+
+def test_the_example_of_every_request_body_is_one_that_the_route_takes() -> None:
+    sources = Sources(sets=tuple(f"node.{name}=true" for name in SERVICE_NAMES))
+    node = Node(load(schema(), sources), sources, token="psp1_not-a-real-token")
+    node.forget()
+    tried = 0
+    for part in node.parts:
+        schemas = node._describe()[part.supervisor.service]["components"]["schemas"] if part.listener else {}
+        for route in part.routes:
+            if route.body is None:
+                continue
+            (shape,), components = msgspec.json.schema_components([route.body], ref_template="#/x/{name}")
+            example = example_of(shape, {**schemas, **components})
+            msgspec.json.decode(msgspec.json.encode(example), type=route.body)
+            tried += 1
+
+    assert tried >= 15
+
+
+def test_descriptions_are_drawn_as_paragraphs_lists_and_code() -> None:
+    assert rendered("One\nline.\n\n- `a`: x\n- b <i>") == (
+        "<p>One line.</p><ul class=plain><li><code>a</code>: x</li><li>b &lt;i&gt;</li></ul>"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,61 +12,27 @@ from typing import Any
 import pytest
 
 from tests.acceptance.node_process import NodeProcess, free_port
-from tests.browser.chromium import PROGRAM, Chromium, Tab
+from tests.browser.chromium import PROGRAM, Chromium
+from tests.browser.hands import (
+    DRAWN,
+    LINK,
+    STATE,
+    WIDER,
+    answer,
+    at,
+    cell,
+    go,
+    press,
+    row_of,
+    send,
+    signed_in,
+    told,
+)
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 PANELS = ["services", "channels", "tasks", "phases", "events"]
 VIEWS = ["overview", "topics", "dead", "gateway", "webhooks", "discovery", "tokens", "storage", "runtime", "logs"]
 STATIC = Path(__file__).parents[2] / "src" / "penstock" / "admin" / "static"
-DRAWN = "document.querySelector('#view .card') !== null"
-STATE = "document.getElementById('state').innerText"
-LINK = "document.getElementById('link').innerText"
-WIDER = "document.documentElement.scrollWidth - innerWidth"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with Chromium() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    options = (
-        "--set",
-        "node.echo=true",
-        "--set",
-        "node.chaos=true",
-        "--set",
-        "echo.channels.work=4",
-        "--set",
-        "echo.workers=1",
-    )
-    with NodeProcess(*options, data_dir=tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
-def at(node: NodeProcess, path: str = "/") -> str:
-    return f"http://127.0.0.1:{node.port('admin')}{path}"
-
-
-def signed_in(browser: Chromium, node: NodeProcess, **look: bool | int) -> Tab:
-    """Come in by the form, as an operator who has the token."""
-    tab = browser.tab(**look)  # type: ignore[arg-type]
-    tab.open(at(node))
-    tab.wait("!document.getElementById('login').hidden && document.activeElement.id === 'token'")
-    tab.type(node.ready["token"])
-    tab.press("Enter")
-    tab.wait(DRAWN)
-    tab.events.clear()  # the first look, without a session, was refused: that is in the console
-    return tab
-
-
-def go(tab: Tab, view: str) -> None:
-    """Open a view, as its link does."""
-    tab.js(f"location.hash = '#/{view}'")
-    name = view.partition("/")[0].partition("?")[0]
-    tab.wait(f"document.getElementById('view').dataset.view === '{name}'")
 
 
 def test_the_one_time_link_shows_the_node_and_leaves_nothing_behind(browser: Chromium, tmp_path: Path) -> None:
@@ -92,39 +57,6 @@ def test_the_one_time_link_shows_the_node_and_leaves_nothing_behind(browser: Chr
         second.open(node.ready["dashboard"])
         second.wait_text("This link was used before, or is too old.")
         assert second.js("document.getElementById('view').hidden")
-
-
-def send(node: NodeProcess, topic: str, payload: str = "aGk=", **more: Any) -> str:
-    answer = node.ask("mailbox", "POST", "/v1/send", {"topic": topic, "payload_b64": payload, **more}, token=True)
-    assert answer.status == 200, answer.body
-    return str(answer.json()["msg_id"])
-
-
-def row_of(topic: str) -> str:
-    return f"[...document.querySelectorAll('tbody tr')].find((each) => each.firstChild.innerText === '{topic}')"
-
-
-def cell(topic: str, place: int) -> str:
-    return f"{row_of(topic)}?.children[{place}].innerText"
-
-
-def press(tab: Tab, label: str, within: str = "#view") -> None:
-    """Press a button as a hand does: it has the focus."""
-    found = f"[...document.querySelectorAll('{within} button')].find((each) => each.textContent === '{label}')"
-    tab.wait(f"Boolean({found})")
-    tab.js(f"(() => {{ const found = {found}; found.focus(); found.click(); }})()")
-
-
-def answer(tab: Tab, label: str, **fields: str) -> None:
-    """Fill in the dialog and press its button."""
-    tab.wait("document.getElementById('ask').open")
-    for name, value in fields.items():
-        tab.js(f"document.querySelector('#ask [name={name}]').value = {json.dumps(value)}")
-    press(tab, label, "#ask")
-
-
-def told(tab: Tab, text: str) -> None:
-    tab.wait(f"document.getElementById('toast').innerText.includes({json.dumps(text)})")
 
 
 def test_real_traffic_changes_the_figures(browser: Chromium, node: NodeProcess) -> None:
@@ -195,7 +127,7 @@ def letters(node: NodeProcess, topic: str) -> list[dict[str, Any]]:
 def test_dead_letters_are_grouped_looked_at_sent_back_edited_and_deleted(browser: Chromium, node: NodeProcess) -> None:
     tab = signed_in(browser, node)
     names = [send(node, "lost", "eyJuIjogMX0=", ttl_ms=1) for _ in range(4)]
-    tab.wait("document.getElementById('state').innerText.includes('4 dead letters')")
+    tab.wait("document.getElementById('state').innerText.includes(' dead letters')")
     tab.wait("document.getElementById('why').innerText.includes('dead letters are in lost')")
     go(tab, "dead?topic=lost&reason=ttl")
     tab.wait("document.querySelectorAll('details.item').length === 4")

@@ -15,6 +15,7 @@ sampler           the child that measures, and the route of the history
 log_tail          the last lines of the log
 concern           what an operator should know at once, and the verdict it makes
 own_concerns      the concerns of the node itself
+docs_example      an example value for a JSON schema
 publisher         makes one snapshot a second for all viewers
 view              one view of the page: its snapshot as values
 drawing           from panels to the values that the page draws

@@ -18,7 +18,7 @@ _TYPES: Final = {
     "js": b"text/javascript; charset=utf-8",
     "svg": b"image/svg+xml",
 }
-_FILES: Final = ("page.css", "page.js", "icon.svg")
+_FILES: Final = ("page.css", "page.js", "docs.js", "icon.svg")
 _FOREVER: Final = b"public, max-age=31536000, immutable"
 # The page is built from its own files alone: nothing inline, nothing from elsewhere, no frame around it.
 POLICY: Final = (

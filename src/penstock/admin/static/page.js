@@ -309,7 +309,7 @@ function table(caption, columns, options = {}) {
   const heads = columns.map((column) => {
     const inner = sortable && column.title && column.sort !== false
       ? h("button", { type: "button", onclick: () => { down = by === column.key ? !down : true; by = column.key; node.update(rows); } }, column.title) : column.title;
-    return h("th", { scope: "col", class: text(column) }, inner);
+    return column.title ? h("th", { scope: "col", class: text(column) }, inner) : h("td");
   });
   const body = h("tbody");
   const none = h("p.none", empty);

@@ -1,0 +1,32 @@
+"""One browser and one node for all tests of the page that do not end the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.node_process import NodeProcess
+from tests.browser.chromium import Chromium
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    options = (
+        "--set",
+        "node.echo=true",
+        "--set",
+        "node.chaos=true",
+        "--set",
+        "echo.channels.work=4",
+        "--set",
+        "echo.workers=1",
+    )
+    with NodeProcess(*options, data_dir=tmp_path_factory.mktemp("node")) as running:
+        yield running

@@ -1,0 +1,70 @@
+"""What a person does with the page: signs in, opens views, presses buttons, fills in dialogs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.acceptance.node_process import NodeProcess
+from tests.browser.chromium import Chromium, Tab
+
+DRAWN = "document.querySelector('#view .card') !== null"
+STATE = "document.getElementById('state').innerText"
+LINK = "document.getElementById('link').innerText"
+WIDER = "document.documentElement.scrollWidth - innerWidth"
+
+
+def at(node: NodeProcess, path: str = "/") -> str:
+    return f"http://127.0.0.1:{node.port('admin')}{path}"
+
+
+def signed_in(browser: Chromium, node: NodeProcess, **look: bool | int) -> Tab:
+    """Come in by the form, as an operator who has the token."""
+    tab = browser.tab(**look)  # type: ignore[arg-type]
+    tab.open(at(node))
+    tab.wait("!document.getElementById('login').hidden && document.activeElement.id === 'token'")
+    tab.type(node.ready["token"])
+    tab.press("Enter")
+    tab.wait(DRAWN)
+    tab.events.clear()  # the first look, without a session, was refused: that is in the console
+    return tab
+
+
+def go(tab: Tab, view: str) -> None:
+    """Open a view, as its link does."""
+    tab.js(f"location.hash = '#/{view}'")
+    name = view.partition("/")[0].partition("?")[0]
+    tab.wait(f"document.getElementById('view').dataset.view === '{name}'")
+
+
+def send(node: NodeProcess, topic: str, payload: str = "aGk=", **more: Any) -> str:
+    answer = node.ask("mailbox", "POST", "/v1/send", {"topic": topic, "payload_b64": payload, **more}, token=True)
+    assert answer.status == 200, answer.body
+    return str(answer.json()["msg_id"])
+
+
+def row_of(topic: str) -> str:
+    return f"[...document.querySelectorAll('tbody tr')].find((each) => each.firstChild.innerText === '{topic}')"
+
+
+def cell(topic: str, place: int) -> str:
+    return f"{row_of(topic)}?.children[{place}].innerText"
+
+
+def press(tab: Tab, label: str, within: str = "#view") -> None:
+    """Press a button as a hand does: it has the focus."""
+    found = f"[...document.querySelectorAll('{within} button')].find((each) => each.textContent === '{label}')"
+    tab.wait(f"Boolean({found})")
+    tab.js(f"(() => {{ const found = {found}; found.focus(); found.click(); }})()")
+
+
+def answer(tab: Tab, label: str, **fields: str) -> None:
+    """Fill in the dialog and press its button."""
+    tab.wait("document.getElementById('ask').open")
+    for name, value in fields.items():
+        tab.js(f"document.querySelector('#ask [name={name}]').value = {json.dumps(value)}")
+    press(tab, label, "#ask")
+
+
+def told(tab: Tab, text: str) -> None:
+    tab.wait(f"document.getElementById('toast').innerText.includes({json.dumps(text)})")
