@@ -45,7 +45,8 @@ def test_objects_are_kept_by_their_digest_and_come_whole_in_ranges_or_not_at_all
     assert ask(node, "GET", "/v1/o/b3:" + "0" * 64).status == 404
     assert ask(node, "GET", "/v1/o/sha256:00").status == 400
     assert ask(node, "PUT", "/v1/o", data, X_Expect_Addr="b3:" + "0" * 64).status == 409
-    assert ask(node, "PUT", "/v1/o", b"x" * ((1 << 20) + 1)).status == 413
+    assert ask(node, "PUT", "/v1/o", b"x" * ((1 << 20) + 1)).status == 201
+    assert ask(node, "PUT", "/v1/o", b"", Content_Length=str((64 << 20) + 1)).status == 413
 
 
 def test_a_message_goes_through_the_gateway_and_back(node: NodeProcess) -> None:

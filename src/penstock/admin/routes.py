@@ -57,6 +57,25 @@ class AdminRoutes:
                 method="GET", path="/inventory", handler=self._inventory, summary="Every channel, task, lock, limit."
             ),
             Route(method="GET", path="/status", handler=self._status, summary="Services, gates, phases, restarts."),
+            # Under the paths that the gateway has too, so that a client need not know which of the two it asks.
+            Route(method="GET", path="/v1/node/metrics", handler=self._metrics, summary="All metrics of the node."),
+            Route(
+                method="GET",
+                path="/v1/node/inventory",
+                handler=self._inventory,
+                summary="Every channel, task, lock, limit.",
+            ),
+            Route(
+                method="GET", path="/v1/node/status", handler=self._status, summary="Services, gates, phases, restarts."
+            ),
+            Route(
+                method="POST",
+                path="/v1/node/reload",
+                handler=self._reload,
+                answer=ReloadReport,
+                summary="Read the configuration again.",
+                errors=("malformed",),
+            ),
             Route(
                 method="POST",
                 path="/tasks/{name}/kill",

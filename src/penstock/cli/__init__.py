@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "serve": "run one service alone",
     "status": "show services, readiness, queues and restarts of a running node",
     "tour": "demonstrate the promises on a running node, or on a node of its own",
+    "context": "name nodes, and choose the one that commands go to",
     "token": "issue, narrow, seal, inspect, verify and revoke capabilities",
     "send": "store a message",
     "recv": "lease messages and show them",

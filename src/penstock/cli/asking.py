@@ -61,11 +61,10 @@ def play(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]])
 
 
 async def _with_client(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
-    from penstock.sdk import SdkOptions, connect
+    from penstock.sdk import Client, SdkOptions
 
-    async with connect(
-        args.data_dir, options=SdkOptions(timeout_s=args.timeout / 1000)
-    ) as client:  # lint: allow PK009 dials nothing
+    options = SdkOptions(timeout_s=args.timeout / 1000)
+    async with Client(running.place(args), options) as client:
         return await work(client)
 
 

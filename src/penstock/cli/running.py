@@ -1,4 +1,4 @@
-"""Finds a running node and asks its admin listener; reports failures."""
+"""Finds a running node by its URL, a context or its data directory, and asks what the admin listener answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import http.client
 import json
 import os
-import ssl
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from penstock.sdk.remote_place import NodePlace
 
 NO_NODE: Final = "no node is running here: start one with penstock up (or name its --data-dir)"
 _TIMEOUT_S = 5.0
@@ -22,8 +24,34 @@ class _Refused(Exception):
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    reach = parser.add_argument_group("which node")
+    reach.add_argument("--url", help="the URL of a node elsewhere, its gateway's")
+    reach.add_argument("--data-dir", type=Path, help="the node's data directory")
+    reach.add_argument("--context", metavar="NAME", help="a node that penstock context knows")
+    reach.add_argument("--token-file", type=Path, metavar="FILE", help="a file that holds the token to act with")
+    reach.add_argument("--ca", type=Path, metavar="FILE", help="certificates that the node's own is held against")
+
+
+def add_directory(parser: argparse.ArgumentParser) -> None:
+    """Declare the one option of a command that works on the files of a node."""
     where = Path(os.environ.get("PENSTOCK_DATA_DIR") or ".penstock")
     parser.add_argument("--data-dir", type=Path, default=where, help="the node's data directory")
+
+
+def place(args: argparse.Namespace) -> NodePlace:
+    """Return the node that the options name, else the environment, else the context in use, else `./.penstock`."""
+    from penstock.kernel.errors import Malformed
+    from penstock.sdk.contexts import Contexts
+    from penstock.sdk.finding import Whereabouts, find
+
+    if args.url and args.data_dir:
+        raise Malformed("Give --url or --data-dir, not both.")
+    where = args.url or args.data_dir
+    named = ("PENSTOCK_URL", "PENSTOCK_DATA_DIR", "PENSTOCK_CONTEXT")
+    context = args.context
+    if where is None and context is None and not any(os.environ.get(name) for name in named):
+        context = Contexts.of(os.environ).current
+    return find(Whereabouts(where=where, token_file=args.token_file, ca=args.ca, context=context))
 
 
 def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int = 1) -> int:
@@ -35,60 +63,47 @@ def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int
     return exit_code
 
 
-def fetch(args: argparse.Namespace, method: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON came back
-    """Ask the admin listener; on failure say why in one sentence and return None."""
-    door = _door(args.data_dir)
+def fetch(args: argparse.Namespace, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
+    """Ask the node as its operator; on failure say why in one sentence and return None."""
+    from penstock.kernel.errors import PenstockError
+    from penstock.sdk.errors import NoNode
+
+    url = "?"
     try:
-        if door is None:
-            raise ConnectionRefusedError
-        return _ask(_connect(door), _token(args.data_dir), method, path)
+        found = place(args)
+        url = found.url("admin")
+        return _ask(_connect(found, url), found.token(), method, urlsplit(url).path + path, body)
+    except PenstockError as error:
+        refuse(args, NO_NODE if isinstance(error, NoNode) else error.detail, code=error.code)
     except ConnectionRefusedError:
-        refuse(args, NO_NODE, code="downstream_unavailable")
+        said = f"nothing answers at {url}" if args.url else NO_NODE
+        refuse(args, said, code="downstream_unavailable")
     except _Refused as refused:
         said, code = refused.args
         refuse(args, f"the node refused: {said}", code=code)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        refuse(
-            args, f"the node at {door['url'] if door else '?'} did not answer: {error}", code="downstream_unavailable"
-        )
+        refuse(args, f"the node at {url} did not answer: {error}", code="downstream_unavailable")
     return None
 
 
-def _connect(door: dict[str, Any]) -> http.client.HTTPConnection:
-    url = urlsplit(door["url"])
-    if url.scheme == "http":
-        return http.client.HTTPConnection(url.hostname or "", url.port, timeout=_TIMEOUT_S)
-    # The node's own certificate and no other: its name need not be that of a loopback address.
-    context = ssl.create_default_context(cafile=door["certificate"])
-    context.check_hostname = False
-    return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=_TIMEOUT_S, context=context)
+def _connect(found: NodePlace, url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+    context = found.context("admin")
+    return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _ask(connection: http.client.HTTPConnection, token: str, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON
+def _ask(connection: http.client.HTTPConnection, token: str, method: str, path: str, body: object) -> Any:  # noqa: ANN401
+    # What no header can carry is no token; the node shall say so, not the codec.
+    shown = "".join(char if char.isascii() and char.isprintable() else "?" for char in token)
+    headers = {"Authorization": f"Bearer {shown}", "Content-Type": "application/json"}
     try:
-        connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
-        body = json.loads(answer.read())
+        told = json.loads(answer.read() or b"null")
     finally:
         connection.close()
     if answer.status >= http.client.BAD_REQUEST:
-        raise _Refused(body.get("detail", answer.reason), body.get("code", "internal"))
-    return body
-
-
-def _door(data_dir: Path) -> dict[str, Any] | None:
-    try:
-        door = json.loads((data_dir / "run" / "admin.json").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return door if isinstance(door, dict) and door.get("url") else None
-
-
-def _token(data_dir: Path) -> str:
-    given = os.environ.get("PENSTOCK_TOKEN")
-    try:
-        token = given or (data_dir / "operator.token").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""
-    # What no header can carry is no token; the node shall say so, not the codec.
-    return "".join(char if char.isascii() and char.isprintable() else "?" for char in token)
+        raise _Refused(told.get("detail", answer.reason), told.get("code", "internal"))
+    return told

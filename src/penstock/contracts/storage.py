@@ -104,20 +104,11 @@ class Done(msgspec.Struct, frozen=True):
     ok: bool = True
 
 
-class Storage(Protocol):
-    """What svc-storage does for the others."""
+class StoragePuts(Protocol):
+    """The half of the contract that writes."""
 
     async def put(self, request: Put, call: Call = NOBODY) -> Stored:
         """Store bytes; the same bytes twice are one object. Conflict when `expect` does not match."""
-
-    async def get(self, request: Get, call: Call = NOBODY) -> Chunk:
-        """Read bytes, verified; NotFound, Malformed (416) beyond the end, Integrity when they are damaged.
-
-        `VOUCHED_BYTES` or more are answered only when the whole object is what its address says.
-        """
-
-    async def head(self, request: Head, call: Call = NOBODY) -> ObjectInfo:
-        """Tell the size; NotFound."""
 
     async def upload_open(self, request: UploadOpen, call: Call = NOBODY) -> Upload:
         """Begin an object in pieces; Busy when too many are unfinished."""
@@ -130,6 +121,19 @@ class Storage(Protocol):
 
     async def upload_abort(self, request: UploadAbort, call: Call = NOBODY) -> Done:
         """Throw the pieces away; repeating it is nothing."""
+
+
+class Storage(StoragePuts, Protocol):
+    """What svc-storage does for the others."""
+
+    async def get(self, request: Get, call: Call = NOBODY) -> Chunk:
+        """Read bytes, verified; NotFound, Malformed (416) beyond the end, Integrity when they are damaged.
+
+        `VOUCHED_BYTES` or more are answered only when the whole object is what its address says.
+        """
+
+    async def head(self, request: Head, call: Call = NOBODY) -> ObjectInfo:
+        """Tell the size; NotFound."""
 
 
 def clip_range(size: int, offset: int, length: int | None, limit: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ services        how each service is put together from the settings
 part            one built service as the node holds it: supervision, addresses, answers
 frames          a service's contract for other processes, over OAP/1
 neighbours      the services behind a gateway, in the same process or in others
+remote_admin    what an operator asks from elsewhere, through the gateway
 trust_source    where a process gets the keys and revocations from that it trusts
 data_dir        the data directory: one node at a time, the operator token, `run/ports.json`
 process         the life of the process: loop, signals, start, ready, drain, exit code

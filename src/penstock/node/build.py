@@ -33,6 +33,7 @@ from penstock.node.bus_subscriber import BusSubscriber
 from penstock.node.config_watcher import ConfigWatcher
 from penstock.node.frames import frame_children
 from penstock.node.part import STAGE_NODE, ServicePart
+from penstock.node.remote_admin import NO_ADMIN
 from penstock.node.services import SERVICE_NAMES, SERVICES, schema
 from penstock.node.trust_source import TrustSource
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
     from penstock.kernel.health import Gate
     from penstock.kernel.pool import Pool
+    from penstock.net.message import Request
+    from penstock.net.server.admission import Refusal
     from penstock.node.config_watcher import ReloadOutcome
     from penstock.node.frames import Framed
 
@@ -112,7 +115,10 @@ class Node:
         self.on_moved: Callable[[Node], None] | None = None
         self._authority: OperatorOnly | None = None
         self._described: dict[str, dict[str, Any]] = {}
-        self.parts = [build(self) for name, build in SERVICES.items() if _wanted(settings, name, only)]
+        self.parts: list[ServicePart] = []
+        for name, build in SERVICES.items():
+            if _wanted(settings, name, only):
+                self.parts.append(build(self))
         self.root = self._make_root(with_admin=only is None)
 
     def _declare_limits(self) -> None:
@@ -251,6 +257,10 @@ class Node:
         """Return the addresses for the command line and the SDK: the admin listener's, and one for each service."""
         doors = self.doors()
         return {**doors["admin"], "services": doors}
+
+    def judge_operator(self, request: Request) -> Refusal | None:
+        """Tell whether a request at another listener than the admin's comes from the operator: None, or what to say."""
+        return NO_ADMIN if self._authority is None else self._authority.judge(request)
 
     def page_link(self) -> str | None:
         """Make a link that opens the operator's page once; None where there is no admin listener to open it on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.capability import config as capability_config
@@ -19,6 +20,7 @@ from penstock.node.neighbours import Neighbours
 from penstock.node.panels import audit, gateway_brownout, issuer, traffic_classes
 from penstock.node.part import STAGE_EDGE, ServicePart
 from penstock.node.passport_page import passport_page
+from penstock.node.remote_admin import RemoteAdmin
 from penstock.node.storage_page import storage_page
 from penstock.services.dht import config as dht_config
 from penstock.services.dht.service import SERVICE as DHT
@@ -34,6 +36,7 @@ from penstock.services.mailbox import config as mailbox_config
 from penstock.services.mailbox.service import SERVICE as MAILBOX
 from penstock.services.mailbox.service import MailboxService
 from penstock.services.omnigate import config as omnigate_config
+from penstock.services.omnigate.own.mounted import MountedService
 from penstock.services.omnigate.service import SERVICE as OMNIGATE
 from penstock.services.omnigate.service import OmnigateService
 from penstock.services.passport import config as passport_config
@@ -220,13 +223,21 @@ def _present(node: Node) -> Passport:
     return node.passport
 
 
+def _mounted(node: Node) -> tuple[MountedService, ...]:
+    """List what the gateway serves under its own path: the services of this process, and the operator's questions."""
+    services = (MountedService(name=part.supervisor.service, routes=part.routes) for part in node.parts)
+    wanted = tuple(service for service in services if service.name in {PASSPORT, MAILBOX, DHT})
+    return wanted if node.serves_alone else (*wanted, MountedService(name=OMNIGATE, routes=RemoteAdmin(node).routes()))
+
+
 def _build_omnigate(node: Node) -> ServicePart:
     inventory = Inventory(OMNIGATE)
     settings = node.settings.value
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
     options = omnigate_config.OmnigateOptions.from_settings(settings, node.listener_settings("omnigate"))
     neighbours = Neighbours(node, inventory, options)
-    service = OmnigateService(inventory, options, node.budget, behind=neighbours.behind, verifier=node.verifier(pool))
+    behind = replace(neighbours.behind, mounted=_mounted(node))
+    service = OmnigateService(inventory, options, node.budget, behind=behind, verifier=node.verifier(pool))
 
     async def close() -> None:
         await service.close()

@@ -14,6 +14,7 @@ from penstock.contracts.storage import (
     Get,
     Put,
     Storage,
+    StoragePuts,
     Stored,
     UploadAbort,
     UploadAppend,
@@ -32,7 +33,7 @@ _ABORT_S: Final = 5.0
 
 
 async def put_stream(
-    storage: Storage, pieces: AsyncIterator[bytes], *, expect: str | None = None, call: Call = NOBODY
+    storage: StoragePuts, pieces: AsyncIterator[bytes], *, expect: str | None = None, call: Call = NOBODY
 ) -> Stored:
     """Store what the iterator yields. An early end stores nothing; an unexpected address or size is a Conflict."""
     chunks = aiter(_chunks(pieces))
@@ -52,7 +53,7 @@ async def put_stream(
 
 
 async def _append_all(  # noqa: PLR0913, PLR0917 - an upload and where it stands
-    storage: Storage, upload_id: str, size: int, chunk: bytes | None, chunks: AsyncIterator[bytes], call: Call
+    storage: StoragePuts, upload_id: str, size: int, chunk: bytes | None, chunks: AsyncIterator[bytes], call: Call
 ) -> None:
     while chunk is not None:
         await storage.upload_append(UploadAppend(upload_id, size, chunk), call)

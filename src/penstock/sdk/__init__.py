@@ -12,7 +12,10 @@
 | do it all without asyncio | `penstock.client.sync` |
 
 connecting     the client of a node
-discovery      where a node listens and with which token it is asked
+finding        finds a node: by what was said, by the environment, by its data directory
+contexts       named nodes of a user
+remote_place   a node that is known by its URL
+discovery      a node that is known by its data directory
 calling        one service over HTTP: capability, deadline, retries
 problems       problem details back into errors
 errors         what only a client can say: no node, lease lost, message rejected

@@ -35,9 +35,9 @@ from penstock.net.calls.drive_task import TryAgain, drive
 from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.plan import AT_ONCE, FINAL, Act, CallPlan, CallRules, TryOutcome
 from penstock.net.calls.pool import Dial, SocketDial
-from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import ClientClosed, NoNode
 from penstock.sdk.problems import raised
+from penstock.sdk.remote_place import NodePlace
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Caller(Resource):
     def __init__(
         self,
         service: str,
-        place: Discovery,
+        place: NodePlace,
         inventory: Inventory,
         options: SdkOptions | None = None,
         dial: Dial | None = None,
@@ -163,6 +163,7 @@ class Caller(Resource):
         headers = [*ask.headers, (b"Content-Type", ask.kind)] if ask.body else list(ask.headers)
         if token:
             headers.append((b"Authorization", b"Bearer " + token.encode("ascii", "replace")))
+        headers.append((b"X-Deadline-Ms", b"%d" % self._left_ms(ask)))
         said = CallOptions(
             headers=headers, body=ask.body, timeout_s=self.options.timeout_s + ask.wait_s, idempotent=ask.idempotent
         )
@@ -171,6 +172,12 @@ class Caller(Resource):
         if ask.body_bytes is not None:
             said["body_bytes"] = ask.body_bytes
         return self._place.url(self.service) + ask.path, said
+
+    def _left_ms(self, ask: PreparedCall) -> int:
+        """Return how long the answer is of use: a gateway gives up by it, instead of by its own default."""
+        deadline, whole_s = current_deadline(), self.options.timeout_s + ask.wait_s
+        left_s = whole_s if deadline is None else deadline.remaining(asyncio.get_running_loop().time())
+        return max(1, round(1000 * min(left_s, whole_s)))
 
     def _client(self) -> HttpClient:
         if self._over:

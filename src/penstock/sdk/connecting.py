@@ -12,12 +12,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
 from penstock.sdk.calling import Caller, SdkOptions
 from penstock.sdk.dht import DhtClient
-from penstock.sdk.discovery import (
-    DIRECTORY_DEFAULT,
-    DIRECTORY_VARIABLE,
-    TOKEN_VARIABLE,
-    Discovery,
-)
+from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.http_mailbox import HttpMailbox
 from penstock.sdk.http_passport import HttpPassport
 from penstock.sdk.interop import InteropClient
@@ -25,13 +20,14 @@ from penstock.sdk.joined_mailbox import JoinedMailbox
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
+from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.storage import StorageClient
 
 
 class Client(Resource):
     """A node's services: `mailbox`, `passport`, `storage`, `dht`, `interop`. Use it by `async with`, or close it."""
 
-    def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
+    def __init__(self, place: NodePlace, options: SdkOptions | None = None) -> None:
         """Nothing is dialled before the first call."""
         options = options or SdkOptions()
         self.place = place
@@ -52,8 +48,8 @@ class Client(Resource):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ, *, options: SdkOptions | None = None) -> Self:
-        """Find the node as the command line does: `PENSTOCK_DATA_DIR`, `PENSTOCK_TOKEN`, else `./.penstock`."""
-        return cls(Discovery.from_env(environ), options)
+        """Find the node by the environment, else in `./.penstock`; see `finding`."""
+        return cls(find(Whereabouts(tls=None if options is None else options.tls), environ), options)
 
     async def _release(self) -> None:
         """Close all parts. A cancel cuts one wait short, and the rest is closed all the same."""
@@ -65,24 +61,36 @@ class Client(Resource):
 
 
 def connect(
-    data_dir: Path | str | None = None,
+    where: Path | str | None = None,
     *,
     token: str | None = None,
+    ca: Path | str | None = None,
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
 ) -> Client:
-    """Make a client. What is not given comes from the environment, then from the data directory."""
-    return Client(find(data_dir, token=token, ports=ports, options=options), options)
+    """Make a client of the node at a URL or in a data directory; use it by `async with`.
+
+    What is not given comes from the environment, then from `./.penstock`. `ca` is a file of certificates that a node's
+    own is held against.
+    """
+    return Client(place_of(where, token=token, ca=ca, ports=ports, options=options), options)
 
 
-def find(
-    data_dir: Path | str | None = None,
+def place_of(
+    where: Path | str | None = None,
     *,
     token: str | None = None,
+    ca: Path | str | None = None,
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
-) -> Discovery:
+) -> NodePlace:
     """Return where a node is. If `ports` are given, only the token is read from the data directory."""
-    directory = data_dir or os.environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT
-    tls = None if options is None else options.tls
-    return Discovery(Path(directory), token=token or os.environ.get(TOKEN_VARIABLE) or None, ports=ports, tls=tls)
+    return find(
+        Whereabouts(
+            where=where,
+            token=token,
+            ca=None if ca is None else Path(ca),
+            ports=ports,
+            tls=None if options is None else options.tls,
+        )
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.kernel.errors import Canceled, Conflict, DownstreamUnavailable, Internal, PenstockError
+from penstock.kernel.errors import Canceled, Conflict, DownstreamUnavailable, Internal, PenstockError, Unauthenticated
 
 
 class NoNode(DownstreamUnavailable):
     """No node is running here: start one with `penstock up`, or name its data directory."""
+
+
+class NoToken(Unauthenticated):
+    """There is no token to act with."""
 
 
 class NoService(DownstreamUnavailable):

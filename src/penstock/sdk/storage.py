@@ -35,7 +35,7 @@ class StorageClient:
 
     async def put(self, data: bytes) -> Stored:
         """Store bytes; the same bytes twice are one object. The address sent along shows a change on the way."""
-        ask = _put(f"/o/{address_of(data)}", data, len(data))
+        ask = _put(f"/v1/o/{address_of(data)}", data, len(data))
         return await self._stored(ask, len(data))
 
     async def put_stream(
@@ -50,7 +50,7 @@ class StorageClient:
                 told.size += len(piece)
                 yield piece
 
-        path = "/o" if expect is None else f"/o/{parse_address(expect)}"
+        path = "/v1/o" if expect is None else f"/v1/o/{parse_address(expect)}"
         stored = await self._stored(_put(path, hashed(), size), None)
         if stored.address != format_address(digest.digest()):
             raise Integrity("The object was changed on its way.")
@@ -70,7 +70,7 @@ class StorageClient:
     async def open(self, address: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[StreamAnswer]:
         """Read as it comes: `async with storage.open(address) as pieces: async for piece in pieces`."""
         headers = ((b"Range", _range(offset, length)),) if offset or length is not None else ()
-        path = f"/o/{parse_address(address)}"
+        path = f"/v1/o/{parse_address(address)}"
         async with self._caller.stream(
             PreparedCall(method="GET", path=path, headers=headers, idempotent=True)
         ) as answer:
@@ -80,7 +80,7 @@ class StorageClient:
 
     async def head(self, address: str) -> ObjectInfo:
         """Tell an object's size; `NotFound`."""
-        ask = PreparedCall(method="HEAD", path=f"/o/{parse_address(address)}", idempotent=True)
+        ask = PreparedCall(method="HEAD", path=f"/v1/o/{parse_address(address)}", idempotent=True)
         answer = await self._caller.ask(ask)
         return ObjectInfo(address, int(answer.headers[b"content-length"]))
 

@@ -24,16 +24,17 @@ from penstock.kernel.errors import Canceled
 from penstock.kernel.lock import HIERARCHY, Lock
 from penstock.kernel.metrics import Metrics
 from penstock.sdk.calling import SdkOptions
-from penstock.sdk.connecting import Client, find
+from penstock.sdk.connecting import Client, place_of
 from penstock.sdk.consumer import ConsumeOptions, Consumer
 from penstock.sdk.delivery import Delivery
 from penstock.sdk.dht import DhtClient
-from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import LeaseLost
+from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.interop import InteropClient
 from penstock.sdk.loop_thread import LoopThread, Work
 from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
+from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.storage import StorageClient
 
 __all__ = [
@@ -275,7 +276,7 @@ class SyncConsumer:
 class SyncClient:
     """A node's services, blocking: `mailbox`, `passport`, `storage`, `dht`, `interop`. Use `with`, or close it."""
 
-    def __init__(self, place: Discovery, options: SdkOptions | None = None) -> None:
+    def __init__(self, place: NodePlace, options: SdkOptions | None = None) -> None:
         """Start the client's thread; nothing is dialled before the first call."""
         self._thread = LoopThread("penstock-client", Metrics("client_thread"))
 
@@ -298,7 +299,7 @@ class SyncClient:
     @classmethod
     def from_env(cls, *, options: SdkOptions | None = None) -> Self:
         """Find the node as the command line does."""
-        return cls(Discovery.from_env(), options)
+        return cls(find(Whereabouts(tls=None if options is None else options.tls)), options)
 
     def close(self) -> None:
         """End what runs, close the connections and end the thread. From any thread, and as often as you like."""
@@ -314,11 +315,12 @@ class SyncClient:
 
 
 def connect(
-    data_dir: Path | str | None = None,
+    where: Path | str | None = None,
     *,
     token: str | None = None,
+    ca: Path | str | None = None,
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
 ) -> SyncClient:
-    """Make a blocking client. What is not given comes from the environment, then from the data directory."""
-    return SyncClient(find(data_dir, token=token, ports=ports, options=options), options)
+    """Make a blocking client of the node at a URL or in a data directory; use it by `with`."""
+    return SyncClient(place_of(where, token=token, ca=ca, ports=ports, options=options), options)

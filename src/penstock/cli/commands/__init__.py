@@ -5,6 +5,7 @@ audit              walk the hash-chained audit
 bench              run the benchmarks of a checkout
 completion         print a completion script for bash, zsh or fish
 config             show, check or reload the configuration
+context            names for nodes
 dht                announce and find providers; the simulator and the swarm
 dlq                dead letters
 get, put           objects by their address

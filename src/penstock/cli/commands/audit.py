@@ -15,7 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="action", required=True)
     verify = actions.add_parser("verify", help="check that no record was changed, taken out or put in")
-    running.add(verify)
+    running.add_directory(verify)
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.add_argument(
         "--interop", type=Path, metavar="FILE", help="check svc-interop's audit, the interop.audit.path"

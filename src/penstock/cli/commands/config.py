@@ -68,7 +68,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _reload(args: argparse.Namespace) -> int:
-    done = running.fetch(args, "POST", "/config/reload")
+    done = running.fetch(args, "POST", "/v1/node/reload")
     if done is None:
         return 1
     if args.json:

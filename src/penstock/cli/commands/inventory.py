@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    tables = running.fetch(args, "GET", "/inventory")
+    tables = running.fetch(args, "GET", "/v1/node/inventory")
     if tables is None:
         return FAILED
     if args.json:

@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("repair", "make new files of what can be read, and put the damaged ones aside", _repair),
     ):
         action = actions.add_parser(name, help=text)
-        running.add(action)
+        running.add_directory(action)
         action.add_argument("--json", action="store_true", help="print one JSON object")
         action.set_defaults(action=act)
 

@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the status; exit 1 when the node does not answer or is not ready."""
-    status = running.fetch(args, "GET", "/status")
+    status = running.fetch(args, "GET", "/v1/node/status")
     if status is None:
         return 1
     if args.json:

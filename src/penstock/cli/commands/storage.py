@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("repair", "make new packs of what can be read, and put the damaged ones aside", _repair),
     ):
         action = actions.add_parser(name, help=text)
-        running.add(action)
+        running.add_directory(action)
         action.add_argument("--dir", type=Path, help="where the objects are, if `storage.dir` says so")
         action.add_argument("--json", action="store_true", help="print one JSON object")
         action.set_defaults(action=act)

@@ -7,12 +7,12 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from penstock.cli import asking
+from penstock.cli import asking, running
 
 if TYPE_CHECKING:
     from penstock.cli.tour.context import TourContext
     from penstock.sdk import Client
-    from penstock.sdk.discovery import Discovery
+    from penstock.sdk.remote_place import NodePlace
 
 _PATIENCE_MAX = 10
 
@@ -44,24 +44,21 @@ def run(args: argparse.Namespace) -> int:
     """Walk through every step the node has services for; exit 1 when anything is not as it should be."""
     from penstock.cli.tour.context import TourContext
     from penstock.cli.tour.node import NodeFailed, TourNode
+    from penstock.kernel.errors import PenstockError
 
     try:
         with ExitStack() as stack:
             own = stack.enter_context(TourNode()) if args.self else None
-            place = _place(args) if own is None else own.place
+            place = running.place(args) if own is None else own.place
             return _walk(args, place, TourContext(place, as_json=args.json, patience=args.patience))
     except NodeFailed as failed:
         sys.stderr.write(f"penstock: {failed}\n")
         return asking.NOT_READY
+    except PenstockError as error:
+        return asking.explain(args, error)
 
 
-def _place(args: argparse.Namespace) -> Discovery:
-    from penstock.sdk.connecting import find
-
-    return find(args.data_dir)
-
-
-def _walk(args: argparse.Namespace, place: Discovery, tour: TourContext) -> int:
+def _walk(args: argparse.Namespace, place: NodePlace, tour: TourContext) -> int:
     from penstock.sdk import Client, SdkOptions
 
     async def visit() -> int:

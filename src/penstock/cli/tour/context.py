@@ -16,7 +16,7 @@ from penstock.sdk import Client, SdkOptions
 
 if TYPE_CHECKING:
     from penstock.cli.console import Console
-    from penstock.sdk.discovery import Discovery
+    from penstock.sdk.remote_place import NodePlace
 
 _STEP_S: Final = 60.0
 _TIDY_S: Final = 15.0
@@ -80,7 +80,7 @@ class TourOutput:
 class TourContext:
     """What the steps share."""
 
-    def __init__(self, place: Discovery, *, as_json: bool, patience: float = 1.0) -> None:
+    def __init__(self, place: NodePlace, *, as_json: bool, patience: float = 1.0) -> None:
         """Use names of the tour's own, so that nothing else on the node is touched; `patience` stretches its times."""
         self.patience = patience
         self.name = f"tour-{secrets.token_hex(4)}"

@@ -30,6 +30,11 @@ class Ticket(Protocol):
     # Set by the listener while the request is held.
     waiter: Waiter | None
 
+    @property
+    def relayed(self) -> bool:
+        """Tell whether a gateway judged the request's capability, and charged it, before the service behind does."""
+        ...
+
     def ended(self, seen_bytes: int, *, answered: bool) -> None:
         """Give everything back; so many bytes were seen beside those in `bytes_seen`."""
         ...
@@ -63,6 +68,8 @@ class NoTicket:
     """The ticket of a request at a listener without a gate: it holds nothing, and nothing is ever refused by it."""
 
     __slots__ = ()
+
+    relayed: Final = False
 
     @property
     def bytes_seen(self) -> int:

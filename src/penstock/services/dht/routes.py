@@ -184,7 +184,7 @@ async def _events(found: AsyncIterator[d.Provider | d.Providers]) -> AsyncIterat
 
 def call_of(request: Request) -> Call:
     """Write down who asks."""
-    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host)
+    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host, charged=request.ticket.relayed)
     return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 

@@ -121,6 +121,8 @@ class MailboxAuthority:
         """Check a request of this service's own listener, as `allow` does, unless one just like it was allowed."""
         if self._verifier is None:
             return None
+        if request.ticket.relayed:
+            return self.allow(call_of(request), op, topic, cost_bytes)
         field, host = request.headers.get(b"authorization", b""), request.peer.host
         asking = (request.head.start, field, host, op, topic)
         standing = self._allowed.get(asking)
@@ -175,7 +177,7 @@ def _refusal(verify: Verify, context: RequestContext, relayed: bool) -> Penstock
 
 def call_of(request: Request) -> Call:
     """Describe the caller of a request for the contract."""
-    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host)
+    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host, charged=request.ticket.relayed)
     return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 

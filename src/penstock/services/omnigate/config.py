@@ -149,6 +149,10 @@ _KEYS = (
         apply=Apply.RESTART,
         help="Answers made of several downstream calls.",
     ),
+    Key(
+        "put_max_bytes", Kind.SIZE, "64MiB", low="1KiB", high="1TiB", apply=Apply.RESTART,
+        help="The largest object that is passed on to svc-storage, in pieces.",
+    ),
     # The seeds' bounds for a gateway; what is larger goes to svc-storage.
     Key(
         "limits.max_body_bytes", Kind.SIZE, "1MiB", low="1KiB", high="1MiB",
@@ -285,6 +289,7 @@ class OmnigateOptions:
     policy: Path | None = None
     region: str = ""
     strict_boot: bool = False
+    put_bytes_max: int = 64 << 20
     routes: tuple[ProxyRoute, ...] = ()
     views: Mapping[str, ViewSpec] = field(default_factory=dict)
     drain_deadline_s: float = 3.0
@@ -311,6 +316,7 @@ class OmnigateOptions:
             policy=settings.path("omnigate.policy"),
             region=settings.text("omnigate.region"),
             strict_boot=settings.flag("omnigate.strict_boot"),
+            put_bytes_max=settings.size("omnigate.put_max_bytes"),
             routes=read_routes(settings.tables("omnigate.routes")),
             views=read_views(settings.tables("omnigate.views"), parts_max=number("omnigate.view_parts")),
             drain_deadline_s=seconds("omnigate.drain_deadline"),

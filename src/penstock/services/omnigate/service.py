@@ -26,13 +26,14 @@ from penstock.services.omnigate.gate.policy import (
     ProvenCaller,
     read_bundle,
 )
-from penstock.services.omnigate.gate.rules import own_rules, proxy_rules
+from penstock.services.omnigate.gate.rules import mounted_rules, own_rules, proxy_rules
 from penstock.services.omnigate.own.boot import check_all, service_probes
 from penstock.services.omnigate.own.dht import GatewayDhtRoutes
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
 from penstock.services.omnigate.own.hydration import Hydrator
 from penstock.services.omnigate.own.interop import GatewayInteropRoutes
 from penstock.services.omnigate.own.mailbox import GatewayMailboxRoutes
+from penstock.services.omnigate.own.mounted import MountedService, mount
 from penstock.services.omnigate.own.objects import ObjectRoutes
 from penstock.services.omnigate.own.passport import GatewayPassportRoutes
 from penstock.services.omnigate.own.view_routes import ViewRoutes, ViewSources
@@ -73,6 +74,8 @@ class GatewayBackends:
     storage: Storage | None = None
     dht: Dht | None = None
     interop: Interop | None = None
+    # Services of this process, served under their own paths too.
+    mounted: tuple[MountedService, ...] = ()
     # Those that were set up in another process: dialled at the start, like upstreams.
     distant: frozenset[str] = frozenset()
 
@@ -118,18 +121,24 @@ class OmnigateService:
         self._booted = False
         self._probes = service_probes(behind.mailbox, behind.passport, behind.storage, behind.dht, behind.interop)
         self._client = HttpClient(inventory, ClientOptions(service="view", timeout_s=options.request_timeout_s))
-        self._objects = ObjectRoutes(behind.storage, self.downstreams["svc-storage"], chunk_s=passing.read_timeout_s)
+        self._objects = ObjectRoutes(
+            behind.storage,
+            self.downstreams["svc-storage"],
+            chunk_s=passing.read_timeout_s,
+            put_bytes_max=options.put_bytes_max,
+        )
         self._bridge = GatewayInteropRoutes(
             behind.interop, self.downstreams["svc-interop"], chunk_s=passing.read_timeout_s
         )
         own, proxied = self._own_routes(behind), self.proxies.routes()
-        self.routes: list[Route] = [*own, *proxied]
+        mounted = mount(behind.mounted, own)
+        self.routes: list[Route] = [*own, *mounted, *proxied]
         self._proxied = {route: said.tags for route, said in proxied.items()}
         bundle = _bundle(options.policy)
         self._policy = AccessPolicy(bundle, region=options.region, allowed=proxied)
         self.gate = AdmissionGate(
             inventory,
-            {**own_rules(own), **proxy_rules(proxied)},
+            {**own_rules(own), **mounted_rules(mounted), **proxy_rules(proxied)},
             GateOptions(fair=_for_pool(options), quotas=options.quotas, region=options.region),
             verifier=verifier,
             policy=self._decide,

@@ -38,6 +38,8 @@ _GET_ERRORS: Final = (
     "downstream_unavailable", "internal",
 )  # fmt: skip
 Answer = Response | StreamResponse
+# The store's own path, and the one it has at the gateway: a client need not know which of the two it asks.
+_PREFIXES: Final = ("/o", "/v1/o")
 
 
 class StorageRoutes:
@@ -63,13 +65,21 @@ class StorageRoutes:
                 method="PUT", path=path, handler=self._put, op="put", summary=summary, answer=Stored, stream_body=True,
                 body_bytes_max=options.put_bytes_max, deadline_s=options.transfer_deadline_s, errors=_PUT_ERRORS,
             )
-            for path, summary in (("/o", "Store bytes."), ("/o/{addr}", "Store bytes if this is their address."))
+            for start in _PREFIXES
+            for path, summary in (
+                (start, "Store bytes."),
+                (f"{start}/{{addr}}", "Store bytes if this is their address."),
+            )
         ]  # fmt: skip
-        get = Route(
-            method="GET", path="/o/{addr}", handler=self._get, op="get", summary="Read an object, or a range of it.",
-            open=options.public_read, body_bytes_max=0, errors=_GET_ERRORS,
-        )  # fmt: skip
-        return [*puts, get]
+        gets = [
+            Route(
+                method="GET", path=f"{start}/{{addr}}", handler=self._get, op="get",
+                summary="Read an object, or a range of it.", open=options.public_read, body_bytes_max=0,
+                errors=_GET_ERRORS,
+            )
+            for start in _PREFIXES
+        ]  # fmt: skip
+        return [*puts, *gets]
 
     # --- storing
 
@@ -180,7 +190,7 @@ async def _answer(reading: ObjectReader, span: Span, status: int, headers: list[
 
 def _call(request: Request) -> Call:
     path = "/" + "/".join(request.segments)
-    origin = Origin(request.method, path, request.peer.host)
+    origin = Origin(request.method, path, request.peer.host, charged=request.ticket.relayed)
     return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 

@@ -48,6 +48,8 @@ class AdmissionRule:
     write: bool = False
     # Its requests are signed by who sends them. A token is not looked at: what stands there is not meant for us.
     signed: bool = False
+    # Leads to a service of the node, which has an admission of its own: a good token is not held to the quotas.
+    own: bool = False
     # Bound for a downstream: its latency steers the adaptive limit.
     downstream: bool = True
 

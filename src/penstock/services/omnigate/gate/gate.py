@@ -121,12 +121,14 @@ class AdmissionGate:
         lane = self._lanes.get(request.route) or self._lane(request.route)
         if self.degraded and lane.rule.write:
             return self._shed
-        if not self.quotas.all.try_take(request.received_at):
-            return self.quotas.all_used
         asking = self._asking
+        holds = asking is not None and not lane.rule.signed and b"authorization" in request.headers
+        # On the node's own routes a good token is not held to the quota of all; one that is not good is, below.
+        if not (holds and lane.rule.own) and not self.quotas.all.try_take(request.received_at):
+            return self.quotas.all_used
         if asking is None:
             return self._admit_unproven(request, lane, AUTHED)
-        if b"authorization" in request.headers and not lane.rule.signed:
+        if holds:
             return self._admit_holder(request, lane, asking)
         if lane.rule.open:
             return self._admit_unproven(request, lane, ANON)
@@ -142,6 +144,13 @@ class AdmissionGate:
             return None
         address = self.quotas.address(request.peer)
         return None if self.quotas.per_ip.take(address, request.received_at) else self.quotas.ip_used
+
+    def _charge_all(self, request: Request, lane: RouteProfile) -> Refusal | None:
+        """Take from the quota of all requests what `admit` left to be taken: the token is not known to be good."""
+        return None if not lane.rule.own or self.quotas.all.try_take(request.received_at) else self.quotas.all_used
+
+    def _charge_stranger(self, request: Request, lane: RouteProfile) -> Refusal | None:
+        return self._charge_all(request, lane) or self._charge_address(request)
 
     def _charge_capability(self, request: Request, standing: JudgedToken, now: float) -> bool:
         """Take from the quota of a capability, by its root: a narrower copy has no quota of its own.
@@ -165,10 +174,10 @@ class AdmissionGate:
             token, digest = asking.name(request)
             standing = asking.peek(digest)
         except PenstockError as error:
-            return self._charge_address(request) or Refusal(forget_where(error))
+            return self._charge_stranger(request, lane) or Refusal(forget_where(error))
         if standing is None:
-            return self._admit_unproven(request, lane, VERIFY, token)
-        if not self._charge_capability(request, standing, request.received_at):
+            return self._charge_all(request, lane) or self._admit_unproven(request, lane, VERIFY, token)
+        if not lane.rule.own and not self._charge_capability(request, standing, request.received_at):
             return self.quotas.cap_used
         ticket = GateTicket(self, request, lane)
         return self._enter(ticket, request, _identify(ticket, standing), standing.grant.tenant, standing)
@@ -310,7 +319,8 @@ class AdmissionGate:
             return
         ticket.token = ""
         outcome: Outcome = self._hopeless
-        if standing is not None and not self._charge_capability(request, standing, self.monotonic()):
+        own = ticket.lane.rule.own
+        if standing is not None and not own and not self._charge_capability(request, standing, self.monotonic()):
             outcome = self.quotas.cap_used
         elif standing is not None:
             outcome = self._wait_again(ticket, request, _identify(ticket, standing), standing.grant.tenant, standing)

@@ -81,6 +81,11 @@ DEFAULT: Final = Bundle(
         PolicyRule(action="allow", methods=("GET", "HEAD"), path="/o"),
         PolicyRule(action="allow", methods=("GET",), path="/v1/view"),
         PolicyRule(action="allow", methods=("GET",), path="/v1/gateway"),
+        # The services under their own paths; what each asks of a capability holds as at their own ports.
+        *(
+            PolicyRule(action="allow", path=f"/v1/{name}")
+            for name in ("send", "recv", "ack", "nack", "extend", "topics", "dlq", "keys", "node")
+        ),
     )
 )
 """What ships: the node's own routes, and nothing else."""

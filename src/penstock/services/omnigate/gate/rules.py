@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.services.omnigate.gate.classes import GATEWAY, AdmissionRule
@@ -25,18 +26,28 @@ _BEHIND: Final = {
     "dht": "svc-dht",
     "webhooks": "svc-interop",
 }
+_IN_THE_BODY: Final = frozenset({"topic"})
 # Shed first while degraded. Settlements and revocations are not: they end work, or end a danger.
 _WRITES: Final = frozenset({"send", "put", "issue"})
 
 
 def own_rules(routes: Iterable[Route]) -> dict[Route, AdmissionRule]:
     """Make the rules of the gateway's own routes."""
-    return {route: _own_rule(route) for route in routes}
+    return {route: _own_rule(route, _behind(route.path)) for route in routes}
 
 
-def _own_rule(route: Route) -> AdmissionRule:
-    behind = _behind(route.path)
+def mounted_rules(routes: Mapping[Route, str]) -> dict[Route, AdmissionRule]:
+    """Make the rules of services under their own paths. A topic that is not in the path is judged by the service."""
+    rules = {route: _own_rule(route, behind) for route, behind in routes.items()}
+    return {
+        route: rule if rule.topic_param else replace(rule, waived=rule.waived | _IN_THE_BODY)
+        for route, rule in rules.items()
+    }
+
+
+def _own_rule(route: Route, behind: str | None) -> AdmissionRule:
     return AdmissionRule(
+        own=True,
         open=route.open,
         audiences=(GATEWAY,) if behind is None else (GATEWAY, behind),
         op=route.op or None,

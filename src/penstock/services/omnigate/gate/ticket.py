@@ -61,6 +61,11 @@ class GateTicket(QueueEntry):
         self._slot: asyncio.Future[None] | None = None
 
     @property
+    def relayed(self) -> bool:
+        """Say that the request was judged and charged here."""
+        return True
+
+    @property
     def class_name(self) -> str:
         """Return the traffic class it shares in."""
         return self.class_.name

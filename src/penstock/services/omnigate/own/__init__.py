@@ -4,6 +4,7 @@ calling      from a request to a contract call: who asks, and with what right
 downstream   what surrounds every call: a slot, a breaker, a deadline, retries, a hedge
 fair_slots   the slots of a downstream, shared fairly between waiting tenants
 boot         asks every service once at the start
+mounted      every other route of the services of this process, under their own paths
 mailbox      svc-mailbox
 passport     svc-passport
 objects      svc-storage

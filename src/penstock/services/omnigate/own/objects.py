@@ -9,8 +9,10 @@ import msgspec
 from penstock.contracts import storage as s
 from penstock.contracts.call import NOBODY
 from penstock.kernel.deadline import timeout
+from penstock.kernel.errors import Conflict
 from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
+from penstock.rpc.storage_streams import put_stream
 from penstock.services.omnigate.own.calling import (
     call_of,
     convert,
@@ -45,6 +47,14 @@ _KEPT: Final = (b"Cache-Control", b"private, max-age=31536000, immutable")
 _RANGES: Final = (b"Accept-Ranges", b"bytes")
 # What people store is never to be taken for a page of ours.
 _PLAIN: Final = (b"X-Content-Type-Options", b"nosniff")
+
+
+TRANSFER_S: Final = 600.0
+"""How long a whole object may take on its way in; each piece has the listener's own deadline."""
+_PUTS: Final = (
+    ("/v1/o", "Store the body under its digest."),
+    ("/v1/o/{address}", "Store the body if this is its address."),
+)
 
 
 class PutOut(msgspec.Struct, frozen=True):
@@ -126,11 +136,19 @@ class ObjectReads:
 class ObjectRoutes:
     """`/v1/o`."""
 
-    def __init__(self, storage: s.Storage | None, downstream: DownstreamCalls, *, chunk_s: float) -> None:
+    def __init__(
+        self,
+        storage: s.Storage | None,
+        downstream: DownstreamCalls,
+        *,
+        chunk_s: float,
+        put_bytes_max: int = 64 << 20,
+    ) -> None:
         """Take the contract; `chunk_s` bounds the wait for each further piece of a streamed object."""
         self._storage = storage
         self._downstream = downstream
         self.reads = ObjectReads(storage, downstream, service="svc-storage", chunk_s=chunk_s)
+        self._put_bytes_max = put_bytes_max
 
     def routes(self) -> list[Route]:
         """Describe the routes."""
@@ -143,25 +161,67 @@ class ObjectRoutes:
                 summary="The bytes of an object, verified; one range at a time.",
                 errors=(*_ERRORS, "not_found", "integrity"),
             ),
-            Route(
-                method="PUT",
-                path="/v1/o",
-                handler=self._put,
-                answer=PutOut,
-                op="put",
-                summary="Store the body under its digest; larger objects go to svc-storage.",
-                errors=(*_ERRORS, "conflict", "over_limit"),
+            *(
+                Route(
+                    method="PUT",
+                    path=path,
+                    handler=self._put,
+                    answer=PutOut,
+                    stream_body=True,
+                    body_bytes_max=self._put_bytes_max,
+                    deadline_s=TRANSFER_S,
+                    op="put",
+                    summary=summary,
+                    errors=(*_ERRORS, "conflict", "over_limit"),
+                )
+                for path, summary in _PUTS
             ),
         ]
 
     async def _put(self, request: Request) -> Response:
-        storage, call = present(self._storage, "svc-storage"), call_of(request)
-        put = convert({"data": request.body, "expect": text_of(request.headers.get(b"x-expect-addr"))}, s.Put)
-        # The same bytes twice are one object: safe to try again.
-        stored = await self._downstream.call("put", lambda: storage.put(put, call), idempotent=True)
+        """Pass the body on in pieces of 64 KiB; the gateway never holds more than two of them."""
+        storage = _DisciplinedPuts(present(self._storage, "svc-storage"), self._downstream)
+        stored = await put_stream(storage, request.stream(), expect=_expected(request), call=call_of(request))
         headers = [(b"ETag", tag_of(stored.address)), (b"Location", b"/v1/o/" + stored.address.encode("ascii"))]
         body = msgspec.json.encode(PutOut(stored.address, stored.size))
         return Response(200 if stored.existed else 201, body, headers=headers)
+
+
+def _expected(request: Request) -> str | None:
+    """Return the address the bytes must have: of the path, else of `X-Expect-Addr`."""
+    named = {request.params.get("address"), text_of(request.headers.get(b"x-expect-addr"))} - {None}
+    if len(named) > 1:
+        raise Conflict("The path and X-Expect-Addr name two addresses.", reason="digest_mismatch")
+    expect = next(iter(named), None)
+    return None if expect is None else convert({"address": expect}, s.Head).address
+
+
+class _DisciplinedPuts:
+    """The writing half of the contract, each call under the downstream's limiter, breaker and deadline."""
+
+    def __init__(self, storage: s.Storage, downstream: DownstreamCalls) -> None:
+        self._storage = storage
+        self._downstream = downstream
+
+    async def put(self, request: s.Put, call: Call = NOBODY) -> s.Stored:
+        # The same bytes twice are one object: safe to try again.
+        return await self._downstream.call("put", lambda: self._storage.put(request, call), idempotent=True)
+
+    async def upload_open(self, request: s.UploadOpen, call: Call = NOBODY) -> s.Upload:
+        work = self._storage.upload_open
+        return await self._downstream.call("upload_open", lambda: work(request, call), idempotent=False)
+
+    async def upload_append(self, request: s.UploadAppend, call: Call = NOBODY) -> s.Upload:
+        work = self._storage.upload_append
+        return await self._downstream.call("upload_append", lambda: work(request, call), idempotent=True)
+
+    async def upload_finish(self, request: s.UploadFinish, call: Call = NOBODY) -> s.Stored:
+        work = self._storage.upload_finish
+        return await self._downstream.call("upload_finish", lambda: work(request, call), idempotent=False)
+
+    async def upload_abort(self, request: s.UploadAbort, call: Call = NOBODY) -> s.Done:
+        work = self._storage.upload_abort
+        return await self._downstream.call("upload_abort", lambda: work(request, call), idempotent=True)
 
 
 class _Nothing:

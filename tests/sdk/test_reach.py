@@ -1,0 +1,135 @@
+"""How a node is found: a URL, a data directory, the environment, a named context; and what wins over what."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from penstock.client import connect
+from penstock.kernel.errors import Malformed, NotFound
+from penstock.sdk.contexts import Contexts, NodeContext
+from penstock.sdk.discovery import Discovery
+from penstock.sdk.errors import NoNode, NoToken
+from penstock.sdk.finding import Whereabouts, find
+from penstock.sdk.remote_place import RemotePlace
+
+URL = "https://queue.example.org:5306"
+
+
+@pytest.fixture
+def contexts(tmp_path: Path) -> Contexts:
+    made = Contexts.of({"XDG_CONFIG_HOME": str(tmp_path)})
+    made.put("prod", NodeContext(url=URL, token_file=str(tmp_path / "prod.token")))
+    (tmp_path / "prod.token").write_text("psp1_prod\n")
+    return made
+
+
+def env(tmp_path: Path, **said: str) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(tmp_path), **said}
+
+
+def test_what_the_call_says_wins_over_the_environment_and_that_over_the_default(
+    tmp_path: Path, contexts: Contexts
+) -> None:
+    everything = env(tmp_path, PENSTOCK_URL="http://a:1", PENSTOCK_DATA_DIR="/b", PENSTOCK_CONTEXT="prod")
+    without_url = env(tmp_path, PENSTOCK_DATA_DIR="/b", PENSTOCK_CONTEXT="prod")
+    only_context = env(tmp_path, PENSTOCK_CONTEXT="prod")
+
+    assert find(Whereabouts(where="http://c:3/"), everything).url("mailbox") == "http://c:3"
+    assert find(Whereabouts(), everything).url("storage") == "http://a:1"
+    assert isinstance(find(Whereabouts(), without_url), Discovery)
+    assert find(Whereabouts(), only_context).url("mailbox") == URL
+    assert find(Whereabouts(context="prod"), everything).url("mailbox") == URL
+    assert isinstance(find(Whereabouts(), env(tmp_path)), Discovery)
+
+
+def test_the_token_is_the_given_one_else_the_variables_else_the_files(tmp_path: Path, contexts: Contexts) -> None:
+    file = tmp_path / "worker.token"
+    file.write_text("psp1_file\n")
+    variable = env(tmp_path, PENSTOCK_TOKEN="psp1_variable", PENSTOCK_TOKEN_FILE=str(file))
+    by_file = env(tmp_path, PENSTOCK_TOKEN_FILE=str(file))
+
+    assert find(Whereabouts(where=URL, token="psp1_given"), variable).token() == "psp1_given"
+    assert find(Whereabouts(where=URL, token_file=file), variable).token() == "psp1_file"
+    assert find(Whereabouts(where=URL), variable).token() == "psp1_variable"
+    assert find(Whereabouts(where=URL), by_file).token() == "psp1_file"
+    assert find(Whereabouts(context="prod"), env(tmp_path)).token() == "psp1_prod"
+    assert find(Whereabouts(where=URL), env(tmp_path)).token() == ""
+
+
+def test_a_token_file_is_read_again_when_the_node_refuses_its_token(tmp_path: Path) -> None:
+    file = tmp_path / "worker.token"
+    file.write_text("psp1_old\n")
+    place = find(Whereabouts(where=URL, token_file=file), {})
+    before = place.token()
+    file.write_text("psp1_new\n")
+
+    assert (before, place.token(), place.changed(), place.token()) == ("psp1_old", "psp1_old", True, "psp1_new")
+    assert place.changed() is False
+
+
+@pytest.mark.parametrize("text", ["", "psp1_one psp1_two", "\n"])
+def test_a_file_without_one_token_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "empty"
+    file.write_text(text)
+
+    with pytest.raises(NoToken, match="does not hold one token"):
+        find(Whereabouts(where=URL, token_file=file), {}).token()
+    with pytest.raises(NoToken, match=r"cannot be read: No such file"):
+        find(Whereabouts(where=URL, token_file=tmp_path / "nowhere"), {}).token()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ftp://a", "http://", "https://a:port", "http://a:0", "https://me:psp1_secret@a", "https://a?x=1", "https://a#x"],
+)
+def test_what_is_no_url_of_a_node_is_refused_without_its_secret(text: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        RemotePlace(text)
+
+    assert refused.value.facts["reason"] == "bad_url"
+    assert "psp1_secret" not in refused.value.detail
+
+
+def test_a_certificate_file_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+
+    for file in (tmp_path / "ca.pem", tmp_path / "nowhere.pem"):
+        with pytest.raises(NoNode, match="CA file"):
+            RemotePlace(URL, ca=file).context("mailbox")
+
+
+def test_contexts_are_kept_for_their_user_alone(contexts: Contexts) -> None:
+    contexts.put("lab", NodeContext(data_dir="/srv/lab"))
+    contexts.use("lab")
+    contexts.remove("lab")
+
+    assert list(contexts.all()) == ["prod"]
+    assert contexts.current is None
+    assert stat.S_IMODE(contexts.file.stat().st_mode) == 0o600
+    assert list(contexts.file.parent.iterdir()) == [contexts.file]
+
+
+def test_an_unknown_context_says_what_is_near(contexts: Contexts) -> None:
+    for act in (contexts.get, contexts.use, contexts.remove):
+        with pytest.raises(NotFound) as unknown:
+            act("prodd")
+        assert unknown.value.facts["hint"] == "Did you mean prod?"
+    with pytest.raises(Malformed):
+        contexts.put("../prod", NodeContext(url=URL))
+
+
+def test_a_damaged_file_of_contexts_is_left_as_it_is(contexts: Contexts) -> None:
+    contexts.file.write_text('{"contexts": 3}')
+
+    for act in (lambda: contexts.get("prod"), lambda: contexts.put("new", NodeContext(url=URL))):
+        with pytest.raises(Malformed, match="holds no contexts"):
+            act()
+    assert contexts.file.read_text() == '{"contexts": 3}'
+
+
+async def test_connect_takes_a_url_and_dials_nothing() -> None:
+    async with connect(URL, token="psp1_x") as client:
+        assert client.place.url("mailbox") == client.place.url("storage") == URL
