@@ -20,4 +20,13 @@ starts it.
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - who starts it with an older one is told so, not shown an ImportError
+    raise SystemExit(
+        "penstock: Python 3.11 or newer is needed, and this is "
+        + ".".join(map(str, sys.version_info[:3]))
+        + ". Install a newer Python, or run it with uvx: uvx penstock up."
+    )
+
 __version__ = "0.1.0"

@@ -133,3 +133,23 @@ def test_a_damaged_file_of_contexts_is_left_as_it_is(contexts: Contexts) -> None
 async def test_connect_takes_a_url_and_dials_nothing() -> None:
     async with connect(URL, token="psp1_x") as client:
         assert client.place.url("mailbox") == client.place.url("storage") == URL
+
+
+async def test_a_client_says_how_it_is_opened() -> None:
+    client = connect(URL)
+
+    with pytest.raises(TypeError, match=r"async with connect\(\.\.\.\).*with connect_sync"), client:
+        pass
+    await client.close()
+
+
+def test_another_users_data_directory_is_told_apart_from_an_empty_one(tmp_path: Path, monkeypatch) -> None:
+    """A directory that may not be entered; root may enter all, so the answer of the system is played."""
+
+    def refuse(*_args: object, **_options: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+
+    with pytest.raises(NoNode, match="belongs to another user"):
+        Discovery(tmp_path).url("mailbox")

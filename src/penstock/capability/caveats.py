@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -172,7 +173,10 @@ def network(text: str) -> Network:
 
 
 def _unknown(name: str) -> Malformed:
-    return Malformed(f"The caveat {name[:40]!r} is unknown.", reason="unknown_caveat")
+    shown, known = name[:40], [each for each, family in FAMILIES.items() if family.kind is not CaveatKind.OPAQUE]
+    near = get_close_matches(shown, known, n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+    return Malformed(f"The caveat {shown!r} is unknown.", reason="unknown_caveat", hint=hint)
 
 
 def _bad(name: str, why: str) -> Malformed:

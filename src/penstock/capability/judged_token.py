@@ -59,7 +59,7 @@ class JudgedToken:
         self.nbf = max([root.nbf, root.iat, *(caveat.number for caveat in caveats if caveat.name == "nbf")])
         # The root's own audience comes first; `judge_given` knows that.
         allows = meant_for(root.aud) if "*" not in root.aud else _anybody
-        self.checks = (AttributeCheck("aud", "aud", allows), *make_ready(caveats))
+        self.checks = (AttributeCheck("aud", "aud", allows, f"aud={','.join(root.aud)}"), *make_ready(caveats))
         # A caveat that no request can satisfy here; told only once the signatures hold, so that a forgery is a 401.
         self.refused = _refused_caveat(token, policy)
         self.granted = granted_ops(root)

@@ -14,6 +14,9 @@ from penstock.kernel.errors import Forbidden
 
 SEPARATORS: Final = ("/", ":", ".")
 SKEW_S: Final = 60
+_SCOPE_HINT: Final = (
+    "Ask its issuer for a caveat that is scoped to the service it is about, as svc-mailbox:topic=orders/."
+)
 
 
 class AttributeCheck(NamedTuple):
@@ -22,6 +25,8 @@ class AttributeCheck(NamedTuple):
     name: str
     attribute: str
     allows: Callable[[str], bool]
+    # What it allows, as it is written.
+    written: str = ""
 
 
 def is_under(value: str, prefix: str) -> bool:
@@ -98,7 +103,7 @@ def meant_for(audiences: tuple[str, ...]) -> Callable[[str], bool]:
 
 @lru_cache(maxsize=2048)
 def _check_of(caveat: Caveat) -> AttributeCheck:
-    return AttributeCheck(caveat.name, caveat.family.attribute, _matcher(caveat))
+    return AttributeCheck(caveat.name, caveat.family.attribute, _matcher(caveat), str(caveat))
 
 
 def make_ready(caveats: Iterable[Caveat]) -> tuple[AttributeCheck, ...]:
@@ -114,24 +119,32 @@ def make_ready_texts(caveats: tuple[str, ...]) -> tuple[AttributeCheck, ...]:
 
 def judge(checks: tuple[AttributeCheck, ...], context: RequestContext) -> None:
     """Refuse a request that any check does not allow; an attribute it does not have satisfies none."""
-    for name, attribute, allows in checks:
+    for name, attribute, allows, written in checks:
         value = getattr(context, attribute)
         if value is None or not allows(value):
-            raise not_covered(name)
+            raise not_covered(name, value, written)
 
 
 def judge_given(checks: tuple[AttributeCheck, ...], context: RequestContext) -> list[str]:
     """Judge only the attributes the context has; name the caveats it says nothing about."""
     unjudged = []
-    for name, attribute, allows in checks:
+    for name, attribute, allows, written in checks:
         value = getattr(context, attribute)
         if value is None:
             unjudged.append(name)
         elif not allows(value):
-            raise not_covered(name)
+            raise not_covered(name, value, written)
     return unjudged
 
 
-def not_covered(name: str) -> Forbidden:
-    """Make the refusal of a caveat."""
-    return Forbidden(f"The capability's {name} does not cover this.", reason=f"caveat:{name}")
+def not_covered(name: str, value: str | None = None, written: str = "") -> Forbidden:
+    """Make the refusal of a caveat: what was needed, and what the token has."""
+    reason = f"caveat:{name}"
+    if not written:
+        return Forbidden(f"The capability's {name} does not cover this.", reason=reason)
+    if value is None:
+        said = f"The token is good only with {written}, and a request of this kind has no {name}."
+        return Forbidden(said, reason=reason, has=written, hint=_SCOPE_HINT)
+    needed = f"{name}={value}"
+    said = f"This needs {needed}; the token allows {written}."
+    return Forbidden(said, reason=reason, needed=needed, has=written, hint=f"Ask its issuer for one with {needed}.")

@@ -218,10 +218,10 @@ class CapabilityVerifier:
         if self._monotonic() >= self.trust.lease_until:
             self._judge_without_feed(context)
         # As `judge` does, without the call: this stands on every request's path.
-        for name, attribute, allows in standing.checks:
+        for name, attribute, allows, written in standing.checks:
             value = getattr(context, attribute)
             if (value is None or not allows(value)) and name not in waived:
-                raise not_covered(name)
+                raise not_covered(name, value, written)
         if standing.refused is not None or context.op in NAMED_OPS or context.tenant is not None:
             _judge_root(standing, context)
 
@@ -435,7 +435,9 @@ def _judge_root(standing: JudgedToken, context: RequestContext) -> None:
     if standing.refused is not None:
         raise not_covered(standing.refused)
     if context.op in NAMED_OPS and context.op not in standing.granted and "*" not in standing.granted:
-        raise not_covered("op")
+        raise not_covered(
+            "op", context.op, f"op={','.join(sorted(standing.granted))}" if standing.granted else _UNNAMED
+        )
     if context.tenant is not None and not standing.may_act_for(context.tenant):
         raise not_covered("tenant")
 
@@ -451,6 +453,7 @@ def _refusal(reason: str) -> Unauthenticated:
     return Unauthenticated(_WHY[reason], reason=reason)
 
 
+_UNNAMED: Final = f"every op but {', '.join(sorted(NAMED_OPS))}"
 _WHY: Final = {
     "missing": "No capability was given.",
     "malformed": "The capability cannot be read.",

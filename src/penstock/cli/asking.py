@@ -74,16 +74,19 @@ def explain(args: argparse.Namespace, error: PenstockError) -> int:
     if args.json:
         print_json({"error": {"code": error.code, "detail": error.detail, **facts}})
     named = ", ".join(f"{name} {facts[name]}" for name in ("reason", "limit", "corr_id") if name in facts)
-    sys.stderr.write(f"penstock: {_sentence(error)}{f' ({error.code}, {named})' if named else ''}\n")
+    hint = f" {facts['hint']}" if "hint" in facts else ""
+    sys.stderr.write(f"penstock: {_sentence(args, error)}{hint}{f' ({error.code}, {named})' if named else ''}\n")
     return {"malformed": BAD_USE, "not_ready": NOT_READY}.get(error.code, FAILED)
 
 
-def _sentence(error: PenstockError) -> str:
+def _sentence(args: argparse.Namespace, error: PenstockError) -> str:
     from penstock.sdk import NoNode
 
-    if isinstance(error, NoNode) or "out of reach" in error.detail:
-        return running.NO_NODE
-    return error.detail
+    away = isinstance(error, NoNode) or "out of reach" in error.detail
+    if not away or error.facts.get("reason") == "permission" or "CA file" in error.detail:
+        return error.detail
+    url = str(error.facts.get("url", "")).partition(" ")[2]
+    return f"nothing answers at {url}" if getattr(args, "url", None) and url else running.NO_NODE
 
 
 def refuse(args: argparse.Namespace, sentence: str) -> int:

@@ -74,7 +74,9 @@ def fetch(args: argparse.Namespace, method: str, path: str, body: object = None)
         url = found.url("admin")
         return _ask(_connect(found, url), found.token(), method, urlsplit(url).path + path, body)
     except PenstockError as error:
-        refuse(args, NO_NODE if isinstance(error, NoNode) else error.detail, code=error.code)
+        said = f"{error.detail} {error.facts.get('hint', '')}".strip()
+        none = isinstance(error, NoNode) and "reason" not in error.facts
+        refuse(args, NO_NODE if none else said, code=error.code)
     except ConnectionRefusedError:
         said = f"nothing answers at {url}" if args.url else NO_NODE
         refuse(args, said, code="downstream_unavailable")
@@ -94,16 +96,17 @@ def _connect(found: NodePlace, url: str) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _ask(connection: http.client.HTTPConnection, token: str, method: str, path: str, body: object) -> Any:  # noqa: ANN401
+def _ask(link: http.client.HTTPConnection, token: str, method: str, path: str, body: object) -> Any:  # noqa: ANN401
     # What no header can carry is no token; the node shall say so, not the codec.
     shown = "".join(char if char.isascii() and char.isprintable() else "?" for char in token)
     headers = {"Authorization": f"Bearer {shown}", "Content-Type": "application/json"}
     try:
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
+        link.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = link.getresponse()
         told = json.loads(answer.read() or b"null")
     finally:
-        connection.close()
+        link.close()
     if answer.status >= http.client.BAD_REQUEST:
-        raise _Refused(told.get("detail", answer.reason), told.get("code", "internal"))
+        said = f"{told.get('detail', answer.reason)} {told.get('hint', '')}".strip()
+        raise _Refused(said, told.get("code", "internal"))
     return told

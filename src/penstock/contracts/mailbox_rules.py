@@ -12,6 +12,7 @@ from penstock.contracts.mailbox_batches import msgpack_batch
 from penstock.contracts.method import Method, Methods
 from penstock.kernel.errors import Integrity, OverLimit
 from penstock.wire.ids import Address, address_of
+from penstock.wire.plain_words import size_text
 
 PAYLOAD_BYTES_MAX: Final = 704 << 10
 # A topic's `max_payload` may raise the limit up to here.
@@ -49,19 +50,36 @@ def size_of(send: m.Send) -> int:
 def check_send(send: m.Send, *, payload_bytes_max: int = PAYLOAD_BYTES_CEILING) -> None:
     """Refuse what is too large for any topic, and a payload that is not what its sender says it is."""
     if size_of(send) > payload_bytes_max:
-        raise OverLimit(f"The payload is above {payload_bytes_max} bytes.", limit="payload_bytes")
+        raise payload_too_large(size_of(send), payload_bytes_max)
     if len(send.attrs) > ATTRS_MAX:
-        raise OverLimit(f"A message has at most {ATTRS_MAX} attrs.", limit="attrs")
+        raise OverLimit(
+            f"The message has {len(send.attrs)} attrs; at most {ATTRS_MAX} are taken.",
+            limit="attrs",
+            limit_value=ATTRS_MAX,
+            actual=len(send.attrs),
+        )
     if sum(len(name.encode()) + len(value.encode()) for name, value in send.attrs.items()) > ATTRS_BYTES_MAX:
         raise OverLimit(f"The attrs are above {ATTRS_BYTES_MAX} bytes.", limit="attrs_bytes")
     if send.payload_hash is not None and address_of(send.payload) != send.payload_hash:
         raise Integrity("The payload does not match its payload_hash.", reason="payload_hash")
 
 
+def payload_too_large(actual: int, limit: int) -> OverLimit:
+    """Make the refusal of a payload."""
+    return OverLimit(
+        f"The payload of {size_text(actual)} is over the limit of {size_text(limit)} (mailbox.max_payload_bytes).",
+        limit="payload_bytes",
+        limit_value=limit,
+        actual=actual,
+        setting="mailbox.max_payload_bytes",
+    )
+
+
 def check_batch(items: tuple[object, ...]) -> None:
     """Refuse a batch of more than 256."""
     if len(items) > m.BATCH_MAX:
-        raise OverLimit(f"A batch has at most {m.BATCH_MAX} items.", limit="batch")
+        said = f"The batch has {len(items)} items; at most {m.BATCH_MAX} are taken."
+        raise OverLimit(said, limit="batch", limit_value=m.BATCH_MAX, actual=len(items))
 
 
 def check_envelope(envelope: m.Envelope) -> None:

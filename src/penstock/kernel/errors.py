@@ -27,6 +27,14 @@ class PenstockError(Exception):
             self.status = status
         super().__init__(self.detail)
 
+    def __str__(self) -> str:
+        """Say what happened; an error that came from a node says what to do, and which call it was."""
+        if "url" not in self.facts:
+            return self.detail
+        marks = (self.code, self.facts.get("reason"), self.facts["url"], self.facts.get("corr_id"))
+        hint = f" {self.facts['hint']}" if self.facts.get("hint") else ""
+        return f"{self.detail}{hint} ({', '.join(str(mark) for mark in marks if mark)})"
+
     def __init_subclass__(cls) -> None:
         """Take the title from the docstring once a class: refusals are made in numbers."""
         cls._title = inspect.cleandoc(cls.__doc__ or cls.__name__).partition("\n")[0]

@@ -5,6 +5,7 @@ calls/   the HTTP client: pooled connections, deadlines, retries within a budget
 oap/     OAP/1, the framed protocol between processes: both ends
 message  what a handler sees of a request, and what it may return
 promise  an answer that comes later and is written in the callback that brings it
+advice   what a caller can do about an error
 problem  errors as RFC 9457 problem details
 bearer   reads the token out of `Authorization: Bearer`
 corr_id  correlation ids: the caller's, or a new UUIDv7

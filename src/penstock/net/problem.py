@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from penstock.kernel.errors import Internal, PenstockError
+from penstock.net.advice import advice
 from penstock.net.message import Response
 
 PROBLEM_JSON: Final = b"application/problem+json"
@@ -39,6 +40,7 @@ def members(error: PenstockError, corr_id: str, retry_after: int | None) -> dict
     }
     if retry_after is not None:
         body["retry_after"] = retry_after
+    body.update(advice(error))
     body.update((name, value) for name, value in error.facts.items() if name not in _RESERVED)
     return body
 

@@ -9,7 +9,7 @@
 | store and fetch objects by content address | `StorageClient` |
 | find who provides a key | `DhtClient` |
 | look at webhooks, replay them | `InteropClient` |
-| do it all without asyncio | `penstock.client.sync` |
+| do it all without asyncio | `connect_sync`, `penstock.client.sync` |
 
 connecting     the client of a node
 finding        finds a node: by what was said, by the environment, by its data directory
@@ -57,6 +57,7 @@ from penstock.sdk.interop import InteropClient
 from penstock.sdk.mailbox import MailboxClient, new_message
 from penstock.sdk.passport import PassportClient, narrow
 from penstock.sdk.storage import StorageClient
+from penstock.sdk.sync import connect as connect_sync
 
 __all__ = [
     "Client",
@@ -74,6 +75,7 @@ __all__ = [
     "SdkOptions",
     "StorageClient",
     "connect",
+    "connect_sync",
     "narrow",
     "new_message",
 ]

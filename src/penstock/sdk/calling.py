@@ -133,7 +133,7 @@ class Caller(Resource):
     async def stream(self, ask: PreparedCall) -> AsyncIterator[StreamAnswer]:
         """Call and hand the answer out as it comes; each piece has `read_timeout_s`."""
         url, said = self._said(ask)
-        with self._closing_told():
+        with self._closing_told(), _named(ask.method, url):
             async with self._client().stream(ask.method, url, **said) as answer:
                 if answer.status >= 400:
                     async with timeout("problem", self.options.timeout_s):
@@ -142,10 +142,10 @@ class Caller(Resource):
 
     async def _once(self, ask: PreparedCall) -> Answer:
         url, said = self._said(ask)
-        with self._closing_told():
+        with self._closing_told(), _named(ask.method, url):
             answer = await self._client().request(ask.method, url, **said)  # lint: allow PK009 `ask` holds the deadline
-        if answer.status >= 400:
-            raise raised(answer.status, answer.body, answer.headers)
+            if answer.status >= 400:
+                raise raised(answer.status, answer.body, answer.headers)
         return answer
 
     @contextmanager
@@ -234,3 +234,13 @@ class Caller(Resource):
     async def _release(self) -> None:
         if self._http is not None:
             await self._http.close()
+
+
+@contextmanager
+def _named(method: str, url: str) -> Iterator[None]:
+    """Write into an error which call it belongs to."""
+    try:
+        yield
+    except PenstockError as error:
+        error.facts.setdefault("url", f"{method} {url}")
+        raise

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
@@ -50,6 +50,13 @@ class Client(Resource):
     def from_env(cls, environ: Mapping[str, str] = os.environ, *, options: SdkOptions | None = None) -> Self:
         """Find the node by the environment, else in `./.penstock`; see `finding`."""
         return cls(find(Whereabouts(tls=None if options is None else options.tls), environ), options)
+
+    def __enter__(self) -> NoReturn:
+        """Say how a client is used: `with` alone cannot await its close."""
+        raise TypeError("write `async with connect(...)`, or without asyncio `with connect_sync(...)`")
+
+    def __exit__(self, *_exc: object) -> None:
+        """Be there, so that `with` gets as far as `__enter__`."""
 
     async def _release(self) -> None:
         """Close all parts. A cancel cuts one wait short, and the rest is closed all the same."""

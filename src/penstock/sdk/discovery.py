@@ -123,6 +123,8 @@ class Discovery:
             return {}
         try:
             content = json.loads((self._data_dir / "run" / name).read_text(encoding="ascii"))
+        except PermissionError as exc:
+            raise _not_ours(self._data_dir) from exc
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
@@ -134,6 +136,14 @@ class Discovery:
             return (self._data_dir / "operator.token").read_text(encoding="ascii").strip()
         except (OSError, ValueError):
             return ""
+
+
+def _not_ours(data_dir: Path) -> NoNode:
+    return NoNode(
+        f"The data directory {data_dir} belongs to another user: permission denied.",
+        reason="permission",
+        hint="Work as the user who runs the node, or go by its URL with a token of your own.",
+    )
 
 
 def _door(port: int, tls: ssl.SSLContext | None) -> dict[str, Any]:

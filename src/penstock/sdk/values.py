@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from penstock.kernel.errors import Malformed
+from penstock.wire.plain_words import plain_fault
 
 T = TypeVar("T")
-
-_OUT_OF_RANGE: Final = re.compile(r"Expected `\w+` (of length )?([<>]=) (\d+) - at `\$\.([\w.\[\]]+)`")
-_OUT_OF_PATTERN: Final = re.compile(r"Expected `str` matching regex '\^?(\[[^]]+\])[^']*' - at `\$\.([\w.\[\]]+)`")
 
 
 def checked(kind: type[T], **fields: object) -> T:
@@ -20,14 +17,4 @@ def checked(kind: type[T], **fields: object) -> T:
     try:
         return msgspec.convert(fields, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(_plainly(str(exc))) from exc
-
-
-def _plainly(said: str) -> str:
-    """Return a broken rule as a sentence about the caller's argument."""
-    if found := _OUT_OF_RANGE.fullmatch(said):
-        unit = " characters" if found[1] else ""
-        return f"{found[4]} must be at {'most' if found[2] == '<=' else 'least'} {found[3]}{unit}."
-    if found := _OUT_OF_PATTERN.fullmatch(said):
-        return f"{found[2]} may hold only the characters {found[1]}."
-    return said
+        raise Malformed(plain_fault(str(exc))) from exc

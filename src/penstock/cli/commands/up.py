@@ -20,6 +20,7 @@ from penstock.net.server.tls import CertificateRefused
 from penstock.node import process
 from penstock.node.build import Node, fit_connections
 from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
+from penstock.node.port_owner import owner_of
 from penstock.node.service_notice import notify
 from penstock.node.services import KEEPERS, schema
 from penstock.node.trust_source import NeedsPassport
@@ -76,7 +77,7 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
     except (NeedsPassport, CertificateRefused) as refused:
         return fail.say(str(refused), "malformed", process.BAD_CONFIG)
     except CannotBind as failed:
-        return fail.say(str(failed), "conflict", process.CANNOT_BIND)
+        return fail.say(_cannot_bind(failed), "conflict", process.CANNOT_BIND)
     except Timeout as late:
         return fail.say(f"not ready in time: {late.detail}", late.code, process.NOT_READY)
     except PenstockError as error:
@@ -90,6 +91,17 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
         # A crash is told after what led to it.
         output.settle()
         settle()
+
+
+def _cannot_bind(failed: CannotBind) -> str:
+    """Say who has the port, and what to do about it."""
+    if not failed.port:
+        return str(failed)
+    owner = owner_of(failed.port)
+    return (
+        f"{failed}{f': {owner} listens there' if owner else ''}. "
+        "Stop it, or choose other ports with --port-base N or --ephemeral-ports."
+    )
 
 
 def _own_token(settings: Settings, data_dir: DataDir | None, only: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,11 @@ Place = tuple[object, ...]
 
 class CannotBind(Exception):
     """The address cannot be listened on."""
+
+    def __init__(self, sentence: str, port: int = 0) -> None:
+        """Say why; `port` is the one that somebody else has."""
+        super().__init__(sentence)
+        self.port = port
 
 
 def place_of(options: ListenerOptions) -> Place:
@@ -55,7 +61,8 @@ async def _bind_tcp(core: Core, options: ListenerOptions, host: str) -> Acceptor
     except OSError as exc:
         # The loop wraps the system's words in its own; the system's are the clear ones.
         why = os.strerror(exc.errno) if exc.errno else str(exc)
-        raise CannotBind(f"cannot listen on {host}:{options.port}: {why}") from exc
+        taken = options.port if exc.errno == errno.EADDRINUSE else 0
+        raise CannotBind(f"cannot listen on {host}:{options.port}: {why}", taken) from exc
 
 
 def _tls(options: ListenerOptions) -> ssl.SSLContext | None:

@@ -10,6 +10,7 @@ from penstock.net.server.pausing import paused
 from penstock.net.server.wheel import NEVER
 from penstock.wire.http1.head import CHUNKED
 from penstock.wire.inflate import Inflater
+from penstock.wire.plain_words import size_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.net.server.core import Core
     from penstock.net.server.endpoint import Endpoint
     from penstock.net.server.exchange import Exchange
+    from penstock.net.server.route import Route
 
 PIECE_BYTES: Final = 64 * 1024
 HELD_BYTES_MAX: Final = 2 * PIECE_BYTES
@@ -40,6 +42,15 @@ class BodySink(Protocol):
     def feed(self, piece: bytes) -> None:
         """Take the next piece."""
         ...
+
+
+def too_large(limit_bytes: int, route: Route, announced: int | None = None) -> OverLimit:
+    """Make the refusal of a body, with its size where the client has announced it, and the setting that bounds it."""
+    setting = route.body_setting or "limits.max_body_bytes"
+    size = "is" if announced is None else f"of {size_text(announced)} is"
+    facts = {} if announced is None else {"actual": announced}
+    said = f"The body {size} over the limit of {size_text(limit_bytes)} ({setting})."
+    return OverLimit(said, limit="body", limit_value=limit_bytes, setting=setting, **facts)
 
 
 class CollectedBody:
@@ -75,7 +86,7 @@ class CollectedBody:
         """Keep a piece, and take its size from the byte budget."""
         total = len(self._data) + len(piece)
         if total > self.endpoint.body_bytes_max:
-            raise OverLimit("The body is too large.", limit="body")
+            raise too_large(self.endpoint.body_bytes_max, self.request.route)
         self.core.hold(self.request, total)
         self._data += piece
         if self.request.head.length == CHUNKED:
@@ -196,7 +207,7 @@ class BodyStream:
         """Hold a piece for the handler."""
         self._seen_bytes += len(piece)
         if self._seen_bytes > self._bytes_max:
-            raise OverLimit("The body is too large.", limit="body")
+            raise too_large(self._bytes_max, self.request.route)
         self.request.ticket.bytes_seen += len(piece)
         self._held.append(piece)
         self._held_bytes += len(piece)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.kernel.errors import Malformed, NotReady
+from penstock.wire.plain_words import plain_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +66,7 @@ class Endpoint:
         if self.reread is not None:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 return self.reread(body)
-        raise Malformed(str(fault)) from fault
+        raise Malformed(plain_fault(str(fault))) from fault
 
     def count(self, method: str, status: int) -> None:
         """Count an answer."""

@@ -19,7 +19,7 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.errors import Canceled, OverLimit, PenstockError, Timeout, forget_where
+from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_where
 from penstock.net.message import Request
 from penstock.net.server import answer
 from penstock.net.server.admission import HELD, Refusal
@@ -33,6 +33,7 @@ from penstock.net.server.body import (
     InflatingBody,
     UnreadBody,
     gone,
+    too_large,
 )
 from penstock.net.server.core import UNANSWERED_MAX, RouteMatch
 from penstock.net.server.exchange import Exchange
@@ -349,7 +350,7 @@ class Inbox:
         """Decide what happens to the body, before a byte of it is read."""
         length = request.head.length
         if length > endpoint.body_bytes_max:
-            raise OverLimit("The body is too large.", limit="body")
+            raise too_large(endpoint.body_bytes_max, request.route, length)
         self.reader.bound_body(endpoint.body_bytes_max)
         encoding = b"identity" if endpoint.raw_body else request.headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":

@@ -27,6 +27,8 @@ class Route:
     # The handler gets the body as it was sent, not inflated: a signature covers exactly those bytes.
     raw_body: bool = False
     body_bytes_max: int | None = None
+    # The setting behind that limit, for the refusal; empty: the listener's own.
+    body_setting: str = ""
     op: str = ""
     summary: str = ""
     # Open routes need no capability.
@@ -98,11 +100,20 @@ class Router:
     def _walk(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
         node, values = self._find(segments)
         if node is None:
-            raise NotFound("There is no such route.")
+            raise self._nowhere(method, segments)
         hit = node.routes.get(method) or (node.routes.get("GET") if method == "HEAD" else None)
         if hit is None:
             raise Unsupported("This route does not take this method.", status=405, allow=self.allowed(segments))
         return hit[0], dict(zip(hit[1], values, strict=True))
+
+    def _nowhere(self, method: str, segments: tuple[str, ...]) -> NotFound:
+        """Say what may have been meant: a `/` inside a parameter, such as a topic, has to be written %2F."""
+        for kept in range(len(segments) - 1, 0, -1):
+            node, values = self._find((*segments[:kept], "x"))
+            if node is not None and method in node.routes and values:
+                path = "/".join(("", *segments[:kept], "%2F".join(segments[kept:])))
+                return NotFound("There is no such route.", hint=f"In a path a / inside a name is written %2F: {path}")
+        return NotFound("There is no such route.")
 
     def _find(self, segments: tuple[str, ...]) -> tuple[_Node | None, list[str]]:
         """Walk down with the last wildcard in mind: a dead end under a literal falls back to it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from blake3 import blake3
 
 from penstock.contracts import mailbox as m
-from penstock.contracts.mailbox_rules import ATTRS_BYTES_MAX, ATTRS_MAX, size_of
+from penstock.contracts.mailbox_rules import ATTRS_BYTES_MAX, ATTRS_MAX, payload_too_large, size_of
 from penstock.kernel.errors import Busy, Integrity, NotFound, OverLimit, PenstockError
 from penstock.net.promise import Promise
 from penstock.services.mailbox.ids import MessageName, slot_of
@@ -146,7 +146,7 @@ class Dispatcher:
         elif not self._auto:
             self._check_exists(topic)
         if size > most:
-            raise OverLimit(f"The payload is above {most} bytes.", limit="payload_bytes")
+            raise payload_too_large(size, most)
         if send.attrs:
             _check_attrs(send.attrs)
         digest = blake3(payload).digest()

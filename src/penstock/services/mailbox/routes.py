@@ -23,6 +23,7 @@ from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
 from penstock.services.mailbox.codec import JSON
 from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
+from penstock.wire.plain_words import plain_fault
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
@@ -299,4 +300,4 @@ def _convert(value: dict[str, Any], kind: type) -> Any:  # noqa: ANN401 - typed 
     try:
         return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(str(exc)) from exc
+        raise Malformed(plain_fault(str(exc))) from exc

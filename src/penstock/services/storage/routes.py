@@ -63,7 +63,8 @@ class StorageRoutes:
         puts = [
             Route(
                 method="PUT", path=path, handler=self._put, op="put", summary=summary, answer=Stored, stream_body=True,
-                body_bytes_max=options.put_bytes_max, deadline_s=options.transfer_deadline_s, errors=_PUT_ERRORS,
+                body_bytes_max=options.put_bytes_max,
+                body_setting="storage.put_max_bytes", deadline_s=options.transfer_deadline_s, errors=_PUT_ERRORS,
             )
             for start in _PREFIXES
             for path, summary in (

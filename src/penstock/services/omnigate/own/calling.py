@@ -11,6 +11,7 @@ from penstock.contracts.call import Call, Origin
 from penstock.kernel.errors import Malformed, NotReady
 from penstock.net.bearer import bearer
 from penstock.services.omnigate.config import BEHIND
+from penstock.wire.plain_words import plain_fault
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
@@ -53,7 +54,7 @@ def convert(value: dict[str, object], kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(str(exc)) from exc
+        raise Malformed(plain_fault(str(exc))) from exc
 
 
 def text_of(value: bytes | None) -> str | None:

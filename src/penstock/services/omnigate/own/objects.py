@@ -169,6 +169,7 @@ class ObjectRoutes:
                     answer=PutOut,
                     stream_body=True,
                     body_bytes_max=self._put_bytes_max,
+                    body_setting="omnigate.put_max_bytes",
                     deadline_s=TRANSFER_S,
                     op="put",
                     summary=summary,

@@ -1,0 +1,60 @@
+"""What a caller can do about an error: the next step, and the page that tells more. Pure.
+
+An error that knows better says so itself, by a fact named `hint`. The rest have the advice of this table, which is
+looked up by what the error is about: its limit, its reason, else its code alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from penstock.kernel.errors import PenstockError
+
+_PAGE: Final = "docs/errors.md"
+_HINTS: Final[dict[tuple[str, str], str]] = {
+    ("over_limit", "body"): "Store it with PUT /v1/o (penstock put) and send its address, or raise the limit.",
+    ("over_limit", "payload_bytes"): "Store it with penstock put and send its address as the message.",
+    ("over_limit", "attrs"): "Put what is long into the payload.",
+    ("over_limit", "attrs_bytes"): "Put what is long into the payload.",
+    ("over_limit", "disk"): "Free space on the node's disk; what waits can still be received and settled.",
+    ("over_limit", "storage"): "Raise storage.max_bytes, or remove objects.",
+    ("over_limit", "batch"): "Send it as several batches.",
+    ("over_limit", "ratio"): "Send it without Content-Encoding, or compressed less.",
+    ("unauthenticated", "missing"): "Send a token: Authorization: Bearer psp1_... (penstock token issue makes one).",
+    ("unauthenticated", "malformed"): "Copy the token whole: it begins with psp1_ and has no spaces.",
+    ("unauthenticated", "revoked"): "Ask its issuer for a new token.",
+    (
+        "unauthenticated",
+        "unknown_kid",
+    ): "The token is of another node, or of a key that is gone: get one from this node.",
+    ("unauthenticated", "bad_signature"): "The token is of another node, or was changed: get one from this node.",
+    ("unauthenticated", "session"): "Run penstock open for a new link.",
+    ("expired", "expired"): "Get a new token (penstock token issue --ttl).",
+    ("expired", "not_yet_valid"): "Compare the clocks of the two machines.",
+    ("rate_limited", ""): "Wait for Retry-After; an operator can raise the quota.",
+    ("busy", ""): "Wait for Retry-After and ask again; nothing was done.",
+    ("not_ready", ""): "Wait and ask again; penstock status names the gate that is shut.",
+    ("backpressure", ""): "Wait for Retry-After and ask again; nothing was done.",
+    ("timeout", ""): "Ask again, or allow more time by X-Deadline-Ms.",
+    ("downstream_unavailable", ""): "Ask again in a moment; penstock status shows what is not well.",
+    ("internal", ""): "Look for the corr_id in the node's log.",
+    ("canceled", ""): "Ask again: the node was stopping.",
+    (
+        "conflict",
+        "stale_receipt",
+    ): "The lease is over: the message is or was delivered again, to whoever holds the newest receipt.",
+    ("forbidden", "cross_site"): "Call from the same site, or without an Origin.",
+    ("policy_blocked", ""): "Ask the operator of the gateway: its policy bundle decides this.",
+}
+
+
+def advice(error: PenstockError) -> dict[str, object]:
+    """Return the members `hint` and `docs` for an error, as far as there is anything to say."""
+    said: dict[str, object] = {"docs": f"{_PAGE}#{error.code}"}
+    if "hint" not in error.facts:
+        about = error.facts.get("limit") or error.facts.get("reason")
+        hint = _HINTS.get((error.code, about if isinstance(about, str) else "")) or _HINTS.get((error.code, ""))
+        if hint is not None:
+            said["hint"] = hint
+    return said

@@ -1,0 +1,55 @@
+"""Sizes and broken rules in words for people. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_OUT_OF_RANGE: Final = re.compile(r"Expected `\w+` (of length )?([<>]=) (-?\d+) - at `\$\.?([\w.\[\]]*)`")
+_OUT_OF_PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)' - at `\$\.?([\w.\[\]]*)`", re.DOTALL)
+_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
+_MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
+# What a rule of ours means, by how it is written.
+_MEANINGS: Final = (
+    ("^[A-Za-z0-9._:/-]", "holds letters, digits and . _ : / - only, as in orders/eu"),
+    ("^b3:", "is b3: and 64 hexadecimal digits"),
+)
+
+
+def size_text(count: int) -> str:
+    """Write a number of bytes as people do: `704 KiB`, `2.0 MiB`, `512 bytes`."""
+    for unit, size in _UNITS:
+        if count >= size:
+            whole, rest = divmod(count, size)
+            return f"{whole} {unit}" if not rest else f"{count / size:.1f} {unit}"
+    return f"{count} bytes" if count != 1 else "1 byte"
+
+
+def age_text(seconds: float) -> str:
+    """Write a span of time with its two largest units: `3d 4h`, `2m 5s`, `0.4s`."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f}s"
+    left, parts = round(seconds), list[str]()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if not part.startswith("0"))
+
+
+def plain_fault(said: str) -> str:
+    """Return what a decoder says about a broken rule as a sentence about the field it is about."""
+    if found := _OUT_OF_RANGE.fullmatch(said):
+        unit = " characters" if found[1] else ""
+        return f"{found[4] or 'It'} must be at {'most' if found[2] == '<=' else 'least'} {found[3]}{unit}."
+    if found := _OUT_OF_PATTERN.fullmatch(said):
+        meaning = next((text for start, text in _MEANINGS if found[1].startswith(start)), f"must match {found[1]}")
+        return f"{found[2] or 'It'} {meaning}."
+    if found := _UNKNOWN_FIELD.fullmatch(said):
+        return f"There is no field {found[1]}{f' in {found[2]}' if found[2] else ''}."
+    if found := _MISSING_FIELD.fullmatch(said):
+        return f"The field {found[1]} is missing{f' in {found[2]}' if found[2] else ''}."
+    return said

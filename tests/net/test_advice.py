@@ -1,0 +1,88 @@
+"""What an error tells the caller to do: by table, or by the error itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.contracts import mailbox as m
+from penstock.kernel.errors import BY_CODE, Forbidden, Malformed, NotFound, OverLimit, Unauthenticated
+from penstock.net.advice import advice
+from penstock.net.problem import problem
+from penstock.net.server.route import Route, Router
+from penstock.wire.plain_words import age_text, plain_fault, size_text
+
+PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+def test_every_code_has_a_section_in_the_docs_it_points_to(code: str) -> None:
+    assert f"\n## {code}\n" in PAGE
+
+
+def test_a_problem_says_what_to_do_and_where_to_read_more() -> None:
+    body = msgspec.json.decode(problem(Unauthenticated(reason="missing"), "c").body)
+
+    assert body["docs"] == "docs/errors.md#unauthenticated"
+    assert body["hint"].startswith("Send a token")
+
+
+def test_an_error_that_knows_better_is_heard() -> None:
+    said = msgspec.json.decode(problem(OverLimit("x", limit="body", hint="Do this."), "c").body)
+
+    assert said["hint"] == "Do this."
+    assert "hint" not in advice(OverLimit("x", limit="body", hint="Do this."))
+    assert "hint" not in advice(Malformed("x"))
+
+
+def test_an_error_from_a_node_prints_everything_one_needs_and_others_only_what_happened() -> None:
+    error = Forbidden("No.", reason="caveat:op", hint="Ask.", url="POST http://h/v1/send", corr_id="c-1")
+
+    assert str(error) == "No. Ask. (forbidden, caveat:op, POST http://h/v1/send, c-1)"
+    assert str(Forbidden("No.", reason="caveat:op")) == "No."
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (1, "1 byte"), (704 << 10, "704 KiB"), (1 << 20, "1 MiB"), (2_000_000, "1.9 MiB")],
+)
+def test_sizes_are_written_as_people_do(count: int, text: str) -> None:
+    assert size_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4s"), (12, "12s"), (125, "2m 5s"), (3600, "1h"), (270_000, "3d 3h"), (-1, "0.0s")]
+)
+def test_ages_have_their_two_largest_units(seconds: float, text: str) -> None:
+    assert age_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"topic": "a b", "payload_b64": b""}, "topic holds letters, digits and . _ : / - only, as in orders/eu."),
+        ({"topic": "", "payload_b64": b""}, "topic must be at least 1 characters."),
+        ({"topic": "a"}, "The field payload_b64 is missing."),
+        ({"topic": "a", "payload_b64": b"", "colour": 1}, "There is no field colour."),
+        ({"topic": "a", "payload_b64": b"", "delay_ms": -1}, "delay_ms must be at least 0."),
+    ],
+)
+def test_a_broken_rule_is_a_sentence_about_its_field(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as broken:
+        msgspec.convert(fields, m.Send, builtin_types=(bytes,))
+
+    assert plain_fault(str(broken.value)) == said
+
+
+def test_a_slash_inside_a_name_is_explained() -> None:
+    router = Router([Route(method="POST", path="/v1/send/{topic}", handler=lambda _request: None)])
+
+    with pytest.raises(NotFound) as missing:
+        router.match("POST", ("v1", "send", "orders", "eu"))
+    with pytest.raises(NotFound) as elsewhere:
+        router.match("POST", ("v2", "send", "orders", "eu"))
+
+    assert missing.value.facts["hint"].endswith("/v1/send/orders%2Feu")
+    assert elsewhere.value.facts == {}
