@@ -150,7 +150,7 @@ def test_a_failing_handler_is_counted_and_logged(client: sync.SyncClient, caplog
 
     metrics = client._client.inventory.metrics
     assert metrics.value("job_failures_total", worker="handler", type="RuntimeError") == 1
-    assert "handler.failed" in [record.message for record in caplog.records]
+    assert "handler.failed" in [record.fields["event"] for record in caplog.records]
 
 
 def test_a_thread_that_ends_ends_the_run(client: sync.SyncClient) -> None:

@@ -12,6 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -61,7 +62,17 @@ class Log:
     def _say(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             record = {"service": self.service, "event": event, **redact(fields)}
-            self._logger.log(level, event, extra={"fields": record})
+            if self._logger.hasHandlers():
+                self._logger.log(level, event, extra={"fields": record})
+            elif level >= logging.WARNING:
+                # Nobody configured logging; Python's last resort would show the event and none of its fields.
+                _say_plainly(level, record)
+
+
+def _say_plainly(level: int, record: dict[str, object]) -> None:
+    line = logging.makeLogRecord({"levelname": logging.getLevelName(level), "fields": record})
+    with suppress(OSError, ValueError):
+        sys.stderr.write(TextFormatter(colour=False).format(line) + "\n")
 
 
 def redact(fields: Mapping[str, object]) -> dict[str, object]:

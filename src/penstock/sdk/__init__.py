@@ -4,7 +4,7 @@
 |---|---|
 | find a node and its services | `connect`, `Client`, `Client.from_env`, `SdkOptions` |
 | send, receive, settle, look | `MailboxClient`, `new_message` |
-| work on messages | `Consumer`, `Delivery`, `Reject`, `LeaseLost` |
+| work on messages | `Consumer`, `Delivery`, `Reject`, `LeaseLost`, `ConsumerStopped` |
 | issue, verify, narrow and revoke tokens | `PassportClient`, `narrow` |
 | store and fetch objects by content address | `StorageClient` |
 | find who provides a key | `DhtClient` |
@@ -33,6 +33,7 @@ interop        what users call: webhook endpoints and deliveries, replay; put, g
 webhook_forwarding  passes webhooks on to a program nearby
 values         contract values from what a caller wrote
 consumer       takes messages as places are free and runs a handler for each
+handler_failures  what a person reads when a handler fails
 delivery       one leased message in the hands of a handler
 lease_keeper   extends the leases of messages that are being worked on
 sync           the same methods, blocking
@@ -48,6 +49,7 @@ from penstock.sdk.delivery import Delivery
 from penstock.sdk.dht import DhtClient
 from penstock.sdk.errors import (
     ClientClosed,
+    ConsumerStopped,
     LeaseLost,
     NoNode,
     NoService,
@@ -63,6 +65,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "Consumer",
+    "ConsumerStopped",
     "Delivery",
     "DhtClient",
     "InteropClient",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, Self, TypedDict
+from typing import Final, Self, TypedDict
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import FullJitter
@@ -27,7 +27,8 @@ from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
 from penstock.sdk.delivery import Delivery, OnLost
-from penstock.sdk.errors import ClientClosed, waiting_mends
+from penstock.sdk.errors import ClientClosed, ConsumerStopped, waiting_mends
+from penstock.sdk.handler_failures import FailedDelivery, is_refusal_of_ours, tell_failure
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.values import checked
 
@@ -41,12 +42,6 @@ _CALL_S: Final = 10.0
 _VISIBILITY_MS: Final = 30_000
 # Handlers that outlast the drain are cancelled; this is how long they may take to give their messages back.
 _ABORT_S: Final = 3.0
-
-
-class LoggedDelivery(Protocol):
-    """The fields of a delivery that are logged."""
-
-    msg_id: str
 
 
 class ConsumeOptions(TypedDict, total=False):
@@ -132,6 +127,8 @@ class Consumer:
         self._metrics = metrics
         self._drain_s = drain_s
         self._stopped = False
+        # The refusal of a call of the SDK's own, inside a handler, that ended this consumer.
+        self.stopped_by: BaseException | None = None
         # Deliveries handed out and not settled, and places that a poll under way may fill.
         self._out: dict[Delivery, None] = {}
         self._reserved = 0
@@ -173,7 +170,9 @@ class Consumer:
     async def run(self, handler: Handler) -> None:
         """Have `handler` work on every message until cancelled or stopped, then let what runs finish.
 
-        What the handler raises is logged and nacked; what a poll raises because waiting cannot mend it ends the run.
+        What the handler raises is told and nacked; what a poll raises because waiting cannot mend it ends the run. A
+        call of the SDK's own that is refused for its token (401, 403) ends it too, with `ConsumerStopped`: it would be
+        refused for every message.
         """
         # Twice as many: a task is still there for a moment when it has given its place back.
         scope = Scope("handler", 2 * self.concurrency, self._metrics)
@@ -184,6 +183,7 @@ class Consumer:
                     scope.start(self._work(delivery, handler), name=f"handler of {self.topic}")
         finally:
             await self._drain(scope)  # lint: allow PK014 bounded inside, by drain_s and the abort's time
+        self.check_stopped()
 
     async def _work(self, delivery: Delivery, handler: Handler) -> None:
         """Run the handler for one message. A handler that settles early keeps its place until it returns."""
@@ -202,11 +202,22 @@ class Consumer:
         finally:
             self._ended(delivery)
 
-    def failed(self, delivery: LoggedDelivery, error: BaseException) -> None:
-        """Log and count a failure of a handler, or of settling its message."""
+    def failed(self, delivery: FailedDelivery, error: BaseException) -> None:
+        """Tell and count a failure of a handler, or of settling its message.
+
+        A call of ours that was refused for its token would fail with every message: the consumer stops instead.
+        """
         kind = type(error).__name__
         self._metrics.counter("job_failures_total", "Jobs that raised.", worker="handler", type=kind).value += 1
-        _log.error("handler.failed", topic=self.topic, msg_id=delivery.msg_id, error=error)
+        tell_failure(self.topic, delivery, error)
+        if is_refusal_of_ours(error) and self.stopped_by is None:
+            self.stopped_by = error
+            self.stop()
+
+    def check_stopped(self) -> None:
+        """Raise `ConsumerStopped` if a refused token ended the consumer."""
+        if self.stopped_by is not None:
+            raise ConsumerStopped(f"The consumer of {self.topic} stopped: {self.stopped_by}") from self.stopped_by
 
     async def _drain(self, scope: Scope) -> None:
         """Let handlers finish, then cancel the rest; a second cancel ends the waiting."""

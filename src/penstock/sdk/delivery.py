@@ -53,7 +53,7 @@ class Delivery:
     __slots__ = (
         "__weakref__", "_cancels_before", "_interrupted", "_keeper", "_mailbox", "_on_end", "_on_lost", "_phase",
         "_task",
-        "ends_at", "envelope", "lapses_at", "lost", "msg_id", "receipt", "renew_at", "visibility_ms",
+        "ends_at", "envelope", "given_back", "lapses_at", "lost", "msg_id", "receipt", "renew_at", "visibility_ms",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,8 @@ class Delivery:
         self.renew_at = self.ends_at
         # Set when the lease ended before its holder did.
         self.lost: LeaseLost | None = None
+        # What the mailbox said when the message was given back after a failure.
+        self.given_back: m.Nacked | None = None
         self._mailbox = mailbox
         self._keeper = keeper
         self._on_lost = on_lost
@@ -130,7 +132,7 @@ class Delivery:
     async def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
         """Give the message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
         nack = m.Nack(self.msg_id, self.receipt, None if reason is None else reason[:_REASON_CHARS_MAX], delay_ms)
-        await self._settle(lambda: self._mailbox.nack(nack))
+        self.given_back = await self._settle(lambda: self._mailbox.nack(nack))
 
     async def _settle(self, act: Callable[[], Awaitable[T]]) -> T:
         """Settle once, and never after the lease. The keeper stops renewing first, so that no renewal crosses it."""
@@ -219,7 +221,7 @@ class Delivery:
             await self.nack(error.reason, delay_ms=error.delay_ms)
             return True
         elif isinstance(error, Exception) or self._is_own_cancel(error):
-            _log.warning("delivery.failed", topic=self.topic, msg_id=self.msg_id, error=type(error).__name__)
+            _log.debug("delivery.failed", topic=self.topic, msg_id=self.msg_id, error=type(error).__name__)
             await self._give_back(type(error).__name__)
         else:
             await self._give_back("canceled", delay_ms=0)

@@ -28,6 +28,13 @@ class LeaseLost(Conflict):
     """The lease ended before its holder did: another consumer may have the message by now."""
 
 
+class ConsumerStopped(PenstockError):
+    """A call that the handler made was refused for its token. The message was given back, and the consumer stopped."""
+
+    code = "forbidden"
+    status = 403
+
+
 class Reject(Exception):
     """Raise this inside a delivery's block to give the message back with a reason and a delay."""
 

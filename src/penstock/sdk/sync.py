@@ -186,6 +186,11 @@ class SyncDelivery:
         self.attrs, self.attempt = delivery.attrs, delivery.attempt
 
     @property
+    def given_back(self) -> m.Nacked | None:
+        """Return what the mailbox said when the message was given back."""
+        return self._delivery.given_back
+
+    @property
     def lost(self) -> LeaseLost | None:
         """Return why the lease is gone, if it is."""
         return self._delivery.lost
@@ -262,6 +267,7 @@ class SyncConsumer:
                 self.stop()
         for worker in workers:
             worker.result()
+        self._consumer.check_stopped()
 
     def _work(self, handler: Callable[[SyncDelivery], object]) -> None:
         for delivery in self:
@@ -271,6 +277,8 @@ class SyncConsumer:
             except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked
                 with self._counting:
                     self._consumer.failed(delivery, error)
+                if self._consumer.stopped_by is not None:
+                    self.stop()
 
 
 class SyncClient:

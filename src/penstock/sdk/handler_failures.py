@@ -1,0 +1,87 @@
+"""What a person reads when a handler fails: one line that says everything, then the traceback.
+
+It goes through `logging` as the event `handler.failed`. A program that has configured no logging gets it on standard
+error all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.contracts.mailbox import Nacked
+from penstock.kernel.errors import Expired, Forbidden, Unauthenticated
+from penstock.kernel.log import redact
+from penstock.wire.plain_words import age_text
+
+if TYPE_CHECKING:
+    from penstock.sdk.errors import LeaseLost
+
+_logger: Final = logging.getLogger("penstock.client")
+_REFUSED: Final = (Unauthenticated, Expired, Forbidden)
+
+
+class FailedDelivery(Protocol):
+    """What is told about the message a handler failed on."""
+
+    msg_id: str
+
+    @property
+    def attempt(self) -> int:
+        """How often it was delivered, this time included."""
+        ...
+
+    @property
+    def given_back(self) -> Nacked | None:
+        """What the mailbox did with it; None when that is not known."""
+        ...
+
+    @property
+    def lost(self) -> LeaseLost | None:
+        """Why the lease is gone, if it is."""
+        ...
+
+
+def tell_failure(topic: str, delivery: FailedDelivery, error: BaseException) -> None:
+    """Tell that a handler failed: on the log, or on standard error where there is none."""
+    line = failure_line(topic, delivery, error)
+    if _logger.hasHandlers():
+        fields = {"topic": topic, "msg_id": delivery.msg_id, "attempt": delivery.attempt, "error": type(error).__name__}
+        stack = "".join(traceback.format_exception(error))
+        record = {
+            "service": "client",
+            "event": "handler.failed",
+            **redact(fields),
+            "reason": str(error),
+            "stack": stack,
+        }
+        _logger.error(line, exc_info=error, extra={"fields": record})
+        return
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"penstock: {line}\n{''.join(traceback.format_exception(error))}")
+        sys.stderr.flush()
+
+
+def failure_line(topic: str, delivery: FailedDelivery, error: BaseException) -> str:
+    """Say in one line which message failed, how, and when it comes again."""
+    said = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    head = f"the handler of {topic} failed on message {delivery.msg_id}, attempt {delivery.attempt}"
+    return f"{head}: {what}; {_what_follows(topic, delivery)}"
+
+
+def _what_follows(topic: str, delivery: FailedDelivery) -> str:
+    answer = delivery.given_back
+    if answer is None:
+        return "its lease was lost" if delivery.lost is not None else "it comes again when its lease ends"
+    if answer.dead_lettered:
+        return f"it is a dead letter now (penstock dlq show {topic} {delivery.msg_id})"
+    return f"it comes again in {age_text(answer.visible_in_ms / 1000)}"
+
+
+def is_refusal_of_ours(error: BaseException) -> bool:
+    """Tell whether a call of the SDK itself was refused for its token: not the message's fault, whichever it is."""
+    return isinstance(error, _REFUSED) and "url" in error.facts

@@ -1,0 +1,83 @@
+"""A failing handler is told in words a person can use; a refused token stops the consumer instead of using messages up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from penstock.client import ConsumerStopped
+from penstock.kernel.errors import Expired, Forbidden
+from penstock.testing import until
+from tests.sdk.kit import TOPIC, started, world
+
+
+async def fails(_delivery) -> None:
+    raise ValueError("no such\nsize")
+
+
+async def test_one_line_says_which_message_failed_how_and_when_it_comes_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a program that configured no logging."""
+    monkeypatch.setattr(logging.getLogger("penstock.client"), "propagate", False)
+    async with world(max_attempts=2) as here:
+        [msg_id] = await here.send(1)
+        async with started(here.mailbox.run(TOPIC, fails)):
+            await until(lambda: _dead(here))
+        said = capsys.readouterr().err.splitlines()
+
+    lines = [line for line in said if line.startswith("penstock:")]
+    head = f"penstock: the handler of orders failed on message {msg_id}, attempt"
+    assert lines[0].startswith(f"{head} 1: ValueError: no such size; it comes again in ")
+    assert (
+        lines[1] == f"{head} 2: ValueError: no such size; it is a dead letter now (penstock dlq show orders {msg_id})"
+    )
+    assert said[1] == "Traceback (most recent call last):"
+    assert any('raise ValueError("no such\\nsize")' in line for line in said)
+
+
+async def _dead(here) -> bool:
+    return (await here.left())["dlq"] == 1
+
+
+async def test_the_log_gets_the_same_line_and_the_fields(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(max_attempts=1) as here:
+        [msg_id] = await here.send(1)
+        async with started(here.mailbox.run(TOPIC, fails)):
+            await until(lambda: _dead(here))
+
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.message.startswith("the handler of orders failed")
+    assert (record.fields["event"], record.fields["msg_id"], record.fields["attempt"]) == ("handler.failed", msg_id, 1)
+    assert "ValueError" in record.fields["stack"]
+
+
+@pytest.mark.parametrize("refusal", [Forbidden, Expired])
+async def test_a_refused_call_of_the_sdk_stops_the_consumer_and_uses_no_message_up(refusal) -> None:
+    """A first application put 40 of 40 messages into the dead letters by one missing right."""
+    refused = refusal("This needs op=get.", reason="caveat:op", url="GET http://h/v1/o/b3", hint="Ask its issuer.")
+
+    async def handle(_delivery) -> None:
+        raise refused
+
+    async with world(max_attempts=2) as here:
+        await here.send(40)
+        with pytest.raises(ConsumerStopped, match=r"orders stopped: This needs op=get\. Ask its issuer\.") as stopped:
+            await here.mailbox.run(TOPIC, handle, concurrency=4)
+        await asyncio.sleep(60)
+
+        assert stopped.value.__cause__ is refused
+        assert (await here.left())["dlq"] == 0
+
+
+async def test_a_refusal_that_is_the_handlers_own_is_a_failure_like_any_other() -> None:
+    async def handle(_delivery) -> None:
+        raise Forbidden("Not you.")
+
+    async with world(max_attempts=1) as here:
+        await here.send(1)
+        async with started(here.mailbox.run(TOPIC, handle)) as task:
+            await until(lambda: _dead(here))
+            assert not task.done()
