@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.capability.caveats import parse
 from penstock.capability.families import AUDIENCES, CLASSES, OPS
@@ -35,8 +36,16 @@ ASKING = st.one_of(
 )
 """Caveats that ask something of a request."""
 
+SCOPED = st.builds(
+    lambda scope, caveat: parse(f"{scope}:{caveat}"),
+    st.sampled_from(["omnigate", "svc-mailbox", "svc-storage"]),
+    st.one_of(_words("op", list(OPS)), _words("topic", TOPICS), _words("method", ["GET", "POST"])),
+)
+"""Caveats that count at one service."""
+
 CAVEATS = st.one_of(
     ASKING,
+    SCOPED,
     _words("tenant", ["acme", "victim"]),
     _words("scope", list(CLASSES)),
     _numbers("exp"),
@@ -53,7 +62,12 @@ def _maybe(values: list[str]) -> st.SearchStrategy:
     return st.none() | st.sampled_from(values)
 
 
-CONTEXTS = st.builds(
+def _behind(context: RequestContext, service: str | None) -> RequestContext:
+    """Have a request for the gateway done by a service behind it."""
+    return replace(context, service=service) if context.aud == "omnigate" else context
+
+
+_DIRECT = st.builds(
     RequestContext,
     aud=_maybe([name for name in AUDIENCES if name != "*"]),
     op=_maybe([op for op in OPS if op != "*"]),
@@ -64,3 +78,4 @@ CONTEXTS = st.builds(
     tenant=_maybe(["acme", "victim"]),
     region=_maybe(["eu", "us"]),
 )
+CONTEXTS = st.builds(_behind, _DIRECT, _maybe(["svc-mailbox", "svc-storage"]))

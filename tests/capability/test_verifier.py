@@ -169,7 +169,8 @@ def test_attenuation_never_widens(mine, added, data):
     from tests.capability.drawn import CONTEXTS
 
     issuer = Issuer()
-    token = issuer.token(*map(str, mine), aud=("*",))
+    scoped = any(caveat.scope for caveat in (*mine, *added))
+    token = issuer.token(*map(str, mine), aud=("omnigate", "svc-mailbox", "svc-storage") if scoped else ("*",))
     child = attenuate(token, added)
     context = data.draw(CONTEXTS)
 

@@ -15,6 +15,7 @@
 | `metering` | budgets and rates |
 | `verifier` | the one verifier of the code base |
 | `judged_token`, `proving` | a token judged before a request is looked at, and the signatures left to check |
+| `explaining` | what a token is good for, in words and offline |
 | `relayed` | a call that the gateway has judged and charged |
 | `config` | the `[capability]` table |
 | `following` | keeps a verifier's trust fresh: a feed, or a file; `rpc.issuer` finds the source |

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -13,6 +13,9 @@ from penstock.capability.families import (
     BY_CODE,
     FAMILIES,
     ROUTE_AUDIENCE,
+    SCOPED,
+    SCOPED_CODE,
+    SCOPES,
     STARRED,
     CaveatFamily,
     CaveatKind,
@@ -38,6 +41,8 @@ class Caveat:
 
     family: CaveatFamily
     values: tuple[str | int, ...]
+    # The service it counts at; empty: at every one.
+    scope: str = ""
 
     @property
     def name(self) -> str:
@@ -62,8 +67,13 @@ class Caveat:
         return self.name in STARRED and "*" in self.values
 
     def wire(self) -> tuple[str | int, ...]:
-        """Return what the token holds: the family's number, then the values."""
-        return (self.family.code, *self.values)
+        """Return what the token holds: the family's number, then the values; first of all the service of its scope."""
+        own = (self.family.code, *self.values)
+        return (SCOPED_CODE, self.scope, *own) if self.scope else own
+
+    def counts_at(self, service: str | None) -> bool:
+        """Tell whether it restricts what is done at this service."""
+        return not self.scope or self.scope == service
 
     def __str__(self) -> str:
         """Write it as people do: `op=recv,ack`."""
@@ -74,13 +84,17 @@ class Caveat:
 def _written(caveat: Caveat) -> str:
     if caveat.family.kind is CaveatKind.FLAG:
         return f"{caveat.name}={'true' if caveat.number else 'false'}"
-    return f"{caveat.name}={','.join(map(str, caveat.values))}"
+    scope = f"{caveat.scope}:" if caveat.scope else ""
+    return f"{scope}{caveat.name}={','.join(map(str, caveat.values))}"
 
 
 @lru_cache(maxsize=2048)
 def parse(text: str) -> Caveat:
     """Read the written form; what this build cannot judge is refused, at issue as at verify."""
     name, equals, value = text.partition("=")
+    if ":" in name:
+        scope, _, own = text.partition(":")
+        return _scoped(scope, parse(own))
     family = FAMILIES.get(name)
     if family is None or family.kind is CaveatKind.OPAQUE:
         raise _unknown(name)
@@ -108,6 +122,25 @@ def parse_all(texts: Iterable[str]) -> tuple[Caveat, ...]:
     return caveats
 
 
+def _scoped(scope: str, caveat: Caveat) -> Caveat:
+    """Bind a caveat to one service; only what is judged on a request of that service can be."""
+    if scope not in SCOPES:
+        raise _bad(f"{scope[:40]}:{caveat.name}", f"is scoped to no service; there are {', '.join(SCOPES)}")
+    if caveat.name not in SCOPED or caveat.scope:
+        raise _bad(f"{scope}:{caveat.name}", f"cannot be scoped; {', '.join(sorted(SCOPED))} can")
+    return replace(caveat, scope=scope)
+
+
+def check_scopes(audience: tuple[str, ...], caveats: Iterable[Caveat]) -> None:
+    """Refuse a scoped caveat in a token for everybody: what it does not name would be open, whatever comes to be."""
+    if "*" in audience and any(caveat.scope for caveat in caveats):
+        raise Malformed(
+            "A token with a scoped caveat names its audiences; it cannot be for *.",
+            reason="bad_caveat",
+            hint="Issue it for the services it is meant for, as --aud svc-mailbox --aud svc-storage.",
+        )
+
+
 def count_values(caveats: Iterable[Caveat]) -> int:
     """Count the values of all these caveats."""
     return sum(len(caveat.values) for caveat in caveats)
@@ -117,6 +150,10 @@ def from_wire(value: Value) -> Caveat:
     """Read what a token holds."""
     if not isinstance(value, list) or not value or not isinstance(value[0], int):
         raise Malformed("A caveat is not an array that begins with its number.", reason="bad_caveat")
+    if value[0] == SCOPED_CODE:
+        if len(value) < 3 or not isinstance(value[1], str) or value[2] == SCOPED_CODE:
+            raise Malformed("A scoped caveat names its service and one family.", reason="bad_caveat")
+        return _scoped(value[1], from_wire(value[2:]))
     family = BY_CODE.get(value[0])
     if family is None or family.kind is CaveatKind.OPAQUE:
         raise _unknown(str(value[0]))

@@ -3,13 +3,15 @@
 Every request the new token allows, the old one allows.
 
 What the issuing token restricts, the new one must restrict at least as much, family by family; what it does not repeat,
-it does not cover.
+it does not cover. Caveats may be scoped to a service, so both are projected on each service that the new token can
+reach, and must hold for each: by the name of a family alone, what is said about one service would count for another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,10 +19,12 @@ from penstock.capability.caveats import Caveat, Network, network
 from penstock.capability.families import (
     BUDGETS,
     CLASSES,
+    GATEWAY,
     GRANTED_OPS,
+    SCOPES,
     CaveatKind,
 )
-from penstock.capability.judging import SEPARATORS, is_under
+from penstock.capability.judging import SEPARATORS, ScopedChecks, is_under
 from penstock.contracts.capability import TrafficClass
 
 _STAR: Final = "*"
@@ -35,6 +39,8 @@ class HeldAuthority(msgspec.Struct, frozen=True, kw_only=True):
     class_: TrafficClass
     exp: int
     operator: bool
+    # Services at which one of its blocks allows nothing.
+    shut: frozenset[str] = frozenset()
 
 
 class RequestedAuthority(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,34 @@ def uncovered(held: HeldAuthority, asked: RequestedAuthority) -> str | None:
         return "budget"
     if not _words_within(asked.aud, held.aud):
         return "aud"
+    if not any(caveat.scope for caveat in (*held.caveats, *asked.caveats)):
+        return _uncovered_at(held, asked)
+    for service in _reached(asked.aud):
+        if service in ScopedChecks((asked.caveats,)).shut:
+            # The new token opens nothing there.
+            continue
+        missing = "op" if service in held.shut else _uncovered_at(_at(held, service), _at(asked, service))
+        if missing is not None:
+            return missing
+    return None
+
+
+def _reached(audience: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the services that a token for this audience can reach: by the gateway, all of them."""
+    return SCOPES if _STAR in audience or GATEWAY in audience else audience
+
+
+T = TypeVar("T", HeldAuthority, RequestedAuthority)
+
+
+def _at(authority: T, service: str) -> T:
+    """Project an authority on one service: what is not scoped, and what is scoped to it."""
+    counted = tuple(replace(each, scope="") for each in authority.caveats if each.counts_at(service))
+    return msgspec.structs.replace(authority, caveats=counted)
+
+
+def _uncovered_at(held: HeldAuthority, asked: RequestedAuthority) -> str | None:
+    """Name what is not covered at one service."""
     if not held.operator:
         refused = _beyond_the_issuer(held, asked)
         if refused is not None:

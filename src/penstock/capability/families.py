@@ -71,6 +71,12 @@ _ALL: Final = (
 FAMILIES: Final = {family.name: family for family in _ALL}
 BY_CODE: Final = {family.code: family for family in _ALL}
 
+SCOPED_CODE: Final = 19
+"""Stands before a service and a family's number in a caveat that counts at that service only."""
+SCOPED: Final = frozenset({"op", "topic", "route", "method"})
+"""What may be scoped to a service."""
+SCOPES: Final = tuple(name for name in AUDIENCES if name != "*")
+
 COUNTED: Final = ("budget.bytes", "budget.reqs", "rate.rps")
 BUDGETS: Final = ("budget.bytes", "budget.reqs")
 # A star stands for every word of these.

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from penstock.capability.caveats import Caveat
 from penstock.capability.families import COUNTED
 from penstock.capability.floors import Floors
-from penstock.capability.judging import SKEW_S, AttributeCheck, make_ready, meant_for
+from penstock.capability.judging import SKEW_S, AttributeCheck, ScopedChecks, make_ready, meant_for
 from penstock.capability.metering import CountedCaveat
 from penstock.capability.token import (
     ED25519,
@@ -41,7 +41,7 @@ class JudgedToken:
 
     __slots__ = (
         "_operator", "chain", "checks", "counted", "exp", "grant", "granted", "nbf", "proven_until", "record",
-        "refused", "rids", "root",
+        "refused", "rids", "root", "scoped",
         "token", "until", "version",
     )  # fmt: skip
 
@@ -60,8 +60,11 @@ class JudgedToken:
         # The root's own audience comes first; `judge_given` knows that.
         allows = meant_for(root.aud) if "*" not in root.aud else _anybody
         self.checks = (AttributeCheck("aud", "aud", allows, f"aud={','.join(root.aud)}"), *make_ready(caveats))
+        # Those that count at one service each; most tokens have none.
+        self.scoped = ScopedChecks((root.caveats, *(block.caveats for block in token.blocks)))
         # A caveat that no request can satisfy here; told only once the signatures hold, so that a forgery is a 401.
         self.refused = _refused_caveat(token, policy)
+        # Without those of a scope: they give nothing elsewhere.
         self.granted = granted_ops(root)
         self.counted = _counted(token, self.rids)
         # Found out when somebody asks: few do.
@@ -93,9 +96,13 @@ class JudgedToken:
         Issued by nobody's leave, granting `*`, and no block took that away.
         """
         if self._operator is None:
-            ops = [caveat for caveat in self.token.caveats if caveat.name == "op"]
+            ops = [caveat for caveat in self.token.caveats if caveat.name == "op" or caveat.scope]
             self._operator = not self.root.via and "*" in self.granted and all(caveat.is_star for caveat in ops)
         return self._operator
+
+    def granted_at(self, service: str | None) -> frozenset[str]:
+        """Return the ops that the issuer wrote into the root for this service."""
+        return granted_ops(self.root, service) if self.scoped else self.granted
 
     def may_act_for(self, tenant: str) -> bool:
         """Tell whether a request may touch what belongs to this tenant."""
@@ -126,9 +133,12 @@ def _anybody(_audience: str) -> bool:
     return True
 
 
-def granted_ops(root: TokenRoot) -> frozenset[str]:
-    """Return the ops the issuer wrote into the root; what a holder adds can only take away."""
-    ops = [frozenset(caveat.words) for caveat in root.caveats if caveat.name == "op"]
+def granted_ops(root: TokenRoot, service: str | None = None) -> frozenset[str]:
+    """Return the ops the issuer wrote into the root, for all services or for this one.
+
+    What a holder adds can only take away.
+    """
+    ops = [frozenset(caveat.words) for caveat in root.caveats if caveat.name == "op" and caveat.counts_at(service)]
     return frozenset().union(*ops) if ops else frozenset()
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from penstock.capability.caveats import Caveat, Network, network, parse
-from penstock.capability.families import GATEWAY, ROUTE_AUDIENCE, CaveatKind
+from penstock.capability.families import GATEWAY, ROUTE_AUDIENCE, SCOPES, CaveatKind
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Forbidden
 
@@ -76,6 +76,10 @@ def _starts(prefix: str) -> tuple[str, ...]:
     return (prefix,) if prefix.endswith(SEPARATORS) else tuple(prefix + separator for separator in SEPARATORS)
 
 
+def _nothing(_value: str) -> bool:
+    return False
+
+
 def _anything(_value: str) -> bool:
     return True
 
@@ -106,18 +110,57 @@ def _check_of(caveat: Caveat) -> AttributeCheck:
     return AttributeCheck(caveat.name, caveat.family.attribute, _matcher(caveat), str(caveat))
 
 
-def make_ready(caveats: Iterable[Caveat]) -> tuple[AttributeCheck, ...]:
-    """Turn the caveats that ask something of a request into checks."""
-    return tuple(_check_of(caveat) for caveat in caveats if caveat.family.attribute)
+def make_ready(caveats: Iterable[Caveat], scope: str = "") -> tuple[AttributeCheck, ...]:
+    """Turn the caveats that ask something of a request into checks: those of no scope, or those of one."""
+    return tuple(_check_of(caveat) for caveat in caveats if caveat.family.attribute and caveat.scope == scope)
+
+
+class ScopedChecks:
+    """The caveats of a token that count at one service each.
+
+    A block that lists ops for some services only, and none for all, does not mean the others: it shuts them. That is
+    judged block by block, because a later block may not open again what an earlier one has shut.
+    """
+
+    __slots__ = ("_by_service", "_listed", "shut")
+
+    def __init__(self, blocks: Iterable[tuple[Caveat, ...]]) -> None:
+        """Sort them by their service."""
+        parts = tuple(blocks)
+        caveats = tuple(caveat for part in parts for caveat in part)
+        scopes = dict.fromkeys(caveat.scope for caveat in caveats if caveat.scope)
+        self._by_service = {scope: make_ready(caveats, scope) for scope in scopes}
+        self._listed = ", ".join(str(caveat) for caveat in caveats if caveat.name == "op")
+        self.shut = frozenset(name for name in SCOPES if any(_shuts(part, name) for part in parts)) if scopes else _NONE
+
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return bool(self._by_service)
+
+    def at(self, service: str | None) -> tuple[AttributeCheck, ...]:
+        """Return the checks of one service."""
+        if service is not None and service.startswith(ROUTE_AUDIENCE):
+            service = GATEWAY
+        checks = self._by_service.get(service or "", ())
+        return (*checks, AttributeCheck("op", "op", _nothing, self._listed)) if service in self.shut else checks
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def _shuts(block: tuple[Caveat, ...], service: str) -> bool:
+    ops = [caveat for caveat in block if caveat.name == "op"]
+    return bool(ops) and not any(caveat.counts_at(service) for caveat in ops)
 
 
 @lru_cache(maxsize=4096)
-def make_ready_texts(caveats: tuple[str, ...]) -> tuple[AttributeCheck, ...]:
-    """Do the same for a grant's written caveats; grants repeat, so the work is kept."""
-    return make_ready(map(parse, caveats))
+def make_ready_texts(caveats: tuple[str, ...], service: str | None) -> tuple[AttributeCheck, ...]:
+    """Do the same for a grant's written caveats at one service; grants repeat, so the work is kept."""
+    read = tuple(map(parse, caveats))
+    return (*make_ready(read), *ScopedChecks((read,)).at(service))
 
 
-def judge(checks: tuple[AttributeCheck, ...], context: RequestContext) -> None:
+def judge(checks: Iterable[AttributeCheck], context: RequestContext) -> None:
     """Refuse a request that any check does not allow; an attribute it does not have satisfies none."""
     for name, attribute, allows, written in checks:
         value = getattr(context, attribute)

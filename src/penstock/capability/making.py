@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.capability import ed25519
-from penstock.capability.caveats import CAVEATS_MAX, VALUES_TOTAL_MAX, Caveat, count_values
+from penstock.capability.caveats import CAVEATS_MAX, VALUES_TOTAL_MAX, Caveat, check_scopes, count_values
 from penstock.capability.token import (
     BEARER,
     BLOCKS_MAX,
@@ -73,6 +73,7 @@ def attenuate(text: str, caveats: Iterable[Caveat], seed: bytes | None = None) -
         raise OverLimit(
             f"A token has at most {CAVEATS_MAX} caveats, with {VALUES_TOTAL_MAX} values together.", limit="caveats"
         )
+    check_scopes(token.root.aud, added)
     seed = os.urandom(ed25519.SEED_BYTES) if seed is None else seed
     data = encode_block(added, ed25519.public_of(seed))
     message = block_input(len(token.blocks) + 1, token.chain()[-1], data)

@@ -50,4 +50,5 @@ async def _judge_later(verify: Verify, context: RequestContext, verdict: Awaitab
 def _at_gateway(context: RequestContext, error: Forbidden) -> RequestContext:
     if error.facts.get("reason") not in _OF_AUDIENCE:
         raise error
-    return msgspec.structs.replace(context, aud=GATEWAY)
+    # It is still this service that does the work: what is scoped to it counts, whoever the token is for.
+    return msgspec.structs.replace(context, aud=GATEWAY, service=context.at)

@@ -21,6 +21,7 @@ from penstock.capability.caveats import (
     VALUE_CHARS_MAX,
     VALUES_TOTAL_MAX,
     Caveat,
+    check_scopes,
     from_wire,
 )
 from penstock.capability.ed25519 import PUBLIC_BYTES, SEED_BYTES, SIGNATURE_BYTES, read_public
@@ -253,6 +254,7 @@ def decode(text: str) -> Token:
     token = Token(_of(data, bytes), root, _of(signature, bytes), tuple(read), _decode_proof(proof))
     if len(token.caveats) > CAVEATS_MAX:
         raise _bad("it has too many caveats")
+    check_scopes(root.aud, token.caveats)
     return token
 
 

@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from penstock.capability.families import NAMED_OPS, READ_OPS
 from penstock.capability.judged_token import JudgedToken, VerifierPolicy, stands
-from penstock.capability.judging import judge_given, make_ready_texts, not_covered
+from penstock.capability.judging import judge, judge_given, make_ready_texts, not_covered
 from penstock.capability.metering import ACCOUNTS_MAX, Meter
 from penstock.capability.proving import UnprovenToken
 from penstock.capability.token import TEXT_CHARS_MAX, Token, decode
@@ -147,7 +147,7 @@ class CapabilityVerifier:
 
     def check(self, grant: Grant, context: RequestContext) -> None:
         """Judge a further attribute of a request already verified: only what this context has is looked at."""
-        judge_given(make_ready_texts(grant.caveats), context)
+        judge_given(make_ready_texts(grant.caveats, context.at), context)
 
     # --- for those who need more than a grant
     # ---------------------------------------------------------------------------
@@ -222,6 +222,8 @@ class CapabilityVerifier:
             value = getattr(context, attribute)
             if (value is None or not allows(value)) and name not in waived:
                 raise not_covered(name, value, written)
+        if standing.scoped:
+            judge([check for check in standing.scoped.at(context.at) if check.name not in waived], context)
         if standing.refused is not None or context.op in NAMED_OPS or context.tenant is not None:
             _judge_root(standing, context)
 
@@ -230,6 +232,10 @@ class CapabilityVerifier:
         # The first check is the root's own audience, which restricts nothing when it is everybody.
         checks = standing.checks[1:] if "*" in standing.root.aud else standing.checks
         unjudged = judge_given(checks, context)
+        if standing.scoped and context.at is not None:
+            unjudged += judge_given(standing.scoped.at(context.at), context)
+        elif standing.scoped:
+            unjudged.append("aud")
         _judge_root(standing, context)
         return list(dict.fromkeys(unjudged))
 
@@ -434,10 +440,9 @@ def _judge_root(standing: JudgedToken, context: RequestContext) -> None:
     """
     if standing.refused is not None:
         raise not_covered(standing.refused)
-    if context.op in NAMED_OPS and context.op not in standing.granted and "*" not in standing.granted:
-        raise not_covered(
-            "op", context.op, f"op={','.join(sorted(standing.granted))}" if standing.granted else _UNNAMED
-        )
+    granted = standing.granted_at(context.at) if context.op in NAMED_OPS else standing.granted
+    if context.op in NAMED_OPS and context.op not in granted and "*" not in granted:
+        raise not_covered("op", context.op, f"op={','.join(sorted(granted))}" if granted else _UNNAMED)
     if context.tenant is not None and not standing.may_act_for(context.tenant):
         raise not_covered("tenant")
 

@@ -25,6 +25,13 @@ class RequestContext(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     ip: str | None = None
     tenant: str | None = None
     region: str | None = None
+    # The service that does the work, where that is not the audience: a token for the gateway is judged behind it too.
+    service: str | None = None
+
+    @property
+    def at(self) -> str | None:
+        """Return the service whose scoped caveats count."""
+        return self.service or self.aud
 
 
 class Grant(msgspec.Struct, frozen=True, rename={"class_": "class"}):

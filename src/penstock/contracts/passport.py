@@ -39,6 +39,12 @@ class Issued(msgspec.Struct, frozen=True):
     epoch: int
     exp: int
     caveats: tuple[str, ...]
+    # What revokes it, and finds it in the audit.
+    tid: str = ""
+
+    def __repr__(self) -> str:
+        """Show which it is, and nothing that could be used."""
+        return f"Issued(tid={self.tid!r}, kid={self.kid!r}, exp={self.exp}, caveats={self.caveats!r})"
 
 
 class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

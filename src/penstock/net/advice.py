@@ -21,8 +21,11 @@ _HINTS: Final[dict[tuple[str, str], str]] = {
     ("over_limit", "storage"): "Raise storage.max_bytes, or remove objects.",
     ("over_limit", "batch"): "Send it as several batches.",
     ("over_limit", "ratio"): "Send it without Content-Encoding, or compressed less.",
-    ("unauthenticated", "missing"): "Send a token: Authorization: Bearer psp1_... (penstock token issue makes one).",
-    ("unauthenticated", "malformed"): "Copy the token whole: it begins with psp1_ and has no spaces.",
+    (
+        "unauthenticated",
+        "missing",
+    ): "Send a token in the Authorization field, as a bearer token (penstock token issue makes one).",
+    ("unauthenticated", "malformed"): "Copy the token whole, without spaces.",
     ("unauthenticated", "revoked"): "Ask its issuer for a new token.",
     (
         "unauthenticated",

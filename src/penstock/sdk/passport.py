@@ -53,6 +53,26 @@ class PassportClient:
         async with timeout("issue", self._timeout_s):
             return await self._passport.issue(checked(p.Issue, subject_ref=subject, audience=who, **fields))
 
+    async def worker_token(  # noqa: PLR0913 - what a worker does, each by its name
+        self,
+        subject: str,
+        topic: str,
+        *,
+        send: bool = False,
+        store: Iterable[str] = (),
+        ttl_s: int | None = None,
+        tenant: str | None = None,
+    ) -> p.Issued:
+        """Mint a token for a worker: it takes and settles the messages of `topic`, and nothing else.
+
+        With `send` it may also send there; `store` names what it may do in the content store: `get`, `put`.
+        """
+        audience, caveats = worker_caveats(topic, send=send, store=store)
+        said: IssueOptions = {"caveats": caveats, "tenant": tenant}
+        if ttl_s is not None:
+            said["ttl_s"] = ttl_s
+        return await self.issue(subject, audience, **said)
+
     async def verify(self, token: str, context: RequestContext | None = None) -> p.Verified:
         """Have the node verify a token; a bad token is an answer, not an error."""
         async with timeout("verify", self._timeout_s):
@@ -83,6 +103,16 @@ class PassportClient:
         """Read what was revoked after `since`."""
         async with timeout("revocations", self._timeout_s):
             return await self._passport.revocations(p.GetRevocations(since))
+
+
+def worker_caveats(topic: str, *, send: bool, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the audiences and the caveats of a worker's token, each caveat scoped to the service it is about."""
+    ops = ("recv", "ack", "nack", "send") if send else ("recv", "ack", "nack")
+    stored = tuple(store)
+    caveats = (f"svc-mailbox:op={','.join(ops)}", f"svc-mailbox:topic={topic}")
+    if not stored:
+        return ("svc-mailbox",), caveats
+    return ("svc-mailbox", "svc-storage"), (*caveats, f"svc-storage:op={','.join(stored)}")
 
 
 def narrow(token: str, *caveats: str, sealed: bool = False) -> str:

@@ -131,6 +131,7 @@ class SyncPassport(SyncService[PassportClient]):
     """`PassportClient`, blocking."""
 
     issue = blocking(PassportClient.issue)
+    worker_token = blocking(PassportClient.worker_token)
     verify = blocking(PassportClient.verify)
     verify_batch = blocking(PassportClient.verify_batch)
     revoke = blocking(PassportClient.revoke)

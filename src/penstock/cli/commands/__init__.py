@@ -21,6 +21,7 @@ topics             what waits, what is leased, what is dead
 tour               shows the promises on a running node
 up                 run the whole node
 version            print the version
+whoami             whose token is used
 weave              try every schedule of a small asyncio program
 webhook            sign a webhook as its provider would
 """

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import asking
+from penstock.cli import asking, running
+from penstock.kernel.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     narrow.add_argument("--seal", action="store_true", help="and end the narrowing")
     _offline(actions, "seal", "end the narrowing of a token, offline", _seal)
+    explain = _offline(actions, "explain", "say what a token is good for, offline and unproven", _explain)
+    explain.add_argument("--against", metavar="REQUEST", help="judge a request, as 'send images/x' or 'get'")
+    whoami = actions.add_parser("whoami", help="show whose token the commands use, and what it is good for")
+    asking.add(whoami)
+    whoami.set_defaults(action=show_own)
+    issued = actions.add_parser("list", help="list the tokens that the node's audit knows, newest first")
+    running.add_directory(issued)
+    issued.add_argument("--all", action="store_true", help="those that have expired or were revoked, too")
+    issued.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    issued.set_defaults(action=_list)
     _offline(actions, "inspect", "show what a token says, offline and unproven", _inspect)
     verify = actions.add_parser("verify", help="have the node judge a token")
     _add_token(verify)
@@ -49,7 +61,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _add_issue(issue: argparse.ArgumentParser) -> None:
     issue.add_argument("--subject", required=True, help="whom the token is for")
-    issue.add_argument("--audience", action="append", required=True, help="who shall accept it; repeatable")
+    issue.add_argument("--audience", action="append", help="who shall accept it; repeatable")
+    issue.add_argument("--for", dest="for_", choices=("worker",), help="worker: take and settle messages of --topic")
+    issue.add_argument("--topic", help="of a worker: the topic, or with / at its end all below it")
+    issue.add_argument("--send", action="store_true", help="of a worker: it may send to the topic too")
+    issue.add_argument("--store", metavar="OPS", help="of a worker: what it may do in the store: get, put or get,put")
     issue.add_argument("--caveat", action="append", default=[], metavar="NAME=VALUE", help="repeatable: op=recv,ack")
     issue.add_argument("--tenant", help="whose quota it spends")
     issue.add_argument("--class", dest="class_", choices=("anon", "authed", "internal"), help="its traffic class")
@@ -160,16 +176,136 @@ def _say(args: argparse.Namespace, said: dict[str, Any]) -> int:
 
 
 def _issue(args: argparse.Namespace) -> int:
+    fault = _not_an_issue(args)
+    if fault:
+        return asking.refuse(args, fault)
+
     async def work(client: Client) -> int:
         said: IssueOptions = {"caveats": args.caveat, "tenant": args.tenant}
+        audience = args.audience
+        if args.for_:
+            from penstock.sdk.passport import worker_caveats
+
+            store = args.store.split(",") if args.store else ()
+            audience, scoped = worker_caveats(args.topic, send=args.send, store=store)
+            said["caveats"] = (*scoped, *args.caveat)
         if args.class_ is not None:
             said["traffic_class"] = args.class_
         if args.ttl is not None:
             said["ttl_s"] = args.ttl
-        issued = await client.passport.issue(args.subject, args.audience, **said)
+        issued = await client.passport.issue(args.subject, audience, **said)
         return _say(args, asking.plain(issued)) if args.json else _say_token(args, issued.token)
 
     return asking.ask(args, work)
+
+
+def _not_an_issue(args: argparse.Namespace) -> str:
+    """Say what is missing or too much: a worker's token has its audiences by what it is for."""
+    if args.for_ is None:
+        if args.topic or args.send or args.store:
+            return "--topic, --send and --store go with --for worker; else say --caveat"
+        return "" if args.audience else "--audience says who shall accept it, or --for worker what it is for"
+    if args.audience:
+        return "--for worker names the audiences itself"
+    return "" if args.topic else "--for worker needs the --topic it works on"
+
+
+def show_own(args: argparse.Namespace) -> int:
+    """Show whose token the commands act with; the node says whether it is good."""
+
+    async def work(client: Client) -> int:
+        token = client.place.token()
+        if not token:
+            return asking.refuse(args, "no token is used: give --token-file or PENSTOCK_TOKEN, or name a --data-dir")
+        verdict = await client.passport.verify(token)
+        claims = asking.plain(verdict.claims) if verdict.claims is not None else {}
+        if args.json:
+            asking.print_json({"ok": verdict.ok, "reason": verdict.reason, **claims})
+            return 0 if verdict.ok else 1
+        if not verdict.ok:
+            return running.refuse(
+                args, f"the node does not accept this token: {verdict.reason}", code="unauthenticated"
+            )
+        _say(args, _readable(claims))
+        return 0
+
+    return asking.ask(args, work)
+
+
+def _readable(claims: dict[str, Any]) -> dict[str, Any]:
+    """Return claims with times that people can read, and without what only programs need."""
+    said = {"subject": claims["sub"], "tenant": claims["tenant"], "class": claims["class"], "tid": claims["tid"]}
+    said["audience"] = ", ".join(claims["aud"])
+    said["caveats"] = "; ".join(claims.get("caveats") or ()) or "none"
+    return {**said, "issued": _moment(claims["iat"]), "expires": _until(claims["exp"])}
+
+
+def _moment(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _until(unix_s: int) -> str:
+    from penstock.wire.plain_words import age_text
+
+    left_s = unix_s - SYSTEM.wall()
+    return f"{_moment(unix_s)} ({'in ' + age_text(left_s) if left_s > 0 else age_text(-left_s) + ' ago'})"
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from penstock.capability.explaining import judge_offline, read_question, unjudged
+    from penstock.capability.token import decode
+
+    token = decode(args.token)
+    asked = None if args.against is None else read_question(args.against)
+    root = token.root
+    said: dict[str, Any] = {"subject": root.sub, "tenant": root.owner, "class": root.class_}
+    said |= {"audience": ", ".join(root.aud), "expires": _until(root.exp)}
+    said["may"] = "; ".join(map(str, token.caveats)) or "everything of its audience but admin, issue, revoke"
+    if asked is None:
+        return _say(args, said)
+    verdict = judge_offline(token, asked, SYSTEM.wall())
+    said["against"] = args.against
+    said["verdict"] = "allowed" if verdict.allowed else f"refused: {verdict.why} {verdict.hint}".rstrip()
+    if open_ends := unjudged(token, asked):
+        said["if also"] = ", ".join(open_ends)
+    _say(args, {**said, "allowed": verdict.allowed} if args.json else said)
+    return 0 if verdict.allowed else 1
+
+
+def _list(args: argparse.Namespace) -> int:
+    """Read the audit: the node keeps no token, only that it has issued one."""
+    file = args.data_dir / "audit" / "passport.jsonl"
+    try:
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is damaged"
+        return running.refuse(args, f"the audit {file} cannot be read: {why}", code="not_found")
+    revoked: set[tuple[str, object]] = set()
+    # Newest first: a token that was issued after a revocation is not revoked by it.
+    for action, facts in ((record["action"], record["facts"]) for record in reversed(records)):
+        if action == "revoke":
+            revoked.add((facts["kind"], facts["value"]))
+        elif action == "issue":
+            _show_issued(args, facts, _state(facts, revoked))
+    return 0
+
+
+def _state(facts: dict[str, Any], revoked: set[tuple[str, object]]) -> str:
+    names = {"tid": "tid", "subject_ref": "sub", "kid": "kid", "tenant": "tenant"}
+    if any((kind, facts[name]) in revoked for kind, name in names.items()):
+        return "revoked"
+    return "expired" if facts["exp"] <= SYSTEM.wall() else "good"
+
+
+def _show_issued(args: argparse.Namespace, record: dict[str, Any], state: str) -> None:
+    if state != "good" and not args.all:
+        return
+    if args.json:
+        asking.print_json({**{name: record[name] for name in ("tid", "sub", "aud", "exp", "caveats")}, "state": state})
+        return
+    caveats = "; ".join(record["caveats"])
+    sys.stdout.write(f"{record['tid']}  {record['sub']}  {','.join(record['aud'])}  {caveats}  {_until(record['exp'])}")
+    sys.stdout.write("\n" if state == "good" else f"  {state}\n")
 
 
 def _verify(args: argparse.Namespace) -> int:

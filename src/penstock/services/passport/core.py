@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.capability.caveats import Caveat, parse, parse_all
+from penstock.capability.caveats import Caveat, check_scopes, parse, parse_all
 from penstock.capability.covers import HeldAuthority, RequestedAuthority, uncovered
 from penstock.capability.floors import name_digest, within
 from penstock.capability.judged_token import JudgedToken
@@ -59,6 +59,7 @@ def root_of(request: p.Issue, held: JudgedToken, view: IssuerView, now_s: int, t
         raise NotReady(f"There is no {alg} key yet.", reason="no_key")
     exp = now_s + request.ttl_s
     tenant = request.tenant if request.tenant is not None or held.is_operator else held.root.tenant
+    check_scopes(audience(request), caveats)
     asked = RequestedAuthority(
         aud=audience(request),
         caveats=caveats,
@@ -130,6 +131,7 @@ def _check_covered(request: p.Issue, held: JudgedToken, asked: RequestedAuthorit
         class_=root.class_,
         exp=held.exp,
         operator=held.is_operator,
+        shut=held.scoped.shut,
     )
     missing = uncovered(holding, asked)
     if missing is not None:

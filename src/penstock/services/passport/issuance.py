@@ -97,7 +97,7 @@ class Issuance:
             caveats=caveats,
         )
         self._issued.value += 1
-        return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, caveats)
+        return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, caveats, root.tid.hex())
 
     async def _held(self, work: IssueWork) -> JudgedToken:
         opened = self._verifier.open(work.capability)

@@ -69,7 +69,7 @@ class MemoryPassport:
         for caveat in request.caveats:
             check_caveat(caveat)
         token, claims = self._mint(request)
-        return p.Issued(token, claims.kid, claims.alg, claims.epoch, claims.exp, claims.caveats)
+        return p.Issued(token, claims.kid, claims.alg, claims.epoch, claims.exp, claims.caveats, claims.tid)
 
     async def verify(self, request: p.Verify, call: Call = NOBODY) -> p.Verified:
         """Judge one token."""

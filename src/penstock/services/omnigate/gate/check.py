@@ -88,6 +88,8 @@ class CapabilityCheck:
             ip=request.peer.host if request.peer.uid is None else None,
             tenant=rule.tenant,
             region=self._region,
+            # Whichever audience the token has, the work is done by the service behind.
+            service=rule.audiences[-1],
         )
 
 
