@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from penstock.kernel.errors import Malformed
 from penstock.sdk.errors import NoNode
 
-SERVICES: Final = ("mailbox", "passport", "storage", "dht", "omnigate")
+SERVICES: Final = ("mailbox", "passport", "storage", "dht", "interop", "omnigate")
 
 
 class NodePlace(Protocol):
