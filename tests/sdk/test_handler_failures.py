@@ -1,4 +1,4 @@
-"""A failing handler is told in words a person can use; a refused token stops the consumer instead of using messages up."""
+"""A failing handler is told in words a person can use; a refused token stops the consumer and uses no message up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from penstock.client import ConsumerStopped
-from penstock.kernel.errors import Expired, Forbidden
+from penstock.kernel.errors import Expired, Forbidden, Malformed
 from penstock.testing import until
 from tests.sdk.kit import TOPIC, started, world
 
@@ -62,7 +62,7 @@ async def test_a_refused_call_of_the_sdk_stops_the_consumer_and_uses_no_message_
     async def handle(_delivery) -> None:
         raise refused
 
-    async with world(max_attempts=2) as here:
+    async with world(max_attempts=1) as here:
         await here.send(40)
         with pytest.raises(ConsumerStopped, match=r"orders stopped: This needs op=get\. Ask its issuer\.") as stopped:
             await here.mailbox.run(TOPIC, handle, concurrency=4)
@@ -81,3 +81,37 @@ async def test_a_refusal_that_is_the_handlers_own_is_a_failure_like_any_other() 
         async with started(here.mailbox.run(TOPIC, handle)) as task:
             await until(lambda: _dead(here))
             assert not task.done()
+
+
+async def test_the_error_is_kept_with_the_dead_letter_and_bounded() -> None:
+    async def handle(_delivery) -> None:
+        raise ValueError("x" * 10_000)
+
+    async with world(max_attempts=2) as here:
+        await here.send(1)
+        async with started(here.mailbox.run(TOPIC, handle)):
+            await until(lambda: _dead(here))
+        [letter] = [letter async for letter in here.mailbox.dead_letters(TOPIC)]
+
+    first, last = letter.history
+    assert (letter.reason, last.cause, last.error.class_) == (
+        "rejected:ValueError",
+        "rejected:ValueError",
+        "ValueError",
+    )
+    assert first.error is None, "of many attempts the last one's error is kept"
+    assert "raise ValueError" in last.error.traceback or "xxxx" in last.error.traceback
+    assert len(last.error.class_ + last.error.message + last.error.traceback) <= 4096
+
+
+async def test_json_goes_round_as_what_it_is() -> None:
+    order = {"size": 3, "what": ["pizza", "ü"], "paid": None}
+    async with world() as here:
+        await here.mailbox.send(TOPIC, order)
+        [got] = await here.mailbox.recv(TOPIC)
+
+        assert (got.json(), got.attrs["content-type"]) == (order, "application/json")
+        assert got.payload == '{"size":3,"what":["pizza","ü"],"paid":null}'.encode()
+        assert got.text() == got.payload.decode()
+        with pytest.raises(Malformed, match="a JSON value"):
+            await here.mailbox.send(TOPIC, {"when": object()})

@@ -117,6 +117,21 @@ def dead_letters(rows: Iterable[DeadLetter]) -> None:
     table_of(columns, cells, "no dead letters")
 
 
+def dead_letter(letter: DeadLetter, message_of: Peeked | None) -> None:
+    """Print one dead letter: why it died, what was tried, the last error, and the message itself."""
+    say(Text.assemble((letter.msg_id, "bold cyan"), (f"  {letter.topic}  {printable(letter.reason)}", "bold")))
+    say(Text(f"sent {when(letter.ts)}, died {when(letter.dead_at)} after {letter.attempts} attempts", "dim"))
+    for number, attempt in enumerate(letter.history, 1):
+        say(Text(f"  {number}. {when(attempt.at)}  {printable(attempt.cause)}"))
+    error = next((attempt.error for attempt in reversed(letter.history) if attempt.error is not None), None)
+    if error is not None:
+        say(Text(f"{printable(error.class_)}: {printable(error.message)}", "red"))
+        for line in error.traceback.splitlines():
+            say(Text(f"  {printable(line)}", "dim"))
+    if message_of is not None and message_of.payload is not None:
+        say(Text(shown(message_of.payload)))
+
+
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
     """Print rows under their columns; `nothing` where there are none."""
     if not rows:

@@ -5,6 +5,8 @@ method           a contract's methods as a numbered table
 tables           the tables of all contracts, and the page generated from them
 capability       Verifier: does this token cover this request
 mailbox          svc-mailbox: send, recv, ack, nack, extend, topics, dead letters
+plain_payloads   payloads as text and JSON
+handler_error    why a handler gave a message back
 mailbox_rules    the rules that sender, service and receiver share: sizes, hashes, the method table
 mailbox_bodies   settlements as HTTP bodies
 mailbox_batches  batches of which some items cannot be read

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.handler_error import HandlerError
 
 BATCH_MAX: Final = 256
 TOPICS_MAX: Final = 1000
@@ -147,6 +148,22 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, rename=_BYTES):
     # When it was delivered for the first time.
     first_at: int = 0
 
+    def text(self) -> str:
+        """Return the payload as text; `ValueError` when it is not UTF-8."""
+        return self.payload.decode()
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever was sent
+        """Return the payload as the JSON value it is; `ValueError` when it is none."""
+        return json_of(self.payload)
+
+
+def json_of(payload: bytes) -> Any:  # noqa: ANN401 - whatever was sent
+    """Read a payload as JSON."""
+    try:
+        return msgspec.json.decode(payload)
+    except msgspec.DecodeError as exc:
+        raise ValueError(f"The payload is no JSON: {exc}") from exc
+
 
 class Received(msgspec.Struct, frozen=True):
     """The leased messages, possibly none; `inflight_full` says that none may be leased for now."""
@@ -169,6 +186,10 @@ class Nack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     receipt: Receipt
     reason: Annotated[str, Meta(max_length=256)] | None = None
     delay_ms: DelayMs | None = None
+    # What the handler raised; kept with the end of the attempt and shown in a dead letter's history.
+    error: HandlerError | None = None
+    # The attempt does not count: it was not the message's fault.
+    uncounted: bool = False
 
 
 class Extend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -341,11 +362,12 @@ class GetDlq(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 100
 
 
-class Attempt(msgspec.Struct, frozen=True):
-    """When and why one attempt ended."""
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When and why one attempt ended; of the last one also the error, where its consumer told it."""
 
     at: int
     cause: str
+    error: HandlerError | None = None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -16,8 +16,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.plain_payloads import read_plain_send
 from penstock.kernel.errors import Malformed, OverLimit, PenstockError
+from penstock.wire.plain_words import plain_fault
 
+ItemReader: TypeAlias = Callable[[bytes], Any]
 Places: TypeAlias = MappingProxyType[int, PenstockError]
 _NONE: Final[Places] = MappingProxyType({})
 # More commas than a batch of 256 full messages has: its items are not even counted.
@@ -67,7 +70,21 @@ def unread_in(batch: object) -> Places:
 
 def json_batch(kind: type) -> Callable[[bytes], Any]:
     """Return what reads a batch from JSON item by item; it raises as msgspec does when that is not possible."""
-    return partial(_read, kind, msgspec.json.Decoder(_outer(kind)).decode, _item(kind, msgspec.json.Decoder))
+    item = _item(kind, msgspec.json.Decoder)
+    item = partial(_read_send, item) if kind is m.SendBatch else item
+    return partial(_read, kind, msgspec.json.Decoder(_outer(kind)).decode, item)
+
+
+def _read_send(decode: Callable[[bytes], Any], raw: bytes) -> m.Send:
+    """Read a message with its payload as base64, or else plain."""
+    try:
+        sent: m.Send = decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        try:
+            return read_plain_send(bytes(raw))
+        except msgspec.ValidationError:
+            raise exc from None
+    return sent
 
 
 def msgpack_batch(kind: type) -> Callable[[bytes], Any]:
@@ -85,7 +102,7 @@ def _item(kind: type, decoder: Callable[[type], Any]) -> Callable[[bytes], Any]:
     return decode
 
 
-def _read(kind: type, outer: Callable[[bytes], Any], decode: Callable[[bytes], Any], data: bytes) -> Any:  # noqa: ANN401 - typed by its callers
+def _read(kind: type, outer: ItemReader, decode: ItemReader, data: bytes) -> Any:  # noqa: ANN401 - typed by its callers
     if bytes(data).count(b",") > _COMMAS_MAX:
         raise msgspec.ValidationError("too many items")
     field, stand_in, partly = _KINDS[kind]
@@ -98,6 +115,9 @@ def _read(kind: type, outer: Callable[[bytes], Any], decode: Callable[[bytes], A
         try:
             items.append(decode(raw))
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            unread[place] = str(exc)
+            unread[place] = plain_fault(str(exc))
+            items.append(stand_in)
+        except Malformed as exc:
+            unread[place] = exc.detail
             items.append(stand_in)
     return partly(tuple(items), unread)

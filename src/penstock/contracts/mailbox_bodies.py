@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.handler_error import HandlerError
 from penstock.kernel.errors import Malformed
 
 
@@ -26,6 +27,8 @@ class NackIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     receipt: m.Receipt | None = None
     reason: Annotated[str, Meta(max_length=256)] | None = None
     delay_ms: m.DelayMs | None = None
+    error: HandlerError | None = None
+    uncounted: bool = False
     nacks: tuple[m.Nack, ...] | None = None
 
 
@@ -59,9 +62,17 @@ def as_nack(body: NackIn | m.NackBatch, msg_id: str | None) -> m.Nack | m.NackBa
         _alone(msg_id)
         return body
     if body.nacks is not None:
-        _alone(body.msg_id or body.receipt or body.reason or body.delay_ms is not None or msg_id)
+        _alone(
+            body.msg_id
+            or body.receipt
+            or body.reason
+            or body.delay_ms is not None
+            or body.error
+            or body.uncounted
+            or msg_id
+        )
         return m.NackBatch(body.nacks)
-    return m.Nack(*_named(body, msg_id), body.reason, body.delay_ms)
+    return m.Nack(*_named(body, msg_id), body.reason, body.delay_ms, body.error, body.uncounted)
 
 
 def as_extend(body: ExtendIn | m.ExtendBatch, msg_id: str | None) -> m.Extend | m.ExtendBatch:

@@ -18,7 +18,7 @@ import enum
 import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import check_envelope
@@ -27,6 +27,7 @@ from penstock.kernel.deadline import no_deadline, pause, timeout
 from penstock.kernel.errors import Conflict, NotFound, PenstockError
 from penstock.kernel.log import Log
 from penstock.sdk.errors import LeaseLost, Reject, waiting_mends
+from penstock.sdk.handler_failures import error_of, is_refusal_of_ours
 from penstock.sdk.lease_keeper import LeaseKeeper, sure_s
 
 T = TypeVar("T")
@@ -89,6 +90,14 @@ class Delivery:
         """Return the message's bytes."""
         return self.envelope.payload
 
+    def text(self) -> str:
+        """Return the payload as text; `ValueError` when it is not UTF-8."""
+        return self.envelope.text()
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever was sent
+        """Return the payload as the JSON value it is; `ValueError` when it is none."""
+        return self.envelope.json()
+
     @property
     def topic(self) -> str:
         """Return where it was sent to."""
@@ -131,7 +140,9 @@ class Delivery:
 
     async def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
         """Give the message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
-        nack = m.Nack(self.msg_id, self.receipt, None if reason is None else reason[:_REASON_CHARS_MAX], delay_ms)
+        await self._nack(m.Nack(self.msg_id, self.receipt, _cut(reason), delay_ms))
+
+    async def _nack(self, nack: m.Nack) -> None:
         self.given_back = await self._settle(lambda: self._mailbox.nack(nack))
 
     async def _settle(self, act: Callable[[], Awaitable[T]]) -> T:
@@ -222,7 +233,7 @@ class Delivery:
             return True
         elif isinstance(error, Exception) or self._is_own_cancel(error):
             _log.debug("delivery.failed", topic=self.topic, msg_id=self.msg_id, error=type(error).__name__)
-            await self._give_back(type(error).__name__)
+            await self._give_back(type(error).__name__, error)
         else:
             await self._give_back("canceled", delay_ms=0)
         return False
@@ -254,15 +265,25 @@ class Delivery:
             raise self.lost from error
         return False
 
-    async def _give_back(self, reason: str, delay_ms: int | None = None) -> None:
-        """Nack after an error, which stays the one that is raised. If the nack fails too, the lease lapses."""
+    async def _give_back(self, reason: str, error: BaseException | None = None, *, delay_ms: int | None = None) -> None:
+        """Nack after an error, which stays the one that is raised. If the nack fails too, the lease lapses.
+
+        A call of our own that was refused for its token is not the message's fault: the attempt does not count.
+        """
+        uncounted = error is not None and is_refusal_of_ours(error)
+        told = None if error is None or uncounted else error_of(error)
+        nack = m.Nack(self.msg_id, self.receipt, _cut(reason), 0 if uncounted else delay_ms, told, uncounted)
         try:
             # The deadline that ended the block has passed, and must not end this too.
             with no_deadline():
                 async with timeout("give_back", _GIVE_BACK_S):
-                    await self.nack(reason, delay_ms=delay_ms)
-        except PenstockError as error:
-            _log.warning("delivery.not_nacked", topic=self.topic, msg_id=self.msg_id, code=error.code)
+                    await self._nack(nack)
+        except PenstockError as refused:
+            _log.warning("delivery.not_nacked", topic=self.topic, msg_id=self.msg_id, code=refused.code)
+
+
+def _cut(reason: str | None) -> str | None:
+    return None if reason is None else reason[:_REASON_CHARS_MAX]
 
 
 def _nobody(_delivery: Delivery) -> None:

@@ -12,6 +12,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock.contracts.handler_error import ERROR_CHARS_MAX, HandlerError
 from penstock.contracts.mailbox import Nacked
 from penstock.kernel.errors import Expired, Forbidden, Unauthenticated
 from penstock.kernel.log import redact
@@ -80,6 +81,16 @@ def _what_follows(topic: str, delivery: FailedDelivery) -> str:
     if answer.dead_lettered:
         return f"it is a dead letter now (penstock dlq show {topic} {delivery.msg_id})"
     return f"it comes again in {age_text(answer.visible_in_ms / 1000)}"
+
+
+def error_of(error: BaseException) -> HandlerError:
+    """Write an error down for the dead letter's history: its class, its message, and the end of its traceback."""
+    stack = "".join(traceback.format_exception(error))
+    kind = type(error)
+    name = (
+        kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return HandlerError(name[-256:], str(error)[:ERROR_CHARS_MAX], stack[-ERROR_CHARS_MAX:]).bounded()
 
 
 def is_refusal_of_ours(error: BaseException) -> bool:

@@ -34,7 +34,9 @@ class HttpMailbox:
 
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
-        answer = await self._caller.ask(post("/v1/recv", request, call, wait_s=request.wait_ms / 1000))
+        # Without the second form of the payload, which is for people and for other languages.
+        asked = {**msgspec.to_builtins(request), "text": False}
+        answer = await self._caller.ask(post("/v1/recv", asked, call, wait_s=request.wait_ms / 1000))
         return m.Received(answer.json(_Messages).messages, inflight_full=b"x-inflight-full" in answer.headers)
 
     async def ack(self, request: m.Ack, call: Call = NOBODY) -> m.Acked:

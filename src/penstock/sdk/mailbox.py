@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import check_envelope
+from penstock.contracts.plain_payloads import CONTENT_TYPE, payload_bytes
 from penstock.kernel.deadline import timeout
+from penstock.kernel.errors import Malformed
 from penstock.kernel.metrics import Metrics
 from penstock.sdk.consumer import (
     ConsumeOptions,
@@ -21,6 +23,9 @@ from penstock.sdk.consumer import (
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.values import checked
 from penstock.wire.ids import address_of
+
+# Bytes as they are, text as UTF-8, anything else as compact JSON.
+Payload: TypeAlias = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any] | int | float | bool | None
 
 
 class Leased(Protocol):
@@ -95,7 +100,7 @@ class MailboxClient:
 
     # --- send
 
-    async def send(self, topic: str, payload: bytes | str, **said: Unpack[SendOptions]) -> m.Sent:
+    async def send(self, topic: str, payload: Payload, **said: Unpack[SendOptions]) -> m.Sent:
         """Store a message; returns when it is as durable as the engine promises."""
         message = new_message(topic, payload, **said)
         async with timeout("send", self._timeout_s):
@@ -242,14 +247,35 @@ class MailboxClient:
             return (await self._mailbox.delete_topic(checked(m.DeleteTopic, topic=topic))).deleted
 
 
-def new_message(topic: str, payload: bytes | str, **said: Unpack[SendOptions]) -> m.Send:
+def new_message(topic: str, payload: Payload, **said: Unpack[SendOptions]) -> m.Send:
     """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
-    data = payload.encode() if isinstance(payload, str) else payload
-    fields: dict[str, object] = {"topic": topic, "payload_b64": data, "payload_hash": address_of(data), **said}
+    attrs = said.get("attrs", {})
+    if isinstance(payload, str):
+        data = payload.encode()
+    elif isinstance(payload, bytes | bytearray | memoryview):
+        data = bytes(payload)
+    else:
+        data, kind = json_bytes(payload)
+        attrs = attrs if CONTENT_TYPE in attrs else {**attrs, CONTENT_TYPE: kind}
+    fields: dict[str, object] = {
+        "topic": topic,
+        "payload_b64": data,
+        "payload_hash": address_of(data),
+        **said,
+        "attrs": attrs,
+    }
     if "meta" in fields:
         fields["meta_b64"] = fields.pop("meta")
     fields["idem_key"] = said.get("idem_key") or secrets.token_hex(16)
     return checked(m.Send, **fields)
+
+
+def json_bytes(payload: object) -> tuple[bytes, str]:
+    """Return the bytes of a JSON value and their type; what is none is refused here."""
+    try:
+        return payload_bytes(payload)
+    except (TypeError, ValueError) as exc:
+        raise Malformed(f"A payload is bytes, a text or a JSON value: {exc}.", reason="bad_payload") from exc
 
 
 def _with_idem_key(message: m.Send) -> m.Send:

@@ -28,6 +28,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     peek.add_argument("--max", type=int, default=10, metavar="N", help="at most so many (default 10)")
     asking.add(peek)
     peek.set_defaults(action=_peek)
+    one = actions.add_parser("show", help="show one dead letter: its payload, its history, and the last error")
+    one.add_argument("topic", help="of which topic")
+    one.add_argument("msg_id", nargs="?", help="which; without it the newest of the first page")
+    asking.add(one)
+    one.set_defaults(action=_show)
     redrive = actions.add_parser("redrive", help="send them back to where they came from")
     redrive.add_argument("topic", help="of which topic")
     redrive.add_argument("--reason", help="only those with this reason")
@@ -70,6 +75,27 @@ async def _peek(client: Client, args: argparse.Namespace) -> int:
             from penstock.cli.tables import message as print_message
 
             print_message(message, with_receipt=False)
+    return 0
+
+
+async def _show(client: Client, args: argparse.Namespace) -> int:
+    from penstock.kernel.errors import NotFound
+
+    found = [
+        letter
+        async for letter in client.mailbox.dead_letters(args.topic)
+        if args.msg_id is None or letter.msg_id == args.msg_id
+    ]
+    if not found:
+        raise NotFound("There is no such dead letter.", hint=f"See penstock dlq list {args.topic}.")
+    letter = found[-1]
+    if args.json:
+        asking.print_json(asking.plain(letter))
+        return 0
+    peeked = await client.mailbox.peek(args.topic, "dlq", limit=256, payload=True)
+    from penstock.cli.tables import dead_letter
+
+    dead_letter(letter, next((message for message in peeked if message.msg_id == letter.msg_id), None))
     return 0
 
 

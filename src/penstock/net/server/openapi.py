@@ -45,7 +45,7 @@ def openapi(service: str, version: str, routes: Iterable[Route]) -> Schema:
 def _shapes(routes: tuple[Route, ...]) -> tuple[dict[int, Schema], dict[str, Schema]]:
     """Return the schema of every body and answer by the identity of its type, and the components they refer to."""
     types: dict[int, Any] = {
-        id(kind): kind for route in routes for kind in (route.body, route.answer) if kind is not None
+        id(kind): kind for route in routes for kind in (route.body, route.body_too, route.answer) if kind is not None
     }
     schemas, components = msgspec.json.schema_components(types.values(), ref_template="#/components/schemas/{name}")
     if _PROBLEM in components:
@@ -135,7 +135,10 @@ def _request_body(route: Route, shapes: dict[int, Schema]) -> Schema | None:
         return {"required": True, "content": {"application/octet-stream": {}}}
     if route.body is None:
         return None
-    return {"required": True, "content": {"application/json": {"schema": shapes[id(route.body)]}}}
+    schema = shapes[id(route.body)]
+    if route.body_too is not None:
+        schema = {"oneOf": [schema, shapes[id(route.body_too)]]}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 # --- answers

@@ -22,6 +22,8 @@ class Route:
     body: type | None = None
     # Reads a body once more that is not of that type, as far as it can be read; raises as msgspec does when it cannot.
     reread: Callable[[bytes], object] | None = None
+    # Another form of the body, which `reread` reads.
+    body_too: type | None = None
     answer: type | None = None
     stream_body: bool = False
     # The handler gets the body as it was sent, not inflated: a signature covers exactly those bytes.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.handler_error import split_cause
 from penstock.contracts.mailbox_batches import unread_in
 from penstock.contracts.mailbox_rules import check_batch, size_of
 from penstock.kernel.deadline import current_deadline
@@ -384,7 +385,7 @@ class MailboxApi:
             ts=row.ts,
             dead_at=dead.at,
             payload_hash=row.address,
-            history=tuple(m.Attempt(at, cause) for at, cause in dead.history),
+            history=tuple(m.Attempt(at, *split_cause(cause)) for at, cause in dead.history),
             key=row.key,
         )
 

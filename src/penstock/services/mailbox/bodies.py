@@ -26,6 +26,8 @@ class RecvIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     visibility_ms: m.VisibilityMs | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=20_000)] = 0
     max_bytes: m.Positive | None = None
+    # Also hand out `payload`, where the content-type says that it is text or JSON.
+    text: bool = True
 
     def __post_init__(self) -> None:
         """Refuse a lease that is too short."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.plain_payloads import plain_json
 from penstock.kernel.errors import PenstockError
 from penstock.net.message import Response, WrittenJson
 from penstock.services.mailbox.bodies import ReceivedOut
@@ -111,6 +112,19 @@ def _write_received(received: m.Received) -> WrittenJson | Response:
     return WrittenJson(_encode(ReceivedOut(received.messages))) if received.messages else _NONE
 
 
+def _write_text(received: m.Received) -> WrittenJson | Response:
+    """Write `payload` beside `payload_b64` of the messages that are text or JSON."""
+    if not any(message.attrs for message in received.messages):
+        return _write_received(received)
+    data = b'{"messages":[%b]}' % b",".join(map(_write_envelope, received.messages))
+    return Response(200, data, headers=_FULL) if received.inflight_full else WrittenJson(data)
+
+
+def _write_envelope(message: m.Envelope) -> bytes:
+    written, plain = _encode(message), plain_json(message.payload, message.attrs)
+    return written if plain is None else b'%b,"payload":%b}' % (written[:-1], plain)
+
+
 def _write_settled(value: Settled) -> WrittenJson:
     return _ACKED if isinstance(value, m.Acked) else WrittenJson(_encode(value))
 
@@ -135,3 +149,4 @@ JSON: Final = AnswerCodec(
     refused_settle=lambda error: _encode(_refused_settle(error)),
     many=_write_many,
 )
+JSON_TEXT: Final = replace(JSON, received=_write_text)

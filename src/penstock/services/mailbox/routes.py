@@ -13,6 +13,7 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_batches import json_batch, unread_in
 from penstock.contracts.mailbox_rules import size_of
+from penstock.contracts.plain_payloads import PlainSend, read_plain_send
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
 from penstock.net.message import Response, StreamResponse
@@ -20,7 +21,7 @@ from penstock.net.server.route import Route
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
 from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
-from penstock.services.mailbox.codec import JSON
+from penstock.services.mailbox.codec import JSON, JSON_TEXT
 from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 from penstock.wire.plain_words import plain_fault
@@ -129,6 +130,8 @@ class MailboxRoutes:
         asked = m.Recv(recv.topic, recv.max_messages, recv.visibility_ms, recv.wait_ms, recv.max_bytes)
         waiting = self._authority.admit(request, "recv", recv.topic)
         meta = self._watched(request, recv.topic) if recv.wait_ms else _meta(request)
+        if recv.text:
+            meta.codec = JSON_TEXT
         if waiting is not None:
             return _after(waiting, lambda: self._dispatcher.recv(asked, meta).promise)
         return _now_or_later(self._dispatcher.recv(asked, meta).promise)
@@ -241,13 +244,15 @@ def _describe(method: str) -> Callable[..., Route]:
             deadline_s=_STREAM_S if path.endswith("/stream") else None,
             long_poll=path.startswith("/v1/recv"),
             reread=_REREAD.get(body),
+            body_too=PlainSend if body is m.Send else None,
         )
 
     return route
 
 
-# How the bodies of batches are read in which some items cannot be.
+# How bodies are read that are not of the usual form: with a plain payload, and batches of which some items cannot be.
 _REREAD: Final = {
+    m.Send: read_plain_send,
     m.SendBatch: json_batch(m.SendBatch),
     bodies.AckIn: json_batch(m.AckBatch),
     bodies.NackIn: json_batch(m.NackBatch),

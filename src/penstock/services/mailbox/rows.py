@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from blake3 import blake3
 
+from penstock.contracts.handler_error import plain_cause
 from penstock.contracts.mailbox_rules import hash_chain
 from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.ids import OLD_SLOT_FORM, SLOT_FORM, make_msg_id
@@ -251,7 +252,8 @@ def read_state(columns: tuple[Any, ...]) -> MessageState:
 
 
 def remember_end(history: History, at: int, cause: str) -> History:
-    """Add the end of an attempt; of many, the first and the last 16 are kept."""
+    """Add the end of an attempt; of many, the first and the last 16 are kept, and the error of the last alone."""
+    history = tuple((then, plain_cause(past)) for then, past in history)
     if len(history) < 2 * HISTORY_KEPT:
         return (*history, (at, cause))
     return (*history[:HISTORY_KEPT], *history[HISTORY_KEPT + 1 :], (at, cause))

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from penstock.contracts.handler_error import HandlerError
 from penstock.contracts.mailbox import (
     Ack,
     Attempt,
@@ -300,7 +301,11 @@ class MemoryMailboxState:
         delay_ms = nack.delay_ms
         if delay_ms is None:
             delay_ms = int(MAILBOX.delay(message.attempts - 1, self._rng) * 1000)
-        self._end_attempt(message, cause, now)
+        if nack.uncounted:
+            message.receipt = None
+            message.attempts -= 1
+        else:
+            self._end_attempt(message, cause, now, nack.error)
         message.until_ms = now.mono_ms + delay_ms
         return message
 
@@ -323,9 +328,12 @@ class MemoryMailboxState:
             raise Conflict("The receipt is no longer good.", reason=STALE_RECEIPT)
         return message
 
-    def _end_attempt(self, message: MemoryMessage, cause: str, now: MemoryNow) -> None:
+    def _end_attempt(
+        self, message: MemoryMessage, cause: str, now: MemoryNow, error: HandlerError | None = None
+    ) -> None:
         message.receipt = None
-        message.history.append(Attempt(now.wall_ms, cause))
+        message.history[:] = [Attempt(each.at, each.cause) for each in message.history]
+        message.history.append(Attempt(now.wall_ms, cause, None if error is None else error.bounded()))
         del message.history[16:-16]
         own = self.settings_of(message.sent.topic).max_attempts
         most = self.options.max_attempts if own is None else own

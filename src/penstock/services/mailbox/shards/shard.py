@@ -28,6 +28,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.handler_error import HandlerError, join_cause, plain_cause
 from penstock.contracts.mailbox_rules import NOT_LEASED, SETTLED_OR_UNKNOWN, STALE_RECEIPT
 from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
 from penstock.kernel.errors import Conflict, Malformed, NotFound
@@ -111,6 +112,8 @@ class NackCause(NamedTuple):
 
     reason: str | None
     delay_ms: int | None
+    error: HandlerError | None = None
+    uncounted: bool = False
 
 
 class _Choice:
@@ -430,8 +433,15 @@ class Shard:
         delay_ms = cause.delay_ms
         if delay_ms is None:
             delay_ms = int(self.rules.backoff.delay(message.attempts - 1, self._rng) * 1000)
+        until = now.mono + delay_ms if delay_ms else 0.0
+        if cause.uncounted:
+            # Not the message's fault: it waits as if it had not been delivered.
+            self._unlease(message)
+            message.attempts -= 1
+            self._return(message, until, now, batch)
+            return message
         text = "nack" if cause.reason is None else f"rejected:{cause.reason}"
-        self._end_attempt(message, text, now.mono + delay_ms if delay_ms else 0.0, now, batch)
+        self._end_attempt(message, join_cause(text, cause.error), until, now, batch)
         return message
 
     def extend(self, name: MessageName, receipt: str, visibility_ms: int, now: Now, batch: Batch) -> Message | None:
@@ -497,8 +507,13 @@ class Shard:
         self._unlease(message)
         message.history = remember_end(message.history, now.wall, cause)
         if self.rules.last_attempt(message):
-            self._bury(message, "max_attempts" if cause == "nack" else cause, now, batch)
+            reason = plain_cause(cause)
+            self._bury(message, "max_attempts" if reason == "nack" else reason, now, batch)
             return
+        self._return(message, until, now, batch)
+
+    def _return(self, message: Message, until: float, now: Now, batch: Batch) -> None:
+        """Have a message wait again, until a time or at once."""
         message.state, message.ending = SETTLING, RETURN
         message.until = until
         # An empty answer would be wrong while this message is on its way back.

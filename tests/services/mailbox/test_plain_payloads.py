@@ -1,0 +1,127 @@
+"""Payloads that people can read over HTTP, and what a consumer tells when it gives a message back."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from penstock.contracts.handler_error import HandlerError, join_cause, split_cause
+from penstock.contracts.mailbox import Nack, Recv, Send
+from penstock.wire.ids import address_of
+from tests.acceptance.node_process import NodeProcess
+from tests.services.mailbox.worlds import mailbox_world
+
+
+def ask(node: NodeProcess, path: str, **body: object):
+    return node.ask("mailbox", "POST", path, body, token=True)
+
+
+def take(node: NodeProcess, topic: str, **more: object) -> dict:
+    [message] = ask(node, "/v1/recv", topic=topic, wait_ms=20_000, **more).json()["messages"]
+    return message
+
+
+@pytest.mark.parametrize(
+    ("payload", "stored", "kind"),
+    [
+        ("two pizzas ü", "two pizzas ü".encode(), "text/plain"),
+        ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}'.encode(), "application/json"),
+        ([], b"[]", "application/json"),
+        (None, b"null", "application/json"),
+        (3.5, b"3.5", "application/json"),
+    ],
+)
+def test_a_text_or_a_json_value_is_stored_as_bytes_and_comes_back_as_it_was(
+    node: NodeProcess, payload: object, stored: bytes, kind: str
+) -> None:
+    topic = f"plain/{kind}/{len(stored)}"
+    assert ask(node, "/v1/send", topic=topic, payload=payload).status == 200
+
+    got = take(node, topic)
+
+    assert (got["payload"], base64.b64decode(got["payload_b64"])) == (payload, stored)
+    assert (got["attrs"], got["payload_hash"]) == ({"content-type": kind}, address_of(stored))
+
+
+def test_what_cannot_be_shown_plainly_is_base64_alone(node: NodeProcess) -> None:
+    odd = base64.b64encode(b"{\xff").decode()
+    for number, attrs in enumerate([{}, {"content-type": "application/json"}, {"content-type": "text/plain"}]):
+        assert ask(node, "/v1/send", topic=f"odd/{number}", payload_b64=odd, attrs=attrs).status == 200
+        assert "payload" not in take(node, f"odd/{number}")
+    ask(node, "/v1/send", topic="odd/quiet", payload="x")
+    assert "payload" not in take(node, "odd/quiet", text=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"topic": "t", "payload": "x", "payload_b64": "eA=="}, "Give payload or payload_b64, not both."),
+        ({"topic": "a b", "payload": "x"}, "topic holds letters"),
+        ({"topic": "t"}, "The field payload_b64 is missing."),
+        ({"topic": "t", "payload": "x", "colour": 1}, "There is no field colour."),
+        ({"topic": "t", "payload": "x", "key": "k", "delay_ms": 5}, "delay_ms cannot be given together with key"),
+        ({"topic": "t", "payload": "x", "payload_hash": "b3:" + "0" * 64}, "does not match its payload_hash"),
+    ],
+)
+def test_bad_plain_messages_are_refused_in_words_and_nothing_is_stored(
+    node: NodeProcess, body: dict, said: str
+) -> None:
+    answer = node.ask("mailbox", "POST", "/v1/send", body, token=True)
+
+    assert answer.status in {400, 422}
+    assert said in answer.json()["detail"]
+
+
+def test_a_batch_takes_both_forms_and_refuses_each_on_its_own(node: NodeProcess) -> None:
+    batch = [
+        {"topic": "mix", "payload": {"n": 1}},
+        {"topic": "mix", "payload_b64": "eA=="},
+        {"topic": "mix", "payload": 1, "payload_b64": "eA=="},
+        {"topic": "m i x", "payload": 1},
+    ]
+    results = ask(node, "/v1/send/batch", messages=batch).json()["results"]
+
+    assert ["msg_id" in result for result in results] == [True, True, False, False]
+    assert results[2]["detail"] == "Give payload or payload_b64, not both."
+    assert results[3]["detail"].startswith("topic holds letters")
+
+
+def test_the_description_names_both_forms(node: NodeProcess) -> None:
+    described = node.ask("mailbox", "GET", "/openapi.json").json()
+    body = described["paths"]["/v1/send"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+
+    assert [each["$ref"].rpartition("/")[2] for each in body["oneOf"]] == ["Send", "PlainSend"]
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+async def test_the_last_error_is_kept_with_the_attempt_and_an_uncounted_end_uses_none(engine: str) -> None:
+    error = HandlerError("KeyError", "'size'", "Traceback\n" + "  line\n" * 2000)
+    async with mailbox_world(engine, max_attempts=2) as world:
+        api = world.api
+        await api.send(Send("t", b"x"))
+        for _ in range(3):
+            [got] = (await api.recv(Recv("t", visibility_ms=60_000))).messages
+            answer = await api.nack(Nack(got.msg_id, got.receipt, delay_ms=0, uncounted=True))
+            assert (got.attempt, answer.dead_lettered, answer.visible_in_ms) == (1, False, 0)
+        for reason in ("first\0", "second"):
+            [got] = (await api.recv(Recv("t", visibility_ms=60_000))).messages
+            answer = await api.nack(Nack(got.msg_id, got.receipt, reason=reason, delay_ms=0, error=error))
+        from penstock.contracts.mailbox import GetDlq
+
+        [letter] = (await api.dlq(GetDlq("t"))).entries
+
+    assert (answer.dead_lettered, letter.reason, letter.attempts) == (True, "rejected:second", 2)
+    assert [(end.cause, end.error is None) for end in letter.history] == [
+        ("rejected:first", True), ("rejected:second", False)
+    ]  # fmt: skip
+    kept = letter.history[-1].error
+    assert (kept.class_, kept.message, kept.traceback.endswith("  line\n")) == ("KeyError", "'size'", True)
+    assert len(kept.class_ + kept.message + kept.traceback) == 4096
+
+
+def test_an_error_that_cannot_be_read_harms_nothing() -> None:
+    assert split_cause("nack\0{broken") == ("nack", None)
+    assert split_cause(join_cause("a\0b", None)) == ("ab", None)
+    assert json.loads(join_cause("a", HandlerError("E")).partition("\0")[2]) == {"class": "E"}
