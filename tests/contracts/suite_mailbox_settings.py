@@ -334,12 +334,11 @@ class TopicSettingsSuite:
     async def test_message_goes_to_another_topic_after_its_last_attempt_with_all_it_had(self) -> None:
         async with self.world() as world:
             await set_up(world, max_attempts=2, dead_letter_to="dead")
-            said = {"attrs": {"a": "1"}, "key": "k", "group": "g", "meta": b"m"}
-            (sent,) = await send_all(world, b"x", **said)
-            for reason in ("one", "two"):
-                (got,) = await take(world)
-                answer = await world.api.nack(m.Nack(got.msg_id, got.receipt, reason, 0))
-            assert answer.dead_lettered
+            (sent,) = await send_all(world, b"x", attrs={"a": "1"}, key="k", group="g", meta=b"m")
+            (got,) = await take(world)
+            await world.api.nack(m.Nack(got.msg_id, got.receipt, "one", 0))
+            (got,) = await take(world)
+            assert (await world.api.nack(m.Nack(got.msg_id, got.receipt, "two", 0))).dead_lettered
             await world.advance(0.2)
             (moved,) = await take(world, topic="dead")
 
