@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # The planted faults are the one place where the words that the rules look for must stand.
 PLANTED = "tests/house/planted.py"
 
+# Made by tools, and not part of the repository.
+_MADE = {"__pycache__", "node_modules"}
 _TOP = ("src", "tests", "docs", "scripts", "benchmarks", "changes", "models", "deploy", "examples", ".ci", ".github")
 _TEXT = {".py", ".md", ".toml", ".lock", ".in", ".html", ".css", ".js", ".tla", ".cfg", ".service", ".yaml", ".yml", ""}
 
@@ -48,7 +50,7 @@ def _files() -> Iterator[Path]:
     # In a second worktree, `.git` is a file that names a path of this machine.
     yield from (path for path in ROOT.iterdir() if path.is_file() and path.name != ".git")
     for top in _TOP:
-        yield from (path for path in (ROOT / top).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        yield from (path for path in (ROOT / top).rglob("*") if path.is_file() and not _MADE & set(path.parts))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A lease against its end, a kill and a stop: acked once, never delivered after, dead once; all steps in Mailbox.tla."""
+"""A lease against its end, a kill, a stop: acked once, never delivered after, dead once; all steps in Mailbox.tla."""
 
 from __future__ import annotations
 

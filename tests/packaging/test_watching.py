@@ -124,5 +124,5 @@ def _scraped(port: int) -> None:
             found = []
         if found and float(found[0]["value"][1]) >= 3:
             return
-        time.sleep(0.2)
+        time.sleep(0.2)  # lint: allow PK018 Prometheus tells nobody when it has scraped
     raise AssertionError("Prometheus has not scraped the node")

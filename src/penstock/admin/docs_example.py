@@ -26,7 +26,13 @@ _KNOWN: Final[dict[str, object]] = {
 }
 
 
-def example_of(schema: dict[str, Any] | bool, schemas: dict[str, Any], name: str = "", depth: int = 0) -> object:  # noqa: FBT001 - JSON Schema writes `true` for anything
+# JSON Schema writes `true` for anything.
+def example_of(
+    schema: dict[str, Any] | bool,  # noqa: FBT001
+    schemas: dict[str, Any],
+    name: str = "",
+    depth: int = 0,
+) -> object:
     """Make one value that the schema allows; optional fields are left out, but for those that a reader expects."""
     if isinstance(schema, bool) or depth > _DEPTH_MAX:
         return {}

@@ -35,8 +35,8 @@ def index_page(described: dict[str, dict[str, Any]]) -> str:
     ]
     body = (
         '<h1>API</h1>\n<p><a href="/">Back to the node</a></p>\n'
-        "<p>Every service speaks HTTP and JSON on its own port, and through the gateway. What follows is drawn from the "
-        "routes of this very node; each operation has an example and can be tried with the operator's capability.</p>\n"
+        "<p>Every service speaks HTTP and JSON on its own port, and through the gateway. What follows is drawn from "
+        "the routes of this node; each operation has an example and can be tried with the operator's capability.</p>\n"
         '<ul class="plain">\n' + "\n".join(rows) + "\n</ul>\n"
     )
     return _TOP.format(title="API - penstock") + body + _END
@@ -56,7 +56,7 @@ def service_page(service: str, described: dict[str, dict[str, Any]]) -> str:
     )
     refusals = (
         f'<p>A refusal is always a <a href="#{_PROBLEM}">{_PROBLEM}</a> (<code>application/problem+json</code>): its '
-        "<code>code</code> is one of those named with each operation, and <code>corr_id</code> finds it in the log.</p>\n"
+        "<code>code</code> is one of those named with each operation; <code>corr_id</code> finds it in the log.</p>\n"
     )
     return (
         _TOP.format(title=f"{escape(service)} - penstock")

@@ -1,8 +1,8 @@
 """Payloads that people can read: text and JSON, beside bytes. Pure.
 
 A sender may write `payload`, a string or any JSON value, instead of `payload_b64`. What is stored are bytes: UTF-8 of
-the text, or compact JSON. The attribute `content-type` says which it was, and a receiver gets `payload` back where that can
-be done without changing anything.
+the text, or compact JSON. The attribute `content-type` says which it was, and a receiver gets `payload` back where that
+can be done without changing anything.
 """
 
 from __future__ import annotations

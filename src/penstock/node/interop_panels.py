@@ -107,8 +107,8 @@ def webhook_inbox(service: InteropService, token: Callable[[], str]) -> Panel:
         RowAction("replay", "Send again", replay, question="Put this event into its topic once more?"),
     )
     return Panel(
-        "webhook-inbox", "Webhook inbox", source, view="webhooks", columns=_INBOX_COLUMNS, actions=actions, rows_max=_SHOWN,
-        empty="No webhook has arrived since the start.",
+        "webhook-inbox", "Webhook inbox", source, view="webhooks", columns=_INBOX_COLUMNS, actions=actions,
+        rows_max=_SHOWN, empty="No webhook has arrived since the start.",
     )  # fmt: skip
 
 

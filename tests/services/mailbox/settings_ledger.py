@@ -1,8 +1,9 @@
 """Crash runs with topic settings: keys in batches, turns by group, idem_keys by the first message.
 
 `python -m tests.services.mailbox.settings_ledger CYCLES`. A producer sends keyed and grouped messages; the mailbox is
-killed in the middle. In the next life every send that was cut off is sent again with the same idem_key and other content:
-exactly one of the two may ever be delivered. Messages of one key must first come in the order in which they were sent.
+killed in the middle. In the next life every send that was cut off is sent again with the same idem_key and other
+content: exactly one of the two may ever be delivered. Messages of one key must first come in the order in which they
+were sent.
 """
 
 from __future__ import annotations

@@ -70,7 +70,6 @@ class WebhookJob(Job[WebhookWork, Response]):
     __slots__ = ("promise",)
 
     def __init__(self, value: WebhookWork, promise: WebhookPromise, deadline: Deadline, corr_id: str) -> None:
-        """Answer through `promise`."""
         self.value = value
         self.deadline = deadline
         self.corr_id = corr_id

@@ -59,7 +59,7 @@ class Bucket:
         self._mix = Mix(self._rules)
         # Contact and time of its last verification by id, in that time's order: a dict keeps the order of insertion.
         self._entries: dict[int, tuple[Contact, float]] = {}
-        # What views show of who is here, remade when somebody comes or goes: most changes only move a contact to the end.
+        # What views show of who is here, remade when somebody comes or goes: most changes only reorder.
         self._by_id: dict[int, Contact] | None = None
         # The newest last, at most k.
         self._spares: dict[int, tuple[Contact, float]] = {}

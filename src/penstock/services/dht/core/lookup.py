@@ -91,7 +91,7 @@ class RttOracle(Protocol):
 
     @property
     def near_enough(self) -> int:
-        """Of so many nearest candidates one that is connected is asked first: dialling costs more than some distance."""
+        """Of so many nearest candidates a connected one is asked first: dialling costs more than some distance."""
         ...
 
     def connected(self, peer: int) -> bool:

@@ -114,7 +114,7 @@ class Reprocessor:
             await child.shutdown.sleep(pause_s)
 
     async def _send_back(self, found: list[tuple[MessageRow, DeadRow]], redrive: Redrive) -> tuple[int, int]:
-        """Replace dead letters by new messages, each in one commit; returns how many were moved and refused."""
+        """Replace dead letters by new messages, each in one commit; returns how many were moved, and refused."""
         items = [self._item(row, dead, redrive) for row, dead in found]
         return await send_back(
             self._dispatcher, [item for item in items if item is not None], RequestMeta(redrive.corr_id)
@@ -136,7 +136,7 @@ class Reprocessor:
 
 
 async def send_back(dispatcher: Dispatcher, items: list[SendItem], meta: RequestMeta) -> tuple[int, int]:
-    """Have new messages stored in place of dead letters, each in one commit; returns how many were moved and refused."""
+    """Store new messages in place of dead letters, each in one commit; returns how many were moved and refused."""
     groups: dict[int, list[SendItem]] = {}
     for item in items:
         groups.setdefault(dispatcher.worker_of(item.slot).index, []).append(item)
