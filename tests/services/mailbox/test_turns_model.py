@@ -1,8 +1,8 @@
 """key_batch and fair_by against a reference model: any order of sends, receives, settlements, restarts, evictions.
 
 The model knows, of each unsettled message, its key, its group and whether it waits, is out or is delayed. From that it
-says which messages may be delivered. Every receive is judged by it, and after every step what holds between RAM and disk
-is checked.
+says which messages may be delivered. Every receive is judged by it, and after every step what holds between RAM and
+disk is checked.
 """
 
 from __future__ import annotations

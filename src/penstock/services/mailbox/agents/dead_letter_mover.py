@@ -2,9 +2,9 @@
 
 A message that had its last attempt first becomes a dead letter of its own topic, in one durable step, as always. Then
 this agent stores it as a new message of the other topic and removes the dead letter, both in one commit. So a crash at
-any moment leaves exactly one of the two; what is still dead in its source is found again at the next start. Where the other
-topic cannot take it (the disk is full, or it must be set up first and was not) the message stays a dead letter, and is
-tried again later. Messages that died of age stay where they are: nobody failed on them.
+any moment leaves exactly one of the two; what is still dead in its source is found again at the next start. Where the
+other topic cannot take it (the disk is full, or it must be set up first and was not) the message stays a dead letter,
+and is tried again later. Messages that died of age stay where they are: nobody failed on them.
 """
 
 from __future__ import annotations
