@@ -14,6 +14,7 @@ import pytest
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.clock import LoopClock
+from penstock.services.mailbox.engines.engine import Corrupt
 from penstock.services.mailbox.engines.repair import look, repair
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.ids import OLD_SLOT_FORM, SLOT_FORM, slot_of
@@ -126,6 +127,36 @@ async def test_file_of_format_1_that_was_never_migrated_is_repaired_into_format_
     report = repair(old)
     assert (report.messages, report.dead_letters, report.lost, report.unreadable) == (12, 1, [], 0)
     async with opened(old) as mailbox:
+        await check_contents(mailbox)
+
+
+def test_file_of_format_1_is_checked_as_it_is(old: Path) -> None:
+    assert look(old) == []
+    db = apsw.Connection(str(old / "mailbox.db"))
+    db.execute("UPDATE msg SET payload = x'00' WHERE seq = 1")
+    db.close()
+
+    assert look(old) == ["messages 1 to 1 do not match their checksums"]
+
+
+async def test_damaged_settings_are_told_of_and_a_repair_goes_on_without_them(old: Path) -> None:
+    async with opened(old) as mailbox:
+        for topic in ("plain", "tried"):
+            await mailbox.api.put_settings(m.PutSettings(topic, m.TopicSettings(max_attempts=9)))
+        damaged = mailbox.state.ledger.topics["plain"].id
+    db = apsw.Connection(str(old / "mailbox.db"))
+    db.execute("UPDATE settings SET body = zeroblob(3) WHERE topic = ?", (damaged,))
+    db.close()
+    assert look(old) == [f"The settings of topic {damaged} are damaged."]
+    engine = SqliteEngine(old, fsync=False, wal_bytes=1 << 20)
+    with pytest.raises(Corrupt, match="settings"):
+        engine.open(100)
+    engine.close()
+    report = repair(old)
+
+    assert (report.messages, report.lost, report.unreadable) == (12, [], 1)
+    async with opened(old, AFTER + 1) as mailbox:
+        await mailbox.api.delete_settings(m.DeleteSettings("tried"))
         await check_contents(mailbox)
 
 

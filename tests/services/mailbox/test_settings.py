@@ -230,3 +230,12 @@ async def test_settings_go_over_http() -> None:
         assert (got["messages"][0]["meta_b64"], got["messages"][0]["group"]) == ("bQ==", "g")
 
         assert (await ask(http, "DELETE", "/v1/topics/a%2Fb"))[1] == {"deleted": 1}
+
+
+async def test_meta_counts_with_the_payload_in_a_batch_too() -> None:
+    async with running(make_engine("memory", Path()), mailbox_options({"payload_bytes_max": 10})) as mailbox:
+        sends = (m.Send("t", b"1234", meta=b"1234567"), m.Send("t", b"1234", meta=b"123456"))
+        results = (await mailbox.api.send_batch(m.SendBatch(sends))).results
+
+        assert [result.code for result in results] == ["over_limit", UNSET]
+        assert (mailbox.state.ledger.messages, mailbox.state.ledger.bytes) == (1, 10)

@@ -162,21 +162,28 @@ class Dispatcher:
         groups: Groups = {}
         run: SendRun | None = None
         bytes_max = self._payload_bytes_max
-        plain: dict[str, bool] = {}
+        topic, is_plain = "", False
         for place, send in enumerate(batch):
             try:
                 if place in refused:
                     raise refused[place]
-                topic = send.topic
-                is_plain = plain[topic] if topic in plain else plain.setdefault(topic, self._is_plain(topic))
-                if send.attrs or send.payload_hash is not None or not is_plain or len(send.payload) > bytes_max:
+                if send.topic != topic:
+                    topic = send.topic
+                    is_plain = self._is_plain(topic)
+                if (
+                    send.attrs or send.payload_hash is not None or send.meta is not None or not is_plain
+                    or len(send.payload) > bytes_max
+                ):  # fmt: skip
                     digest = self._check(send)
                 else:
                     digest = blake3(send.payload).digest()
             except PenstockError as error:
                 bulk.put(place, meta.codec.refused_send(error))
                 continue
-            if not is_plain or _is_alone(send):
+            if (
+                not is_plain or send.idem_key is not None or send.key is not None or send.delay_ms
+                or send.group is not None or send.meta is not None or send.origin is not None
+            ):  # fmt: skip
                 run = None
                 item = self._group(groups, SendItem(send, self._slot(send), digest, meta))
                 item.bulk, item.place = bulk, place
@@ -305,14 +312,6 @@ class Dispatcher:
         """Tell whether a receipt is one that this mailbox made for this message, now or in an earlier life."""
         read = self._ledger.receipts.read(receipt)
         return read is not None and read[0] == name.seq
-
-
-def _is_alone(send: m.Send) -> bool:
-    """Tell whether a message of a batch cannot be stored together with its neighbours."""
-    return (
-        send.idem_key is not None or send.key is not None or bool(send.delay_ms) or send.group is not None
-        or send.meta is not None or send.origin is not None
-    )  # fmt: skip
 
 
 def _check_attrs(attrs: dict[str, str]) -> None:

@@ -114,6 +114,12 @@ def _topics(db: apsw.Connection) -> Iterator[StoredTopic]:
         )
 
 
+def check_topics(db: apsw.Connection) -> None:
+    """Read every topic with its settings; raises Corrupt for one that does not match its checksum."""
+    for _ in _topics(db):
+        continue
+
+
 def _settings(db: apsw.Connection) -> dict[int, TopicSettings]:
     found: dict[int, TopicSettings] = {}
     for number, body, total in fetch(db, "SELECT topic, body, sum FROM settings"):

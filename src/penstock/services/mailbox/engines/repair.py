@@ -22,7 +22,7 @@ from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt
 from penstock.services.mailbox.engines.files import DATABASE, examine, put_aside
 from penstock.services.mailbox.engines.inspection import inspect
-from penstock.services.mailbox.engines.opening import read_settings
+from penstock.services.mailbox.engines.opening import check_topics, read_settings
 from penstock.services.mailbox.engines.pages import TABLE_LEAF, DatabasePages, PageCell
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads
 from penstock.services.mailbox.engines.wal import sync_directory
@@ -79,7 +79,7 @@ def look(directory: Path) -> list[str]:
     before = {name for name in beside if name.exists()}
     reads = SqliteReads(path, None)
     try:
-        return inspect(path, None) or _damaged_rows(reads)
+        return inspect(path, None) or [*_damaged_topics(path, reads), *_damaged_rows(reads)]
     except (Corrupt, apsw.Error) as damage:
         return [str(damage)]
     finally:
@@ -88,6 +88,20 @@ def look(directory: Path) -> list[str]:
             # SQLite makes both to read; neither holds anything.
             if name not in before:
                 name.unlink(missing_ok=True)
+
+
+def _damaged_topics(path: Path, reads: SqliteReads) -> list[str]:
+    """Say whether the names and settings of topics match their checksums; an earlier format is read when it is migrated."""
+    if reads.format() != schema.FORMAT:
+        return []
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        check_topics(db)
+    except Corrupt as damage:
+        return [damage.detail]
+    finally:
+        db.close()
+    return []
 
 
 def _damaged_rows(reads: SqliteReads) -> list[str]:

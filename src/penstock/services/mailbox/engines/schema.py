@@ -7,6 +7,7 @@ from typing import Final
 
 FORMAT: Final = 2
 ROW_COLUMNS: Final = "seq, slot, topic, key, ts, expires, size, head, payload, sum, grp"
+OLD_ROW_COLUMNS: Final = ROW_COLUMNS.replace("grp", "NULL")
 DEAD_COLUMNS: Final = f"{ROW_COLUMNS}, reason, at, attempts, hist"
 _JOINED: Final = ", ".join("m." + name for name in ROW_COLUMNS.split(", "))
 _STATE: Final = "s.seq, s.kind, s.until, s.attempts, s.gen, s.span, s.hist, s.sum, s.first_at"

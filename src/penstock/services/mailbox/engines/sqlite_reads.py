@@ -330,11 +330,17 @@ class SqliteReads:
 
     def check_slice(self, table: str, after: int) -> int | None:
         """Read some rows of a table whole and note the damaged ones; returns the last seq, None at the end."""
-        statement = f"SELECT {schema.ROW_COLUMNS} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1000"  # noqa: S608
+        columns = schema.ROW_COLUMNS if self.format() == schema.FORMAT else schema.OLD_ROW_COLUMNS
+        statement = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1000"  # noqa: S608
         found = self._ask(statement, (after,), PEEK_BYTES_MAX)
-        for columns in found:
-            self._row(columns)
+        for row in found:
+            self._row(row)
         return found[-1][0] if found else None
+
+    def format(self) -> int:
+        """Return the format of the file: one of an earlier format is looked at as it is, before it is migrated."""
+        found = self._ask("SELECT v FROM meta WHERE k = 'format'")
+        return int(found[0][0]) if found else 0
 
     def integrity(self, limit: int) -> list[str]:
         """Let SQLite check its pages, and every index against its table; one statement sees one moment."""
