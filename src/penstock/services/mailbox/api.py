@@ -68,8 +68,15 @@ class MailboxApi:
         await self._allow(call, "send", request.topic, size_of(request))
         if request.origin is not None:
             await self._allow(call, "admin", request.topic)
+        self._note_sender(request.topic, call)
         sent: m.Sent = await kept(self._dispatcher.send(request, _meta(call)))
         return sent
+
+    def _note_sender(self, name: str | None, call: Call) -> None:
+        """Let a topic count for the tenant that is first seen sending to it."""
+        topic = None if name is None else self._ledger.topics.get(name)
+        if topic is not None and topic.tenant is None:
+            topic.tenant = self._authority.tenant_of(call.capability)
 
     async def send_batch(self, request: m.SendBatch, call: Call = NOBODY) -> m.SentBatch:
         """Store many, each on its own."""
@@ -86,6 +93,8 @@ class MailboxApi:
                 costs[send.topic] += size_of(send)
             topics = [send.topic for send in request.messages]
             refused = await self._judge_rest(call, "send", topics, refused, costs)
+            for topic in costs:
+                self._note_sender(topic, call)
             if any(send.origin is not None for send in request.messages):
                 refused = {**await self._moved_by_others(call, request.messages), **refused}
         return await kept(self._dispatcher.send_batch(request.messages, meta, refused))

@@ -41,6 +41,8 @@ class MailboxAuthority:
         self.failures = 0
         # The same few fields and request lines come over and over, as the same objects: the listener remembers heads.
         self._allowed: Memo[Asking, JudgedToken] = Memo(_KEPT_MAX)
+        # Whose each token is that was found good lately.
+        self._tenants: Memo[str, str] = Memo(_KEPT_MAX)
         # Only this verifier can tell later whether what it said still holds.
         self._lasting = verifier if isinstance(verifier, CapabilityVerifier) else None
 
@@ -48,6 +50,10 @@ class MailboxAuthority:
     def open(self) -> bool:
         """Tell whether nothing is checked."""
         return self._verifier is None
+
+    def tenant_of(self, token: str) -> str | None:
+        """Say whose a token is that was found good; None for one that nobody remembers."""
+        return self._tenants.get(token)
 
     def admit_head(self, request: Request) -> None:
         """Refuse a request without a token, or with one that is known to be bad, before a byte of its body is read."""
@@ -154,11 +160,15 @@ class MailboxAuthority:
         except PenstockError:
             self.failures += 1
             raise
-        return None if isinstance(verdict, Grant) else self._wait(verdict)
+        if isinstance(verdict, Grant):
+            if self._tenants.get(token) is None:
+                self._tenants.put(token, verdict.tenant)
+            return None
+        return self._wait(verdict, token)
 
-    async def _wait(self, verdict: Awaitable[Grant]) -> None:
+    async def _wait(self, verdict: Awaitable[Grant], token: str) -> None:
         try:
-            await verdict
+            self._tenants.put(token, (await verdict).tenant)
         except PenstockError:
             self.failures += 1
             raise

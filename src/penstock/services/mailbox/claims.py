@@ -14,6 +14,7 @@ from penstock.contracts import mailbox as m
 from penstock.kernel.errors import OverLimit
 from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import IdemClaim
+from penstock.services.mailbox.shares import ClaimShares
 
 _MARK_MS: Final = 1000
 _SLOTS_MIN: Final = 64
@@ -127,6 +128,7 @@ class IdemClaims:
         self.entries_max = entries_max
         self.window_ms = window_ms
         self._class = window_class << CLASS_SHIFT
+        self.shares = ClaimShares()
         # Forgotten before their time, because there was no room; and when (wall ms) the last of them was.
         self.evicted = self.evicted_at = 0
         self.clear()

@@ -161,6 +161,16 @@ _TABLE = service_table(
             apply=Apply.RESTART,
             help="Whether topics that have no settings may be used. Off: 404 `not_found` for those.",
         ),
+        Key(
+            "tenant_share",
+            Kind.FLOAT,
+            0.5,
+            low=0.01,
+            high=1.0,
+            apply=Apply.RESTART,
+            help="Part of the backlog and of the idem_keys that one tenant may take while there are others. "
+            "Above it: 429 `busy`. 1: no limit.",
+        ),
         _count("topics.settings_max", 10_000, "Topics with settings of their own. Full: 413.", unit="topics"),
         Key(
             "retention.ready",
@@ -262,6 +272,7 @@ class MailboxOptions:
     drain_deadline_s: float = 3.0
     topics_auto: bool = True
     topic_settings_max: int = 10_000
+    tenant_share: float = 0.5
 
     @property
     def requeue_capacity(self) -> int:
@@ -305,6 +316,7 @@ class MailboxOptions:
             drain_deadline_s=seconds("mailbox.drain_deadline"),
             topics_auto=settings.flag("mailbox.topics.auto"),
             topic_settings_max=number("mailbox.topics.settings_max"),
+            tenant_share=settings.number("mailbox.tenant_share"),
         )
 
 

@@ -53,6 +53,7 @@ class Dispatcher:
         self._ledger = state.ledger
         self._writer = writer
         self._payload_bytes_max = state.options.payload_bytes_max
+        self._shares = state.shares
         # Topics that nobody has set up may be used.
         self._auto = state.options.topics_auto
         # Filled by the service; as many as there were shards at start, whatever number there is now.
@@ -141,6 +142,8 @@ class Dispatcher:
         """Raise what is wrong with a message; returns the digest of its payload."""
         payload, size, most = send.payload, size_of(send), self._payload_bytes_max
         topic = self._ledger.topics.get(send.topic)
+        if topic is not None and topic.tenant in self._shares.crowding:
+            raise Busy("This tenant has its share of the backlog.", limit="tenant_share")
         if topic is not None and topic.settings.max_payload is not None:
             most = topic.settings.max_payload
         elif not self._auto:
@@ -205,7 +208,7 @@ class Dispatcher:
     def _is_plain(self, name: str) -> bool:
         """Tell whether a topic has no settings, so that what holds for all holds for its messages."""
         topic = self._ledger.topics.get(name)
-        return self._auto and (topic is None or topic.settings is NO_SETTINGS)
+        return self._auto and not self._shares.crowding and (topic is None or topic.settings is NO_SETTINGS)
 
     def usable(self, name: str) -> bool:
         """Tell whether a topic may be sent to."""

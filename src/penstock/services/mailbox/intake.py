@@ -29,13 +29,12 @@ from penstock.services.mailbox.rows import (
     MessageState,
     TopicRow,
 )
-from penstock.services.mailbox.shards.topics import NO_SETTINGS
+from penstock.services.mailbox.shards.topics import NO_SETTINGS, Topic
 
 if TYPE_CHECKING:
     from penstock.contracts import mailbox as m
     from penstock.services.mailbox.claims import IdemClaims
     from penstock.services.mailbox.disk_waits import DiskWaits
-    from penstock.services.mailbox.shards.topics import Topic
     from penstock.services.mailbox.state import MailboxParts, MailboxState
 
 OneSend = SendJob | SendItem
@@ -105,7 +104,8 @@ class SendIntake:
 
     def _claim(self, send: OneSend, idem_key: str, now: Now) -> bool:
         """Claim the idem_key; False when the outcome of an earlier claim has to be waited for."""
-        topic = self._ledger.topics.get(send.value.topic) or self._ledger.topic(send.value.topic)
+        # A topic that is not there yet is only made when its message is stored.
+        topic = self._ledger.topics.get(send.value.topic) or Topic(0, send.value.topic)
         claims = send.claims = self._ledgers.of(topic.settings)
         name = send.claim_name = claim_name(topic.name, idem_key, topic.generation)
         waiting = claims.pending.get(name)
@@ -117,10 +117,19 @@ class SendIntake:
             self._waits.start(self._look_up(claims, name, number), lambda error: _refuse_pending(claims, name, error))
             claims.pending[name] = [send]
             return False
+        if topic.tenant is not None:
+            self._take_share(claims, topic.tenant, now)
         if claims.full(now):
             self._make_room(claims, topic, now)
-        self._state.note_claim(topic, now)
         return True
+
+    def _take_share(self, claims: IdemClaims, tenant: str, now: Now) -> None:
+        """Refuse a tenant that has claimed its share of a ledger which is filling up."""
+        most = claims.entries_max * self._state.options.tenant_share
+        full = claims.live >= most and claims.shares.full(tenant, most, now.wall, claims.window_ms)
+        if full and self._state.options.tenant_share < 1:
+            raise Busy("This tenant has its share of the idem_keys that are remembered.", limit="dedup_share")
+        claims.shares.note(tenant, now.wall, claims.window_ms)
 
     def _make_room(self, claims: IdemClaims, topic: Topic, now: Now) -> None:
         """Forget the oldest claim, where the topic wants that; otherwise the send is refused."""
@@ -172,6 +181,7 @@ class SendIntake:
 
     def _make_claim(self, send: OneSend, row: MessageRow) -> IdemClaim:
         """Claim the idem_key in the message's own commit; whoever sends it meanwhile shares the fate of this one."""
+        self._state.note_claim(self._ledger.topic(send.value.topic), Now(0.0, row.ts))
         send.claims.pending[send.claim_name] = []
         number = send.claims.number(Now(0.0, row.ts))
         content = content_sum(send.value, send.payload_hash)

@@ -16,6 +16,7 @@ from penstock.contracts.mailbox_rules import size_of
 from penstock.contracts.plain_payloads import PlainSend, read_plain_send
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
+from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
 from penstock.services.mailbox import bodies
@@ -98,6 +99,9 @@ class MailboxRoutes:
 
     def _send(self, request: Request, send: m.Send) -> Any:  # noqa: ANN401 - typed by its caller
         waiting = self._authority.admit(request, "send", send.topic, size_of(send))
+        topic = self._ledger.topics.get(send.topic)
+        if topic is not None and topic.tenant is None and not self._authority.open:
+            topic.tenant = self._authority.tenant_of(bearer(request))
         if send.origin is not None:
             return self._send_moved(request, send, waiting)
         if waiting is not None:

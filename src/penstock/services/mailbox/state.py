@@ -9,6 +9,7 @@ opened.
 | `ledger` | counts and bounds, the topics with their lanes, cached payloads, leases still to be written |
 | `claims` | which idem_keys are taken |
 | `redrive_guard` | dead letters that somebody is moving just now |
+| `shares` | tenants that are above their share of the backlog |
 | `forwarding` | topics whose dead letters shall go to another topic |
 | `shards` | the messages in RAM; see `shard` for what each step may do with them |
 | `waiters` | receivers that wait for a message |
@@ -52,6 +53,7 @@ from penstock.services.mailbox.shards.topics import (
     Topic,
     TopicRates,
 )
+from penstock.services.mailbox.shares import BacklogShares
 from penstock.services.mailbox.steady_clock import ClockStamp, SteadyClock, starting_time
 from penstock.services.mailbox.waiters import Waiters
 
@@ -80,6 +82,7 @@ class MailboxState:
         self.claims = DedupLedgers(options.dedup_entries, options.t_replay_s * 1000)
         self.redrive_guard = RedriveGuard()
         self.forwarding = ForwardingTopics()
+        self.shares = BacklogShares(options.bounds, options.tenant_share)
         # The topics that have settings of their own, each with the size of those.
         self.configured: dict[Topic, int] = {}
         self.settings_bytes = 0

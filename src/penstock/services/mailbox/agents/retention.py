@@ -90,7 +90,11 @@ class Retention:
         self._state.judge_dedup()
         await self._trim()
         now = self._state.now()
-        for topic in self._some_topics():
+        topics = self._some_topics()
+        self._state.shares.count(topics)
+        if not self._looked_at:
+            self._state.shares.walked()
+        for topic in topics:
             if self._state.may_forget(topic, now) and self._ledger.forget_idle(topic) and topic.id:
                 self._writer.batch.topics_gone.append(topic.id)
         return more

@@ -44,7 +44,7 @@ class Topic:
     __slots__ = (
         "acks", "bytes", "chain_start", "claimed_until", "configured", "dead", "delayed", "form", "generation",
         "group_backlog", "id", "incoming", "inflight", "key_backlog", "lanes", "living", "name", "pending", "recvs",
-        "sampled", "samples", "sends", "settings", "slot", "turn", "waiters",
+        "sampled", "samples", "sends", "settings", "slot", "tenant", "turn", "waiters",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, form: int = SLOT_FORM) -> None:
@@ -61,6 +61,8 @@ class Topic:
         # Until then (Unix ms) claims on idem_keys of the topic may be in their window.
         self.claimed_until = 0.0
         self.chain_start = chain_start(name)
+        # Who was first seen sending to it in this life; None: nobody yet, or nobody is asked for a token.
+        self.tenant: str | None = None
         self.living = 0
         # Messages on their way to the disk.
         self.incoming = 0
