@@ -138,7 +138,7 @@ async def test_a_swarm_obeys_and_its_nodes_come_back_as_themselves() -> None:
 
 
 def test_a_swarm_that_does_not_fit_says_so() -> None:
-    assert peer_conns(200, 20_000) == 47
+    assert peer_conns(200, 20_000) == 74
     assert peer_conns(2, 1 << 20) == 512
     with pytest.raises(ValueError, match="ulimit -n"):
         peer_conns(200, 1024)

@@ -164,10 +164,17 @@ class Fixed:
     def slow_point(self, _peer: int) -> SlowPoint:
         return self.point
 
-    near_enough = 8
+    # Connections do not matter, unless a test says so.
+    near_enough = 1
 
     def connected(self, peer: int) -> bool:
         return peer in self.open
+
+
+class Connected(Fixed):
+    """Prefers whoever is connected among the eight nearest."""
+
+    near_enough = 8
 
 
 def started(known: list[Contact], rules: LookupRules | None = None, rtt: Fixed | None = None) -> Lookup:
@@ -189,12 +196,41 @@ def test_alpha_probes_go_out_and_each_answer_starts_the_next() -> None:
 
 def test_an_open_connection_is_preferred_among_the_nearest_and_not_beyond() -> None:
     known = sorted(contacts(Random(1), 20), key=lambda each: each.id)
-    rtt = Fixed(0.02)
+    rtt = Connected(0.02)
     rtt.open = {known[5].id, known[15].id}
     lookup = started(known, rtt=rtt)
 
     asked = [probe.contact for probe in lookup.next_probes(0.0)]
-    assert asked == [known[5], known[0], known[1]]
+    assert asked == [known[5], known[0]]
+
+
+def test_nobody_is_dialled_while_two_others_may_answer_and_a_hedge_is_dialled_at_once() -> None:
+    known = sorted(contacts(Random(1), 20), key=lambda each: each.id)
+    rtt = Connected(0.02)
+    rtt.open = {known[1].id, known[2].id}
+    lookup = started(known, rtt=rtt)
+
+    assert [probe.contact for probe in lookup.next_probes(0.0)] == [known[1], known[2]]
+    assert lookup.next_probes(0.0) == []
+    lookup.answered(known[1].id, 0.001, [])
+    assert [probe.contact for probe in lookup.next_probes(0.001)] == [known[0]]
+    lookup.tick(0.02)
+    assert [probe.hedge for probe in lookup.next_probes(0.02)][:2] == [True, True]
+
+
+def test_with_nobody_connected_two_are_dialled_at_a_time() -> None:
+    lookup = started(contacts(Random(1), 20), rtt=Connected(0.02))
+
+    assert len(lookup.next_probes(0.0)) == 2
+
+
+def test_a_peer_slower_than_its_own_estimate_has_more_dialled() -> None:
+    lookup = started(contacts(Random(1), 20), rtt=Connected(0.02, Basis.OWN))
+
+    lookup.next_probes(0.0)
+    lookup.tick(0.02)
+    lookup.next_probes(0.02)
+    assert len(lookup.in_flight) == 12
 
 
 def test_a_slow_probe_frees_its_place_and_starts_beta_extras() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.kernel.errors import Malformed
-from penstock.services.dht.core.bucket import Bucket, Inserted
+from penstock.services.dht.core.bucket import FRESH_S, Bucket, Inserted
 from penstock.services.dht.core.contact import Contact
 from penstock.services.dht.core.ids import BUCKETS, ID_BITS, bucket_of, parse_key, to_text
 from penstock.services.dht.core.table import RoutingTable
@@ -68,7 +68,7 @@ class BucketMachine(RuleBasedStateMachine):
         self.now = 0.0
 
     def tick(self) -> float:
-        self.now += 1.0
+        self.now += FRESH_S / 4
         return self.now
 
     @rule(node=st.integers(1, 9))
@@ -80,8 +80,9 @@ class BucketMachine(RuleBasedStateMachine):
             assert outcome is (Inserted.REFRESHED if known else Inserted.ADDED)
         else:
             assert outcome is Inserted.CACHED
-            assert doubted is not None
-            assert doubted.id == min(self.model, key=self.model.__getitem__), "the least recently verified is doubted"
+            oldest = min(self.model, key=self.model.__getitem__)
+            fresh = self.now - self.model[oldest] < FRESH_S
+            assert (None if fresh else oldest) == (doubted and doubted.id), "the least recently verified is doubted"
 
     @rule(node=st.integers(1, 9))
     def seen(self, node: int) -> None:

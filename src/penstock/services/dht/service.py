@@ -115,6 +115,7 @@ class DhtService:
         self.republisher = Republisher(inventory, state, OwnFiles(self._options.directory, around.seed))
         self.pool.on_request = self.server.serve
         self.pool.on_failed = self.pinger.doubt
+        self.pool.on_verified = self.route.try_seen
         self.pool.on_newcomer = self.pinger.meet
 
     def _make_agents(self) -> None:

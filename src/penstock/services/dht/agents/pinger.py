@@ -83,7 +83,7 @@ class Pinger:
     async def _ping(self, contact: Contact) -> None:
         try:
             link = self._pool.links.get(contact.id)
-            if link is not None and link.contact != contact:
+            if link is not None and link.contact != contact and not self._is_known(contact):
                 # It is connected, but came to us: dial the address to prove it.
                 await self._prove(contact)
             else:
@@ -91,6 +91,10 @@ class Pinger:
         finally:
             self._under_way.discard(contact.id)
             self._room.set()
+
+    def _is_known(self, contact: Contact) -> bool:
+        """Tell whether it was proved at this address before: then any connection to it shows that it is alive."""
+        return self._state.table.views[bucket_of(self._state.own, contact.id)].by_id.get(contact.id) == contact
 
     async def _prove(self, contact: Contact) -> None:
         try:

@@ -2,8 +2,9 @@
 
 A contact gets in only when the caller has proved it: it answered a query of ours at an address we dialled. A full
 bucket never drops a contact that is alive. It remembers the newcomer in its replacement cache and names the contact
-that was verified longest ago, which the caller then pings. If that one answers, `seen` moves it to the end and the
-newcomer stays in the cache; if it does not, `evict` removes it and the newest replacement takes its place.
+that was verified longest ago, unless that was within the last minute; the caller then pings it. If it answers, `seen`
+moves it to the end and the newcomer stays in the cache; if not, `evict` removes it and the newest replacement takes its
+place.
 
 Every bucket has one writer. Readers get `view`, an immutable value that is replaced whole.
 """
@@ -13,12 +14,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.services.dht.core.diversity import DiversityRules, Mix
 
 if TYPE_CHECKING:
     from penstock.services.dht.core.contact import Contact
+
+# Nobody is doubted who was verified within this: every newcomer to a full bucket would cost a ping.
+FRESH_S: Final = 60.0
 
 
 class Inserted(enum.Enum):
@@ -59,7 +63,7 @@ class Bucket:
         self._mix = Mix(self._rules)
         # Contact and time of its last verification by id, in that time's order: a dict keeps the order of insertion.
         self._entries: dict[int, tuple[Contact, float]] = {}
-        # What views show of who is here, remade when somebody comes or goes: most changes only reorder.
+        # What views show of who is here; remade when somebody comes or goes. Most changes only move a contact.
         self._by_id: dict[int, Contact] | None = None
         # The newest last, at most k.
         self._spares: dict[int, tuple[Contact, float]] = {}
@@ -91,7 +95,8 @@ class Bucket:
             self._add(contact, now)
             return Insertion(Inserted.ADDED)
         self._cache(contact, now)
-        return Insertion(Inserted.CACHED, self._oldest())
+        oldest, verified_at = next(iter(self._entries.values()))
+        return Insertion(Inserted.CACHED, oldest if now - verified_at >= FRESH_S else None)
 
     def _refresh(self, held: Contact, contact: Contact, now: float) -> Insertion:
         """Move a known node to the end. A proved new address replaces the old if its network has room."""
@@ -152,9 +157,6 @@ class Bucket:
         self._spares[contact.id] = (contact, now)
         if len(self._spares) > self._k:
             del self._spares[next(iter(self._spares))]
-
-    def _oldest(self) -> Contact:
-        return next(iter(self._entries.values()))[0]
 
     def view(self) -> BucketView:
         """Return what readers may see now."""

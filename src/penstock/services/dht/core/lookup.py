@@ -32,6 +32,8 @@ ALPHA_RAISED: Final = 10
 TRIES_MAX: Final = 3
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 2.0
+# A probe that has to connect first starts only while fewer than these are out.
+DIALLING_MAX: Final = 2
 # Verified sets from so many different paths end a lookup with several paths.
 PATHS_AGREEING: Final = 2
 NEVER: Final = float("inf")
@@ -91,7 +93,7 @@ class RttOracle(Protocol):
 
     @property
     def near_enough(self) -> int:
-        """Of so many nearest candidates a connected one is asked first: dialling costs more than some distance."""
+        """Of so many nearest candidates one that is connected is asked first: dialling costs more than distance."""
         ...
 
     def connected(self, peer: int) -> bool:
@@ -325,9 +327,20 @@ class Lookup:
             path = self._paths[self._next_path]
             self._next_path = (self._next_path + 1) % len(self._paths)
             candidate = self._choose(path, now)
-            if candidate is not None:
+            if candidate is not None and (hedge or self._may_start(candidate.contact.id)):
                 return self._start(path, candidate, now, hedge=hedge)
         return None
+
+    def _may_start(self, peer: int) -> bool:
+        """Tell whether a probe may go out now.
+
+        Connecting costs both ends two signatures and three round trips. So nobody is dialled while two others may
+        answer any moment, one while one may, and two at a time when there are no others; as many as go when the
+        network seems to be ill.
+        """
+        if self._near_enough <= 1 or self._alpha >= ALPHA_RAISED or self._active < DIALLING_MAX:
+            return True
+        return self._peers.connected(peer)
 
     def _choose(self, path: SearchPath, now: float) -> Candidate | None:
         """Return the nearest candidate to ask, or one nearly as near to whom a connection is open.

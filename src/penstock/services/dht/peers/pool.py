@@ -46,7 +46,7 @@ IDLE_S: Final = 60.0
 STUCK_S: Final = 5.0
 UPKEEP_S: Final = 5.0
 HINT_S: Final = 1.0
-NEAR_ENOUGH: Final = 8
+QUIET_S: Final = 10.0
 OPS: Final = {
     Opcode.FIND_NODE: "find_node", Opcode.FIND_VALUE: "find_value", Opcode.PROVIDE: "provide", Opcode.PING: "ping",
 }  # fmt: skip
@@ -64,6 +64,7 @@ class PeerPool:
         self.on_request: Callable[[PeerLink, DhtEnvelope], None] = lambda _link, _envelope: None
         self.on_newcomer: Callable[[PeerLink], None] = lambda _link: None
         self.on_failed: Callable[[Contact], None] = lambda _contact: None
+        self.on_verified: Callable[[int], None] = lambda _peer: None
         self._state = state
         self._prover = prover
         self._rng = random.Random()  # noqa: S311 - jitter
@@ -128,12 +129,12 @@ class PeerPool:
 
     @property
     def near_enough(self) -> int:
-        """Look for an open link among so many of the nearest candidates before somebody is dialled."""
-        return NEAR_ENOUGH
+        """Look for an open link among all that are worth asking before somebody is dialled."""
+        return self._state.options.k
 
     def connected(self, peer: int) -> bool:
-        """Tell whether a link to a peer is open."""
-        return peer in self.links
+        """Tell whether a link is open to a peer that answers."""
+        return peer in self.links and peer not in self._state.book.failing
 
     def ask(self, contact: Contact, opcode: Opcode, payload: bytes, done: Done, namer: int = 0) -> None:
         """Send a request to a contact, dialling it if need be; `done` is called once with what came of it."""
@@ -279,9 +280,16 @@ class PeerPool:
             self.on_newcomer(link)
 
     def _drop_oldest(self) -> None:
+        """Close the link that was not used for longest, rather a quiet one to a peer that our lookups would not ask."""
+        quiet_since = self._state.monotonic() - QUIET_S
         idle = [link for link in self.links.values() if not link.pending]
         if idle:
-            min(idle, key=lambda link: link.used_at).close()
+            useful = {link for link in idle if link.heard_at > quiet_since or self._is_contact(link.peer)}
+            min(idle, key=lambda link: (link in useful, link.used_at)).close()
+
+    def _is_contact(self, peer: int) -> bool:
+        table = self._state.table
+        return peer in table.views[bucket_of(table.own, peer)].by_id
 
     # --- upkeep -------------------------------------------------------------------------------------------------
 
@@ -324,26 +332,27 @@ class PeerPool:
                 link.close()
         for link in list(self.links.values()):
             if link.contact is not None and now - link.heard_at > PING_S * self._rng.uniform(0.8, 1.2):
-                self.ask(link.contact, Opcode.PING, EMPTY, _ignore)
+                self.ask(link.contact, Opcode.PING, EMPTY, partial(self._verified, link.peer))
+
+    def _verified(self, peer: int, reply: PeerReply) -> None:
+        """Count the answer to a keep-alive as a verification of the contact."""
+        if isinstance(reply, DhtAnswer):
+            self.on_verified(peer)
 
     def _open_ahead(self) -> None:
-        """Connect to the k nearest and to the freshest of each bucket, so that lookups need not."""
+        """Connect to the k nearest, and to the freshest of each bucket with nobody connected: lookups need not then."""
         state = self._state
         if state.identity is None:
             return
         wanted = {contact.id: contact for contact in state.table.closest(state.own, state.options.k)}
         for view in state.table.views:
-            for contact in view.contacts[-1:]:
-                wanted.setdefault(contact.id, contact)
+            if view.contacts and self.links.keys().isdisjoint(view.by_id):
+                wanted.setdefault(view.contacts[-1].id, view.contacts[-1])
         room = state.options.peer_conns - len(self.links)
         for contact in wanted.values():
             if room > 0 and contact.id not in self.links and contact.id not in state.book.failing:
                 room -= 1
                 self.ask(contact, Opcode.PING, EMPTY, _ignore)
-
-    def distance_bucket(self, peer: int) -> int:
-        """Return the bucket a peer belongs to."""
-        return bucket_of(self._state.own, peer)
 
 
 def _ignore(_reply: PeerReply) -> None:
