@@ -148,19 +148,26 @@ class DhtApi:
         order = self._find_order(request, on_record)
         job = self._send(order, call)
         job.reply.add_done_callback(lambda _reply: woken.set())
+        ends_at = began + order.wait_s * 1.05 + 0.05
         seen: dict[int, int] = {}
-        while True:
-            while arrived:
-                record = arrived.pop(0)
-                if record.seq > seen.get(record.publisher, -1):
-                    seen[record.publisher] = record.seq
-                    yield provider_out(record)
-            if job.reply.done():
-                break
-            woken.clear()
-            async with timeout("find_value", order.wait_s * 1.05 + 0.05):
-                await woken.wait()
-        yield self.found_out(request, job.reply.result(), began)
+        try:
+            while True:
+                while arrived:
+                    record = arrived.pop(0)
+                    if record.seq > seen.get(record.publisher, -1):
+                        seen[record.publisher] = record.seq
+                        yield provider_out(record)
+                if job.reply.done():
+                    break
+                woken.clear()
+                async with timeout("find_value", max(0.0, ends_at - self.state.monotonic())):
+                    await woken.wait()
+        finally:
+            # Whoever goes away before a worker has begun spares it the lookup.
+            job.withdraw()
+        done = job.reply.result()
+        raise_if_nothing(done, order.wait_s)
+        yield self.found_out(request, done, began)
 
     def found_out(self, request: d.Find, done: LookupDone, began: float) -> d.Providers:
         """Write the answer of a find."""

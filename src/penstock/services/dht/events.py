@@ -10,6 +10,7 @@ from penstock.kernel.errors import Closed, Lagging
 from penstock.kernel.log import Log
 
 if TYPE_CHECKING:
+    from penstock.kernel.broadcast import Receiver
     from penstock.kernel.child import Child
     from penstock.kernel.inventory import Inventory
 
@@ -43,6 +44,13 @@ class DhtEvents:
         """Log readiness changes, and warn when events come faster than they are read."""
         receiver = self.broadcast.subscribe()
         child.shutdown.on_drain(self.broadcast.close)
+        try:
+            await self._read(receiver)
+        finally:
+            # A place nobody reads from would look like a reader that lags for ever.
+            receiver.close()
+
+    async def _read(self, receiver: Receiver[DhtEvent]) -> None:
         while True:
             try:
                 event = await receiver.recv()

@@ -8,8 +8,6 @@ from penstock.kernel.errors import Malformed
 from penstock.services.dht.core.record import ProviderRecord, check_times, read_record, signatures_hold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.pool import Pool
     from penstock.services.dht.state import DhtState
@@ -83,7 +81,3 @@ class RecordVerifier:
         if known is not None:
             return known
         return self._note(record, holds=await self._pool.run("verify", VERIFY_S, signatures_hold, record))
-
-    async def verified(self, records: Iterable[ProviderRecord]) -> list[ProviderRecord]:
-        """Return those whose signatures hold."""
-        return [record for record in records if await self.holds(record)]

@@ -9,6 +9,7 @@ queue.
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,8 @@ LOOK_S: Final = 30.0
 REGIONS_AT_A_TIME: Final = 2
 KEYS_A_BATCH: Final = 256
 STORE_S: Final = 5.0
+# What a disk that is full, gone or damaged raises.
+FILE_ERRORS: Final = (OSError, sqlite3.Error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Republisher:
                 async with timeout("own", LOOK_S):
                     job = await self.queue.recv()
             except Timeout:
-                await self._tend()
+                await self._tend_if_possible()
             except Closed:
                 break
             else:
@@ -170,7 +173,7 @@ class Republisher:
             job.done(await self._do(job.value))
         except PenstockError as error:
             job.fail(error)
-        except (OSError, ValueError) as error:
+        except (*FILE_ERRORS, ValueError) as error:
             self._log.error("own.failed", error=error)
             job.fail(Busy("The node cannot write its records.", limit="own"))
 
@@ -225,9 +228,15 @@ class Republisher:
         await self._threads.run("own_write", FILE_S, self._files.put, changed)
         for own in changed:
             self.own[own.key] = own
-        self._under_way.difference_update(keepers)
 
     # --- again and again ----------------------------------------------------------------------------------------
+
+    async def _tend_if_possible(self) -> None:
+        """Tend, and leave what a full disk or a slow one does not allow to the next look."""
+        try:
+            await self._tend()
+        except (*FILE_ERRORS, PenstockError) as error:
+            self._log.warning("own.not_tended", why=f"{type(error).__name__}: {error}")
 
     async def _tend(self) -> None:
         """Start the regions that are due, and forget withdrawals whose time is over."""
@@ -255,18 +264,23 @@ class Republisher:
         await self._threads.run("own_write", FILE_S, self._files.put, fresh)
         for own in fresh:
             self.own[own.key] = own
-        self._under_way.update(keys)
         assert self._scope is not None
+        # Raises Busy if the place was taken while the records were written; they are due again at the next look.
         self._scope.start(self._publish_region(due, [self._sign(own) for own in fresh]))
+        self._under_way.update(keys)
 
     async def _publish_region(self, due: DueRegion, records: list[ProviderRecord]) -> None:
-        """Walk to the middle of a region once, then store each of its records at the nodes nearest to its key."""
+        """Publish a region; however that ends, its records are due again when their time comes."""
         try:
-            outcome = await self.workers.walk_in_background(due.region.middle)
+            await self._walk_and_store(due, records)
         except PenstockError:
             self._republished["failed"].value += len(records)
+        finally:
             self._under_way.difference_update(record.key for record in records)
-            return
+
+    async def _walk_and_store(self, due: DueRegion, records: list[ProviderRecord]) -> None:
+        """Walk to the middle of a region once, then store each of its records at the nodes nearest to its key."""
+        outcome = await self.workers.walk_in_background(due.region.middle)
         keepers: dict[int, tuple[str, ...]] = {}
         for record in records:
             publishing = self._send(record, outcome.nearest)

@@ -12,6 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import PenstockError
 from penstock.services.dht.core.lookup import Goal, Lookup, LookupOutcome, LookupRules, Probe, ProbeFailure
 from penstock.services.dht.protocol.envelope import Opcode
@@ -89,14 +90,23 @@ class Walk:
         """Verify what came in, or wait for something to come; the timer wakes this at the deadline."""
         if self._unverified:
             peer, records = self._unverified.popleft()
-            try:
-                good = await self._verifier.verified(records)
-            except PenstockError:
-                good = []
-            self._report(peer, good)
+            self._report(peer, await self._verified(records))
             return
         self._ended.clear()
         await self._ended.wait()
+
+    async def _verified(self, records: list[ProviderRecord]) -> list[ProviderRecord]:
+        """Return the records that hold, as many as could be verified until the lookup's deadline."""
+        good: list[ProviderRecord] = []
+        try:
+            async with timeout("verify", max(0.0, self.lookup.deadline_at - self._now())):
+                for record in records:
+                    if await self._verifier.holds(record):
+                        good.append(record)  # noqa: PERF401 - what was verified before a timeout counts
+        except PenstockError:
+            # The time is over, or the pool is full: what was verified before counts.
+            return good
+        return good
 
     def _report(self, peer: int, good: list[ProviderRecord]) -> None:
         for record in good:

@@ -252,6 +252,8 @@ class PeerPool:
             self._all.discard(link)
             link.abort()
             raise
+        if not link.is_open:
+            raise ConnectionResetError("the peer hung up while its proof was verified")
         # Three messages crossed: half of the time is about a round trip.
         state.book.sample((state.monotonic() - began) / 2)
         link.contact = state.contact_of(link.peer, host, port)
@@ -263,6 +265,9 @@ class PeerPool:
 
     def adopt(self, link: PeerLink) -> None:
         """Take a proven link; of two to the same peer the one stays that the smaller id dialled, or the newer."""
+        if not link.is_open:
+            # Its peer hung up while the proof was verified. Nobody would ever take a dead link out again.
+            return
         held = self.links.get(link.peer)
         if held is None or not held.is_open or link.dialler == held.dialler or link.dialler < held.dialler:
             self.links[link.peer] = link
