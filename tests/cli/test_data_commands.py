@@ -40,6 +40,22 @@ def rows(out: str) -> list[dict]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+# --- objects
+
+
+def test_a_put_object_is_announced_on_request_and_its_address_is_printed_first(cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"announced")
+    code, address, _ = cli("put", str(tmp_path / "file"), "--provide")
+    assert code == 0
+    code, found, _ = cli("dht", "find", address.strip(), "--json")
+    assert (code, len(json.loads(found)["providers"])) == (0, 1)
+
+    (tmp_path / "other").write_bytes(b"kept to itself")
+    _, address, _ = cli("put", str(tmp_path / "other"))
+    _, found, _ = cli("dht", "find", address.strip(), "--json")
+    assert json.loads(found)["providers"] == []
+
+
 # --- messages
 
 

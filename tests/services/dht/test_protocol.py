@@ -89,6 +89,13 @@ def test_numbers_in_longer_forms_than_they_need_are_refused_by_both_decoders(bod
         e.decode_envelope(body)
 
 
+def test_a_ping_takes_the_short_way_too() -> None:
+    body = e.encode_envelope(e.Opcode.PING, 1, 1, messages.EMPTY, 1_700_000_000)[4:]
+
+    assert e._decode_usual(body) == e._decode_any(body)
+    assert [e._decode_usual(body[:end]) for end in range(len(body))] == [None] * len(body)
+
+
 def test_unknown_fields_of_an_envelope_are_ignored() -> None:
     body = cbor.encode({0: 1, 1: 5, 2: 9, 3: 0, 4: 0, 5: 1, 6: b"", 7: "later"})
 

@@ -22,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("file", help="what to keep; - reads standard input")
     parser.add_argument("--expect", metavar="ADDR", help="only if that is its address")
+    parser.add_argument("--provide", action="store_true", help="announce it, so that other nodes find who has it")
     asking.add(parser)
 
 
@@ -34,10 +35,15 @@ def run(args: argparse.Namespace) -> int:
 
     async def work(client: Client) -> int:
         stored = await client.storage.put_stream(_pieces(source), size=size, expect=args.expect)
-        if args.json:
-            asking.print_json(asking.plain(stored))
-        else:
+        # The address is printed in any case: the object is stored, whether or not it can be announced.
+        told = asking.plain(stored)
+        if not args.json:
             sys.stdout.write(f"{stored.address}\n")
+            sys.stdout.flush()
+        if args.provide:
+            told["provided"] = asking.plain(await client.dht.provide(stored.address))
+        if args.json:
+            asking.print_json(told)
         return 0
 
     with source:

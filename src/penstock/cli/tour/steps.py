@@ -18,6 +18,7 @@ from penstock.wire.ids import address_of
 
 _REVOKED_WITHIN_S: Final = 5.0
 _ATTEMPTS_MAX: Final = 100
+_FINDS_MAX: Final = 100
 _SENDERS: Final = 16
 _SENDS_BEFORE_DRAIN: Final = 200
 # Nothing here is about how fast a machine drains.
@@ -136,6 +137,31 @@ async def _objects(tour: TourContext, client: Client) -> None:
     await tour.refused("get what is not there", client.storage.get(address_of(b"never put")), "not_found")
 
 
+async def _discovery(tour: TourContext, client: Client) -> None:
+    """Announce an object on this node, and have a second node find out who has it."""
+    address = address_of(_OBJECT)
+    seed = (await client.dht.status()).peer_addr
+    made = await client.dht.provide(address, addrs=["tour:1"], ttl_s=60)
+    tour.told("announce the object", f"kept by {made.stored} nodes", ok=made.stored >= 1, should="1 or more")
+    with TourNode(arguments=("--set", f'dht.seeds=["{seed}"]')) as node:
+        async with Client(node.place) as other:
+            found = await _providers(other, address, wanted=1)
+            tour.check("ask a second node who has it", found, ["tour:1"])
+            await client.dht.withdraw(address)
+            tour.check("withdraw it and ask again", await _providers(other, address, wanted=0), [])
+
+
+async def _providers(client: Client, address: str, wanted: int) -> list[str]:
+    """Find, until so many are found: a node that has just started may still be joining."""
+    found: list[str] = []
+    for _ in range(_FINDS_MAX):
+        found = [addr for each in (await client.dht.find(address, limit=5)).providers for addr in each.addrs]
+        if len(found) == wanted:
+            break
+        await asyncio.sleep(0.1)  # lint: allow PK010 within the time of its step
+    return found
+
+
 async def _revocation(tour: TourContext, client: Client) -> None:
     topic, clock = tour.topic("revoked"), asyncio.get_running_loop().time
     token = await tour.mint(client, "svc-mailbox", "op=send", f"topic={topic}")
@@ -238,6 +264,7 @@ STEPS: Final = (
     TourStep("What keeps failing becomes a dead letter, and can be sent back", _poison, ("mailbox",)),
     TourStep("A consumer keeps its lease while its handler works", _consumer, ("mailbox",)),
     TourStep("An object lies under the hash of its bytes", _objects, ("storage",)),
+    TourStep("Other nodes find out who has an object", _discovery, ("dht",)),
     TourStep("A revoked token is refused everywhere", _revocation, ("passport", "mailbox")),
     TourStep("Under overload every class has its share", overload, ("omnigate",)),
     TourStep("A node told to stop answers what it has admitted", _drain, ("mailbox",)),

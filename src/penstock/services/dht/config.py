@@ -64,13 +64,6 @@ def _peer_keys() -> tuple[Key, ...]:
             help="Limit private and loopback addresses by network like global ones.",
         ),
         Key(
-            "store_enabled",
-            Kind.BOOL,
-            default=False,
-            apply=Apply.RESTART,
-            help="Answer STORE. This build keeps provider records only and says `disabled` either way.",
-        ),
-        Key(
             "post_quantum",
             Kind.BOOL,
             default=False,

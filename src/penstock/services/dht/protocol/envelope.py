@@ -91,11 +91,11 @@ def _decode_usual(body: bytes) -> DhtEnvelope | None:
         return None
     at, numbers = 5, []
     for field in (2, 3, 4, 5):
-        if at + 10 > len(body) or body[at] != field:
+        if at + 2 > len(body) or body[at] != field:
             return None
         first = body[at + 1]
         size = 0 if first < 24 else _SIZES.get(first, 0)
-        if size == 0 and first >= 24:
+        if (size == 0 and first >= 24) or at + 2 + size > len(body):
             return None
         number = int.from_bytes(body[at + 2 : at + 2 + size], "big") if size else first
         if size and number < _LEAST[first]:
