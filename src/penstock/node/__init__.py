@@ -13,6 +13,7 @@ process         the life of the process: loop, signals, start, ready, drain, exi
 service_notice  tells systemd how far the node is
 config_watcher  the one place that reloads the configuration
 bus_subscriber  what services say on the bus that concerns the whole node
+bridge_neighbours  finds the services behind the bridge
 dht_panels      what svc-dht adds to the operator's page
 interop_panels  what svc-interop adds to the operator's page
 mailbox_page    what svc-mailbox adds to the page: figures, busiest topics, dead letters

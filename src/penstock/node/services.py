@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.capability import config as capability_config
 from penstock.config import node_schema
-from penstock.contracts.call import Call
-from penstock.contracts.passport import Attest
-from penstock.kernel.errors import NotReady
 from penstock.kernel.inventory import Inventory
+from penstock.node.bridge_neighbours import BridgeNeighbours
 from penstock.node.dht_panels import dht_buckets, dht_records, dht_status
 from penstock.node.frames import framed_dht, framed_interop, framed_mailbox, framed_passport, framed_storage
 from penstock.node.gateway_page import GatewayPage
@@ -29,7 +27,6 @@ from penstock.services.echo import config as echo_config
 from penstock.services.echo.service import SERVICE as ECHO
 from penstock.services.echo.service import EchoService
 from penstock.services.interop import config as interop_config
-from penstock.services.interop.authority import issuer_request
 from penstock.services.interop.service import SERVICE as INTEROP
 from penstock.services.interop.service import BridgeAround, InteropService
 from penstock.services.mailbox import config as mailbox_config
@@ -47,10 +44,9 @@ from penstock.services.storage.service import SERVICE as STORAGE
 from penstock.services.storage.service import StorageService
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from penstock.config import Schema
-    from penstock.contracts.passport import Attested, Issued, Passport
     from penstock.node.build import Node
 
 
@@ -169,21 +165,23 @@ def _build_interop(node: Node) -> ServicePart:
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
     options = interop_config.InteropOptions.from_settings(settings, node.listener_settings("interop"))
     verifier = node.verifier(pool)
+    behind = BridgeNeighbours(node, inventory, pool)
     around = BridgeAround(
-        mailbox=node.mailbox,
-        storage=node.storage,
+        mailbox=behind.mailbox,
+        storage=behind.storage,
         # Under `insecure_dev` nobody checks, so nothing has to be minted.
-        passport=None if verifier is None else node.passport,
-        mint=None if verifier is None else _bridge_token(node),
+        passport=None if verifier is None else behind.passport,
+        mint=None if verifier is None else behind.mint,
         verifier=verifier,
         budget=node.budget,
-        attest=None if verifier is None else _bridge_attest(node),
+        attest=None if verifier is None or behind.holds_token else behind.attest,
     )
     service = InteropService(inventory, options, around)
     node.interop = service.api
 
     async def close() -> None:
         await service.close()
+        await behind.close()
         await pool.close()
 
     return ServicePart(
@@ -197,30 +195,6 @@ def _build_interop(node: Node) -> ServicePart:
         stage=STAGE_EDGE,
         panels=(webhook_endpoints(service, node.operator_token), webhook_inbox(service, node.operator_token)),
     )
-
-
-def _bridge_token(node: Node) -> Callable[[], Awaitable[Issued]]:
-    """Have svc-passport mint the bridge's own token: it is issued for the bridge and dies with what minted it."""
-
-    async def mint() -> Issued:
-        return await _present(node).issue(issuer_request(), Call(node.operator_token()))
-
-    return mint
-
-
-def _bridge_attest(node: Node) -> Callable[[int, str], Awaitable[Attested]]:
-    """Have svc-passport vouch for the bridge's audit, asked for by the node: a service's own token may not."""
-
-    async def attest(n: int, head: str) -> Attested:
-        return await _present(node).attest(Attest(INTEROP, n, head), Call(node.operator_token()))
-
-    return attest
-
-
-def _present(node: Node) -> Passport:
-    if node.passport is None:
-        raise NotReady("svc-passport does not run here.", phase="absent", service="svc-passport")
-    return node.passport
 
 
 def _mounted(node: Node) -> tuple[MountedService, ...]:
@@ -271,4 +245,4 @@ SERVICES: dict[str, Callable[[Node], ServicePart]] = {
 }
 SERVICE_NAMES = tuple(SERVICES)
 # Those with files of their own in the data directory: no two processes may run one of them there.
-KEEPERS = frozenset({"passport", "mailbox", "storage", "dht"})
+KEEPERS = frozenset({"passport", "mailbox", "storage", "dht", "interop"})

@@ -19,6 +19,10 @@ from penstock.config import (
     service_table,
 )
 from penstock.config.schema import REQUIRED
+from penstock.kernel.errors import Malformed
+from penstock.net.calls.origin import parse_url
+from penstock.net.hosts import is_loopback
+from penstock.rpc.remote import oap_place
 from penstock.services.interop.brownout import BrownoutLimits
 from penstock.services.interop.endpoints import NO_ENDPOINTS, Endpoints, make_endpoints
 from penstock.services.interop.providers.kinds import KINDS
@@ -73,6 +77,40 @@ _ENDPOINT = (
     _endpoint_text("timestamp_header", "", "For `kind = hmac`: the field with the signed time."),
     _endpoint_text("id_header", "", "For `kind = hmac`: the field with the signed id."),
 )
+
+
+BEHIND = ("mailbox", "passport", "storage")
+"""The services behind the bridge."""
+
+
+def _place(service: str) -> Key:
+    how = (
+        "oap:/socket or oap://host:port"
+        if service == "storage"
+        else "https://host:port, oap:/socket or oap://host:port"
+    )
+    text = f"Where svc-{service} is, if in another process: {how}. Empty: alone, its socket in the data directory."
+    return Key(f"downstream.{service}", Kind.STR, None, apply=Apply.RESTART, help=text)
+
+
+def _is_place(place: str | None) -> bool | str:
+    """Judge where a service is said to be; in the clear only on this machine, because tokens go there."""
+    if place is None:
+        return True
+    try:
+        if place.startswith(("http://", "https://")):
+            origin, path = parse_url(place)
+            if path != "/" or (place.startswith("http://") and not is_loopback(origin.host)):
+                return "must be https and no more than https://host:port, unless it is on this machine"
+        else:
+            oap_place(place)
+    except Malformed as exc:
+        return exc.detail
+    return True
+
+
+def _is_frames(place: str | None) -> bool | str:
+    return "must be oap:/socket or oap://host:port" if place is not None and "http" in place[:4] else _is_place(place)
 
 
 def _can_work(rows: Mapping[str, Mapping[str, Any]], public_url: str | None, proxies: tuple[str, ...]) -> bool | str:
@@ -195,6 +233,22 @@ _TABLE = service_table(
         Key("audit.path", Kind.PATH, None, apply=Apply.RESTART, help="The file of `audit.sink = file`."),
         channel_key("work", 512, "webhooks and puts on their way to a worker. Full: 429 `busy`."),
         channel_key("audit", 512, "decisions on their way to the audit. Full: the oldest is dropped and counted."),
+        *(_place(service) for service in BEHIND),
+        Key(
+            "downstream.certificate",
+            Kind.PATH,
+            None,
+            apply=Apply.RESTART,
+            help="The certificate, or its authority, that https services behind must prove themselves by. Empty: the "
+            "system's authorities.",
+        ),
+        Key(
+            "issuer_token",
+            Kind.SECRET_REFS,
+            (),
+            help="Where the bridge's own token lies, with op=issue: `file:path` or `env:NAME`. Empty: svc-passport mints "
+            "one for the operator of the data directory.",
+        ),
         oap_key(),
         service_drain("5s", "5s"),
     ),
@@ -205,6 +259,9 @@ TABLE = replace(
     rules=(
         *_TABLE.rules,
         KeyRule(("interop.providers", "interop.public_url", "interop.trusted_proxies"), _can_work, "cannot work"),
+        KeyRule(("interop.downstream.mailbox",), _is_place, "cannot work"),
+        KeyRule(("interop.downstream.passport",), _is_place, "cannot work"),
+        KeyRule(("interop.downstream.storage",), _is_frames, "cannot work"),
         KeyRule(("interop.audit.sink", "node.amnesia"), _no_audit_file, "must not be `file` under node.amnesia"),
         KeyRule(("interop.audit.sink", "interop.audit.path"), _has_path, "needs interop.audit.path"),
     ),

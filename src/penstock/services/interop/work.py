@@ -70,6 +70,7 @@ class WebhookJob(Job[WebhookWork, Response]):
     __slots__ = ("promise",)
 
     def __init__(self, value: WebhookWork, promise: WebhookPromise, deadline: Deadline, corr_id: str) -> None:
+        """Hold a webhook for a worker, which answers it through `promise`."""
         self.value = value
         self.deadline = deadline
         self.corr_id = corr_id
