@@ -23,6 +23,7 @@ WRONG = {
     "wait_for_swallows_cancel": "assertion",
     "anyio_loses_item": "assertion",
     "janus_strands_item": "assertion",
+    "task_group_swallows_cancel": "assertion",
 }
 """The programs with a bug, and how each of them fails."""
 

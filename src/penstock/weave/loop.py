@@ -174,7 +174,7 @@ class WeaveLoop(VirtualLoop):
 
     def time(self) -> float:
         """Tell the virtual instant, and note who asks: asyncio itself keeps only differences."""
-        if not self.clock_read and not sys._getframe(1).f_globals.get("__name__", "").startswith("asyncio"):
+        if not self.clock_read and not sys._getframe(1).f_globals.get("__name__", "").startswith(("asyncio.", "penstock.weave")):
             self.clock_read = True
         return self._now
 

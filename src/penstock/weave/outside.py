@@ -166,7 +166,7 @@ class RunListener:
         caller = frame.f_globals.get("__name__", "")
         if what == "call":
             self.modules.add(caller)
-        elif what == "c_call" and not caller.startswith(("penstock.weave", "penstock.testing", "asyncio", "logging")):
+        elif what == "c_call" and not caller.startswith(("penstock.weave", "penstock.testing", "asyncio.", "logging")):
             self._judge(frame, function)
 
     def _judge(self, frame: FrameType, function: Any) -> None:  # noqa: ANN401 any builtin

@@ -111,7 +111,7 @@ def where_called() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if not name.startswith(("penstock.weave", "asyncio", "random", "threading", "socket", "uuid", "secrets")):
+        if not name.startswith(("penstock.weave", "asyncio.", "random", "threading", "socket", "uuid", "secrets")):
             return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return "an unknown place"

@@ -181,3 +181,51 @@ async def janus_strands_item_right() -> None:
     second.cancel()
     await asyncio.wait({first, second})
     assert not stranded, "an item is there, and a getter waits beside it"
+
+
+# -- asyncio.TaskGroup swallows a cancel that arrives together with the failure of a child (3.11 and 3.12) --------
+
+
+async def task_group_swallows_cancel() -> None:
+    async def part() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("a part failed")
+
+    async def worker() -> None:
+        while True:
+            with contextlib.suppress(ExceptionGroup):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(part())
+            await asyncio.sleep(1)
+
+    task = asyncio.create_task(worker())
+    asyncio.get_running_loop().call_later(1, task.cancel)
+    await asyncio.wait({task}, timeout=1.5)
+    lives = not task.done()
+    task.cancel()
+    await asyncio.wait({task})
+    assert not lives, "the worker was cancelled and lives on"
+
+
+async def task_group_swallows_cancel_right() -> None:
+    async def part() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("a part failed")
+
+    async def worker() -> None:
+        while True:
+            one = asyncio.create_task(part())
+            try:
+                await asyncio.wait({one})
+            finally:
+                one.cancel()
+                await asyncio.gather(one, return_exceptions=True)
+            await asyncio.sleep(1)
+
+    task = asyncio.create_task(worker())
+    asyncio.get_running_loop().call_later(1, task.cancel)
+    await asyncio.wait({task}, timeout=1.5)
+    lives = not task.done()
+    task.cancel()
+    await asyncio.wait({task})
+    assert not lives, "the worker was cancelled and lives on"
