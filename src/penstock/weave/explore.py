@@ -110,7 +110,10 @@ def _check_determinism(search: Search) -> None:
         search.notes[f"module state outlives a run, so runs depend on each other: {', '.join(changed)}"] = None
         search.roots = [partial(value_named, name) for name in changed]
     if first != second:
-        told = "; ".join(search.notes) or "the same choices led to other steps in a second run"
+        told = "; ".join(search.notes) or (
+            "the same choices led to other steps in a second run; "
+            "does it iterate over a set of objects, whose order follows their addresses?"
+        )
         raise Nondeterministic(f"not deterministic: {told}")
 
 

@@ -116,7 +116,14 @@ class Fingerprints:
         buffer.seek(0)
         buffer.truncate()
         self._pickler.clear_memo()
-        self._pickler.dump(self._roots(loop, beside))
+        try:
+            self._pickler.dump(self._roots(loop, beside))
+        except Opaque:
+            raise
+        except RecursionError:
+            raise Opaque("objects nested too deeply") from None
+        except Exception as error:
+            raise Opaque(f"an object that raises {type(error).__name__} when it is looked at") from error
         return blake2b(buffer.getbuffer(), digest_size=_DIGEST_BYTES).digest()
 
     def of_value(self, value: object) -> bytes | None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import signal
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
     from penstock.weave.run import Program
@@ -18,12 +22,13 @@ class BadProgram(ValueError):
     """There is no such program; the message says what is wrong."""
 
 
-def load_program(place: str) -> Program:
+def load_program(place: str, seconds: float = 60.0) -> Program:
     """Import the file and find the async function; the file's folder can be imported from, as if it were run."""
     path, _, name = place.rpartition("::")
     if not path or not name:
         raise BadProgram(f"{place!r} names no program: write FILE.py::NAME")
-    module = _import(Path(path))
+    with _in_time(path, seconds):
+        module = _import(Path(path))
     program: Program | None = getattr(module, name, None)
     if program is None:
         known = sorted(key for key, value in vars(module).items() if inspect.iscoroutinefunction(value))
@@ -33,6 +38,25 @@ def load_program(place: str) -> Program:
     if any(given.default is given.empty for given in inspect.signature(program).parameters.values()):
         raise BadProgram(f"{name} in {path} wants arguments; a program takes none")
     return program
+
+
+@contextmanager
+def _in_time(path: str, seconds: float) -> Iterator[None]:
+    """Bound the import of a file, which may do anything; main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise BadProgram(f"{path} is still being imported after {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _import(path: Path) -> ModuleType:
@@ -46,6 +70,8 @@ def _import(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BadProgram:
+        raise
+    except (Exception, SystemExit) as error:
         raise BadProgram(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module

@@ -174,7 +174,9 @@ class WeaveLoop(VirtualLoop):
 
     def time(self) -> float:
         """Tell the virtual instant, and note who asks: asyncio itself keeps only differences."""
-        if not self.clock_read and not sys._getframe(1).f_globals.get("__name__", "").startswith(("asyncio.", "penstock.weave")):
+        if not self.clock_read and not sys._getframe(1).f_globals.get("__name__", "").startswith(
+            ("asyncio.", "penstock.weave")
+        ):
             self.clock_read = True
         return self._now
 
@@ -246,7 +248,13 @@ class WeaveLoop(VirtualLoop):
     add_reader = add_writer = sock_connect = sock_accept = _refuse
     create_connection = create_unix_connection = _refuse
     create_server = create_unix_server = create_datagram_endpoint = _refuse
-    subprocess_exec = subprocess_shell = connect_read_pipe = connect_write_pipe = _refuse
+    connect_read_pipe = connect_write_pipe = _refuse
+
+    def _refuse_process(self, *_: object, **__: object) -> Any:  # noqa: ANN401 it never returns
+        self.refusal = "the program starts a process"
+        raise Refused(self.refusal)
+
+    subprocess_exec = subprocess_shell = _refuse_process
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing: what was cancelled is passed over when its turn comes."""

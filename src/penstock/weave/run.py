@@ -80,8 +80,8 @@ class ScheduleRun:
         except Livelock as stuck:
             where = where_tasks_wait(self.loop)
             return Ending("livelock", f"{stuck}: {where}", f"livelock: {where}")
-        except OutOfTime:
-            raise
+        except SystemExit as error:
+            return _raised(error, " (the program asks the interpreter to exit)")
         if self.loop.expired:
             raise OutOfTime
         return self._ending(main)
@@ -121,9 +121,18 @@ def _subject(problem: dict[str, Any]) -> str:
 
 
 def _raised(error: BaseException, where: str) -> Ending:
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    name, text = type(error).__name__, _text_of(error)
+    # How deep is too deep is told in other words from run to run.
+    told = f"{name}: {text}" if text and not isinstance(error, RecursionError) else name
     kind: Kind = "assertion" if _asserts(error) else "exception"
     return Ending(kind, f"{told}{where}{_place(error)}", _ADDRESS.sub("0x", told)[:_OUTCOME_CHARS])
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as inner:  # noqa: BLE001 whatever an exception of the program raises when it is printed
+        return f"(it cannot be printed: {type(inner).__name__})"
 
 
 def _asserts(error: BaseException) -> bool:
@@ -145,7 +154,10 @@ def _place(error: BaseException) -> str:
 
 
 def _told(value: object) -> str:
-    return _ADDRESS.sub("0x", repr(value))[:_OUTCOME_CHARS]
+    try:
+        return _ADDRESS.sub("0x", repr(value))[:_OUTCOME_CHARS]
+    except Exception as error:  # noqa: BLE001 whatever an object of the program raises when it is printed
+        return f"a {type(value).__name__} that cannot be printed: {type(error).__name__}"
 
 
 __all__ = ["Pick", "Program", "Pruned", "Refused", "ScheduleRun"]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SCHEDULES_MAX = 2_000_000
 SECONDS_MAX = 60.0
+_SECONDS_LONGEST = 1e7
 _LOOK_EVERY = 250
 _YOUNG_MAX = 1_000
 """So many new objects are collected at once: a few runs, whose objects are still in the processor's cache."""
@@ -76,8 +77,10 @@ class ExploreSettings:
         """Refuse what cannot be."""
         if self.mode not in get_args(Mode):
             raise BadOption(f"the mode is any, fifo or chaos, not {self.mode!r}")
-        if self.schedules_max < 1 or self.jobs < 1 or (self.seconds is not None and self.seconds <= 0):
-            raise BadOption("the limits are at least 1, the seconds more than 0")
+        if self.schedules_max < 1 or self.jobs < 1:
+            raise BadOption("the limits are at least 1")
+        if self.seconds is not None and not 0 < self.seconds <= _SECONDS_LONGEST:
+            raise BadOption(f"the seconds are more than 0 and at most {_SECONDS_LONGEST:g}, not {self.seconds}")
 
 
 @dataclass(slots=True)

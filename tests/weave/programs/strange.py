@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import random
 import socket
+import sys
 import threading
 import time
 
@@ -145,6 +147,68 @@ async def tidies_up_loudly() -> None:
     await asyncio.sleep(0)
     await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
     assert task.done()
+
+
+async def swallows_everything() -> None:
+    while True:
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(0)
+            while True:
+                pass
+
+
+async def waits_for_a_lock_for_ever() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+async def asks_to_exit() -> None:
+    await two_tasks_then(None)
+    sys.exit(3)
+
+
+async def recurses() -> None:
+    def again() -> None:
+        again()
+
+    await two_tasks_then(None)
+    again()
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even that")
+
+
+async def raises_what_cannot_be_printed() -> None:
+    await two_tasks_then(None)
+    raise Unprintable
+
+
+class Shy:
+    def __getattribute__(self, name: str) -> object:
+        if name == "__dict__":
+            raise RuntimeError("do not look")
+        return object.__getattribute__(self, name)
+
+
+async def holds_an_object_that_must_not_be_looked_at() -> object:
+    shy = Shy()
+    await two_tasks_then(shy)
+    return id(shy) > 0
+
+
+async def nests_deeply() -> bool:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    await two_tasks_then(nested)
+    return bool(nested)
+
+
+async def starts_a_process() -> None:
+    await asyncio.create_subprocess_exec("true")
 
 
 def not_async() -> None:

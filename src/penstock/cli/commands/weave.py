@@ -43,9 +43,12 @@ def run(args: argparse.Namespace) -> int:
         return _with_fixed_hashes(args)
     from penstock.weave import BadOption, BadToken
     from penstock.weave.load import BadProgram, load_program
+    from penstock.weave.search import ExploreSettings
 
     try:
-        report = _report(args, load_program(args.program))
+        # Judged before the program is loaded, which may take as long.
+        ExploreSettings(seconds=args.seconds, jobs=args.jobs)
+        report = _report(args, load_program(args.program, args.seconds))
     except (BadOption, BadProgram, BadToken) as bad:
         return _refuse(str(bad), as_json=args.json)
     sys.stdout.write(f"{report.to_json() if args.json else report}\n")
