@@ -8,6 +8,7 @@ import pytest
 
 from penstock.weave.tlc import check
 from tests.models.kit import MODELS, needs_tlc
+from tests.models.table import WORLDS
 
 
 @needs_tlc
@@ -27,3 +28,13 @@ def test_every_model_has_a_configuration_that_holds_and_a_planted_one() -> None:
 
     assert models == {name.partition("_")[0] for name in names}
     assert all(f"{model}_planted" in names and model in names for model in models)
+
+
+@needs_tlc
+def test_the_table_tells_what_was_explored_and_that_nothing_lay_outside() -> None:
+    world = next(world for world in WORLDS if (world.config, world.mode) == ("Gate", "fifo"))
+    cells = [cell.strip() for cell in world.row().split("|")]
+
+    assert cells[1:3] == ["`Gate`", "148, 337"]
+    assert cells[6].endswith(", 0")
+    assert "Leave" in cells[8]

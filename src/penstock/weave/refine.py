@@ -14,6 +14,7 @@ possible, and a step must lead from one possible state to another.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,11 @@ class Refinement:
             for edge, action in self.graph.edges.items()
             if edge not in self.used
         )
+
+    def unused_by_action(self) -> dict[str, int]:
+        """Count those steps by their action."""
+        actions = (action for edge, action in self.graph.edges.items() if edge not in self.used)
+        return dict(sorted(Counter(actions).items()))
 
     def told(self) -> str:
         """Sum up in one line."""
