@@ -62,17 +62,17 @@ def test_the_one_time_link_shows_the_node_and_leaves_nothing_behind(browser: Chr
 def test_real_traffic_changes_the_figures(browser: Chromium, node: NodeProcess) -> None:
     tab = signed_in(browser, node)
     for _ in range(3):
-        send(node, "orders")
+        send(node, "figures")
     go(tab, "topics")
-    tab.wait(f"{cell('orders', 1)} === '3'")
-    node.ask("mailbox", "POST", "/v1/recv", {"topic": "orders"}, token=True)
-    tab.wait(f"{cell('orders', 5)} === '1'")
+    tab.wait(f"{cell('figures', 1)} === '3'")
+    node.ask("mailbox", "POST", "/v1/recv", {"topic": "figures"}, token=True)
+    tab.wait(f"{cell('figures', 5)} === '1'")
 
-    assert tab.js(cell("orders", 1)) == "2"
-    tab.wait(f"{row_of('orders')}.querySelector('path.area').getAttribute('d').length > 10")
+    assert tab.js(cell("figures", 1)) == "2"
+    tab.wait(f"{row_of('figures')}.querySelector('path.area').getAttribute('d').length > 10")
     tab.js("document.getElementById('filter').value = 'nothing'")
     tab.js("document.getElementById('filter').dispatchEvent(new Event('input'))")
-    assert not tab.js(f"Boolean({row_of('orders')})")
+    assert not tab.js(f"Boolean({row_of('figures')})")
     assert tab.complaints() == []
 
 
@@ -113,6 +113,31 @@ def test_a_message_is_sent_peeked_at_followed_and_purged(browser: Chromium, node
     answer(tab, "Purge", name="handmade")
     told(tab, "2 messages removed.")
     assert tab.complaints() == NO_SETTINGS
+
+
+def test_a_topic_is_paused_resumed_and_given_settings(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    send(node, "held")
+    go(tab, "topic/held")
+    press(tab, "Pause")
+    told(tab, "Nothing is delivered until it is resumed")
+    recv = {"topic": "held"}
+    assert node.ask("mailbox", "POST", "/v1/recv", recv, token=True).json()["messages"] == []
+    press(tab, "Resume")
+    told(tab, "Messages are delivered again.")
+    assert len(node.ask("mailbox", "POST", "/v1/recv", recv, token=True).json()["messages"]) == 1
+
+    press(tab, "Settings")
+    answer(tab, "Save", max_attempts="3")
+    told(tab, "Saved")
+    tab.wait("document.getElementById('view').innerText.includes('max_attempts')")
+    kept = node.ask("mailbox", "GET", "/v1/topics/held/settings", token=True).json()["settings"]
+    press(tab, "Settings")
+    answer(tab, "Save", max_attempts="many")
+    tab.wait("document.getElementById('toast').className === 'bad'")
+
+    assert kept["max_attempts"] == 3
+    assert node.ask("mailbox", "GET", "/v1/topics/held/settings", token=True).json()["settings"] == kept
 
 
 # A topic without settings of its own is told by 404, which browsers write into their console.

@@ -4,6 +4,7 @@ server/  the HTTP listener: accepts connections, routes requests, admits or refu
 calls/   the HTTP client: pooled connections, deadlines, retries within a budget
 oap/     OAP/1, the framed protocol between processes: both ends
 message  what a handler sees of a request, and what it may return
+tracing  spans of requests and calls, for OpenTelemetry; nothing is made without an exporter
 promise  an answer that comes later and is written in the callback that brings it
 advice   what a caller can do about an error
 problem  errors as RFC 9457 problem details

@@ -20,6 +20,7 @@ mailbox_page    what svc-mailbox adds to the page: figures, busiest topics, dead
 gateway_page    what the gateway adds to it: routes and upstreams
 passport_page   what svc-passport adds to it: narrowing a token
 storage_page    what svc-storage adds to it: how much is stored
+otel            sends spans to an OpenTelemetry collector
 panels          what single services add to the operator's page
 tables          the generated tables of `docs/_generated`
 concurrency     one generated page a service: its concurrency model

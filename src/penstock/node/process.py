@@ -12,10 +12,11 @@ from penstock.kernel.bus import ShutdownRequested
 from penstock.kernel.lifecycle import Phase, StopRequests
 from penstock.kernel.log import Log
 from penstock.kernel.runtime import freeze_after_start, tune_process
+from penstock.node.otel import start_exporting
 
 if TYPE_CHECKING:
     from penstock.kernel.drain import DrainReport
-    from penstock.node.build import Node
+from penstock.node.build import Node
 
 OK: Final = 0
 FAILED: Final = 1
@@ -47,8 +48,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
 def run(make: Callable[[], Node], hooks: Hooks) -> int:
     """Run a node from start to end on a loop of its own; returns the exit code."""
     tune_process()
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_live(make, hooks))
+    # Before the services are built: their listeners ask once whether requests are to be traced.
+    end_exporting = start_exporting()
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(_live(make, hooks))
+    finally:
+        end_exporting()
 
 
 async def _live(make: Callable[[], Node], hooks: Hooks) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.capability import config as capability_config
 from penstock.config import node_schema
 from penstock.kernel.inventory import Inventory
+from penstock.net.tracing import traced_contract
 from penstock.node.bridge_neighbours import BridgeNeighbours
 from penstock.node.dht_panels import dht_buckets, dht_records, dht_status
 from penstock.node.frames import framed_dht, framed_interop, framed_mailbox, framed_passport, framed_storage
@@ -86,7 +87,7 @@ def _build_passport(node: Node) -> ServicePart:
     node.operator_token = lambda: service.book.operator_token
     node.operator_stands = service.book.operator_stands
     node.trust_source.adopt(service.book.trust, service.verifier.meter)
-    node.passport = service.api
+    node.passport = traced_contract(PASSPORT, service.api)
     supervisor = node.supervise("passport", inventory, service, framed=framed_passport(service.api))
     panels = (issuer(service), audit(service))
     return ServicePart("passport", supervisor, service.listener, service.routes, panels=panels, page=passport_page())
@@ -100,7 +101,7 @@ def _build_mailbox(node: Node) -> ServicePart:
     options = mailbox_config.MailboxOptions.from_settings(settings, node.listener_settings("mailbox"))
     trim = (lambda: None) if verifier is None else verifier.forget
     service = MailboxService(inventory, options, node.budget, verifier=verifier, trim_capabilities=trim)
-    node.mailbox = service.api
+    node.mailbox = traced_contract(MAILBOX, service.api)
 
     async def close() -> None:
         await service.close()
@@ -123,7 +124,7 @@ def _build_storage(node: Node) -> ServicePart:
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
     options = storage_config.StorageOptions.from_settings(settings, node.listener_settings("storage"))
     service = StorageService(inventory, options, node.budget, verifier=node.verifier(pool))
-    node.storage = service.api
+    node.storage = traced_contract(STORAGE, service.api)
 
     async def close() -> None:
         await service.close()
@@ -142,7 +143,7 @@ def _build_dht(node: Node) -> ServicePart:
     options = dht_config.DhtOptions.from_settings(settings, node.listener_settings("dht"))
     around = DhtSurroundings(budget=node.budget, verifier=node.verifier(pool))
     service = DhtService(inventory, options, around)
-    node.dht = service.api
+    node.dht = traced_contract(DHT, service.api)
 
     async def close() -> None:
         await service.close()

@@ -658,7 +658,8 @@ async function editSettings(name) {
     for (const [key] of TOPIC_SETTINGS) {
       const text = said[key].trim();
       if (!text) delete next[key];
-      else next[key] = key === "dead_letter_to" ? text : Number(text);
+      // What is no number goes as it is: the node says what is wrong with it, and nothing is changed.
+      else next[key] = key === "dead_letter_to" || Number.isNaN(Number(text)) ? text : Number(text);
     }
     await mailbox("PUT", `topics/${enc(name)}/settings`, next);
     return "Saved; it holds from now on.";

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.kernel.errors import Malformed, NotReady
+from penstock.net.tracing import traced
 from penstock.wire.plain_words import plain_fault
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Endpoint:
     def __init__(self, route: Route | None, metrics: Metrics, *, body_bytes_max: int, timeout_s: float) -> None:
         """Compile a route; None stands for requests that found none."""
         self.path = UNMATCHED if route is None else route.path
-        self.handler: Callable[..., Any] = _no_route if route is None else route.handler
+        self.handler: Callable[..., Any] = _no_route if route is None else traced(route, metrics.service)
         self.decode = _decoder(route)
         self.reread = None if route is None else route.reread
         self.stream_body = route is not None and route.stream_body

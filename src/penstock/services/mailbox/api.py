@@ -16,6 +16,7 @@ from penstock.contracts.mailbox_batches import unread_in
 from penstock.contracts.mailbox_rules import check_batch, size_of
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
+from penstock.net.tracing import TRACER
 from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.authority import ANY_TOPIC
 from penstock.services.mailbox.dead_remover import DeadRemover
@@ -25,6 +26,7 @@ from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
 from penstock.services.mailbox.shards.topics import Topic
 from penstock.services.mailbox.topic_admin import TopicAdmin
+from penstock.services.mailbox.tracing import with_sender
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.agents.reprocessor import Reprocessor
@@ -69,6 +71,8 @@ class MailboxApi:
         if request.origin is not None:
             await self._allow(call, "admin", request.topic)
         self._note_sender(request.topic, call)
+        if TRACER.sink is not None:
+            request = with_sender(request, call.corr_id)
         sent: m.Sent = await kept(self._dispatcher.send(request, _meta(call)))
         return sent
 
@@ -97,7 +101,10 @@ class MailboxApi:
                 self._note_sender(topic, call)
             if any(send.origin is not None for send in request.messages):
                 refused = {**await self._moved_by_others(call, request.messages), **refused}
-        return await kept(self._dispatcher.send_batch(request.messages, meta, refused))
+        messages = request.messages
+        if TRACER.sink is not None:
+            messages = tuple(with_sender(send, call.corr_id) for send in messages)
+        return await kept(self._dispatcher.send_batch(messages, meta, refused))
 
     async def _judge_rest(
         self,

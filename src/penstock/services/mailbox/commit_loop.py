@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.child import Child
 from penstock.kernel.errors import NotReady, PenstockError
+from penstock.net.tracing import TRACER, now_ns
 from penstock.services.mailbox.batch import Batch, Committed, RefusedRows
 from penstock.services.mailbox.engine_reader import finish
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineContents, EngineFailed
 from penstock.services.mailbox.intake import answer_repeat
 from penstock.services.mailbox.jobs import SendItem, SendJob, SendRun, refuse_all
 from penstock.services.mailbox.shards.topics import DELAYED
+from penstock.services.mailbox.tracing import tell_commit
 
 if TYPE_CHECKING:
     from penstock.kernel.broadcast import Broadcast
@@ -120,12 +122,16 @@ class CommitLoop:
 
     async def _commit_all(self) -> None:
         while (batch := await self._writer.next_batch()) is not None:
+            start_ns = now_ns() if TRACER.sink is not None else 0
             try:
                 committed = await self._writer.commit(batch)  # lint: allow PK009 the writer bounds it
             except BaseException:
                 # A bug, or cut off by the end of a drain: nobody knows what became of it, but everybody hears that.
                 self._fail(batch, EngineFailed("The commit did not end.", outcome="unknown"))
                 raise
+            if start_ns and committed.error is None:
+                # Before the answers: they end the spans that the commit belongs to.
+                tell_commit(batch, start_ns)
             self.apply(committed)
 
     # --- what came of a batch

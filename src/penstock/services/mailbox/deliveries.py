@@ -8,11 +8,13 @@ from blake3 import blake3
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import PenstockError
+from penstock.net.tracing import TRACER
 from penstock.services.mailbox.ids import MessageName
 from penstock.services.mailbox.jobs import RecvJob
 from penstock.services.mailbox.ledger import NAMES_MAX, Now
 from penstock.services.mailbox.rows import MessageRow, chain_head
 from penstock.services.mailbox.shards.topics import Message
+from penstock.services.mailbox.tracing import tell_deliveries
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.disk_waits import DiskWaits
@@ -81,6 +83,8 @@ class Deliveries:
         if job.promise.done:
             self._dispatcher.give_back(job.got)
             return
+        if TRACER.sink is not None:
+            tell_deliveries(job.corr_id, job.topic.name, rows)
         job.topic.recvs += len(rows)
         self._ledger.delivered += len(rows)
         names = self._ledger.names

@@ -19,12 +19,14 @@ from penstock.kernel.errors import Malformed
 from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
+from penstock.net.tracing import TRACER
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
 from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
 from penstock.services.mailbox.codec import JSON, JSON_TEXT
 from penstock.services.mailbox.jobs import RequestMeta, kept
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
+from penstock.services.mailbox.tracing import with_sender
 from penstock.wire.plain_words import plain_fault
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class MailboxRoutes:
     # --- send and recv
 
     def _send(self, request: Request, send: m.Send) -> Any:  # noqa: ANN401 - typed by its caller
+        if TRACER.sink is not None:
+            send = with_sender(send, request.corr_id)
         waiting = self._authority.admit(request, "send", send.topic, size_of(send))
         topic = self._ledger.topics.get(send.topic)
         if topic is not None and topic.tenant is None and not self._authority.open:
