@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.net.tracing import OPEN_MAX, Span, Tracer, read_traceparent
+from penstock.net.tracing import OPEN_MAX, RequestSpan, SpanTracer, read_traceparent
 from tests.acceptance.node_process import NodeProcess
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -127,8 +127,8 @@ def test_without_a_collector_nothing_is_traced_and_messages_carry_nothing(tmp_pa
     assert got[0]["attrs"] == {}
 
 
-def tracing() -> tuple[Tracer, list[Span]]:
-    tracer, ended = Tracer(), list[Span]()
+def tracing() -> tuple[SpanTracer, list[RequestSpan]]:
+    tracer, ended = SpanTracer(), list[RequestSpan]()
     tracer.sink = ended.append
     return tracer, ended
 

@@ -27,12 +27,10 @@ _KNOWN: Final[dict[str, object]] = {
 
 
 # JSON Schema writes `true` for anything.
-def example_of(
-    schema: dict[str, Any] | bool,  # noqa: FBT001
-    schemas: dict[str, Any],
-    name: str = "",
-    depth: int = 0,
-) -> object:
+Shape = dict[str, Any] | bool
+
+
+def example_of(schema: Shape, schemas: dict[str, Any], name: str = "", depth: int = 0) -> object:
     """Make one value that the schema allows; optional fields are left out, but for those that a reader expects."""
     if isinstance(schema, bool) or depth > _DEPTH_MAX:
         return {}

@@ -36,7 +36,7 @@ SpanName = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Span:
+class RequestSpan:
     """One piece of work; `end` hands it to the exporter."""
 
     service: str
@@ -66,22 +66,22 @@ def read_traceparent(text: str | None) -> SpanName | None:
     return name if all(name) else None
 
 
-class Tracer:
+class SpanTracer:
     """The open spans of this process by corr_id. Without a sink every question is answered by None."""
 
     def __init__(self) -> None:
-        self.sink: Callable[[Span], None] | None = None
+        self.sink: Callable[[RequestSpan], None] | None = None
         # The innermost open span last; bounded, the oldest is forgotten.
-        self._open: dict[str, list[Span]] = {}
+        self._open: dict[str, list[RequestSpan]] = {}
 
-    def begin(self, service: str, name: str, corr_id: str, caller: str | None = None) -> Span:
+    def begin(self, service: str, name: str, corr_id: str, caller: str | None = None) -> RequestSpan:
         """Open a span under a corr_id."""
         opened = self._open.get(corr_id)
         parent = read_traceparent(caller)
         if opened:
             parent = opened[-1].trace_id, opened[-1].span_id
         trace, above = parent or (_number(16), 0)
-        span = Span(service, name, trace, _number(8), above, now_ns(), "internal" if opened else "server")
+        span = RequestSpan(service, name, trace, _number(8), above, now_ns(), "internal" if opened else "server")
         span.attributes["penstock.corr_id"] = corr_id
         if opened is None:
             while len(self._open) >= OPEN_MAX:
@@ -90,7 +90,7 @@ class Tracer:
         opened.append(span)
         return span
 
-    def end(self, span: Span, result: object = None) -> None:
+    def end(self, span: RequestSpan, result: object = None) -> None:
         """Close a span and hand it on; an error as its result is told."""
         corr_id = span.attributes["penstock.corr_id"]
         opened = self._open.get(corr_id, [])
@@ -104,19 +104,21 @@ class Tracer:
             span.error = type(result).__name__
         self._hand_on(span)
 
-    def current(self, corr_id: str) -> Span | None:
+    def current(self, corr_id: str) -> RequestSpan | None:
         """Return the innermost open span of a corr_id."""
         opened = self._open.get(corr_id)
         return opened[-1] if opened else None
 
-    def past(self, parent: Span, name: str, start_ns: int, *links: SpanName, kind: SpanKind = "internal") -> None:
+    def past(
+        self, parent: RequestSpan, name: str, start_ns: int, *links: SpanName, kind: SpanKind = "internal"
+    ) -> None:
         """Hand on a span that is over already, as a child of an open one."""
-        span = Span(parent.service, name, parent.trace_id, _number(8), parent.span_id, start_ns, kind)
+        span = RequestSpan(parent.service, name, parent.trace_id, _number(8), parent.span_id, start_ns, kind)
         span.attributes |= parent.attributes
         span.links += links
         self._hand_on(span)
 
-    def _hand_on(self, span: Span) -> None:
+    def _hand_on(self, span: RequestSpan) -> None:
         span.end_ns = now_ns()
         if self.sink is not None:
             self.sink(span)
@@ -131,7 +133,7 @@ def _number(size: int) -> int:
     return int.from_bytes(os.urandom(size), "big") or 1
 
 
-TRACER: Final = Tracer()
+TRACER: Final = SpanTracer()
 """The one of this process; it has a sink only while an exporter runs."""
 
 
@@ -139,7 +141,7 @@ TRACER: Final = Tracer()
 
 
 def traced(route: Route, service: str) -> Callable[..., Any]:
-    """Return the route's handler, inside a span if an exporter runs. Asked once, when a listener compiles its routes."""
+    """Return the route's handler, inside a span if an exporter runs. Asked when a listener compiles its routes."""
     handler, name = route.handler, f"{route.method} {route.path}"
     if TRACER.sink is None:
         return handler
@@ -156,7 +158,7 @@ def traced(route: Route, service: str) -> Callable[..., Any]:
     return handle
 
 
-def _ended_with(result: Any, span: Span) -> object:  # noqa: ANN401 - whatever a handler may return
+def _ended_with(result: Any, span: RequestSpan) -> object:  # noqa: ANN401 - whatever a handler may return
     """End the span when the answer is there, whichever way it comes."""
     if isinstance(result, Promise) and not result.done:
         return TracedPromise(result, span)
@@ -169,7 +171,7 @@ def _ended_with(result: Any, span: Span) -> object:  # noqa: ANN401 - whatever a
     return result
 
 
-async def _awaited(coroutine: Coroutine[Any, Any, object], span: Span) -> object:
+async def _awaited(coroutine: Coroutine[Any, Any, object], span: RequestSpan) -> object:
     try:
         result = await coroutine
     except BaseException as error:
@@ -184,7 +186,7 @@ class TracedPromise(Promise):
 
     __slots__ = ("_inner", "_span", "op")
 
-    def __init__(self, inner: Promise, span: Span) -> None:
+    def __init__(self, inner: Promise, span: RequestSpan) -> None:
         """Follow the promise of the handler."""
         super().__init__()
         self._inner = inner

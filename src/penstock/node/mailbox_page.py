@@ -9,16 +9,16 @@ import msgspec
 from penstock.admin.concern import Concern, PagePart
 from penstock.admin.readings import PerSecond
 from penstock.net.server.route import Route
-from penstock.services.mailbox.busiest import TOPICS_MAX, BusiestTopics
+from penstock.services.mailbox.shards.busiest import TOPICS_MAX, BusiestTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.kernel.metrics import Metrics
     from penstock.net.message import Request
-    from penstock.services.mailbox.busiest import BusyTopic
     from penstock.services.mailbox.ledger import MailboxLedger
     from penstock.services.mailbox.service import MailboxService
+    from penstock.services.mailbox.shards.busiest import BusyTopic
 
 # A message that waits for so long is worth a look.
 OLD_S: Final = 300.0

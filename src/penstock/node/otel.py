@@ -11,7 +11,7 @@ from penstock.kernel.log import Log
 from penstock.net.tracing import TRACER
 
 if TYPE_CHECKING:
-    from penstock.net.tracing import Span
+    from penstock.net.tracing import RequestSpan
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _FLUSH_MS: Final = 2000
@@ -54,7 +54,7 @@ class SpanWriter:
     def __init__(self) -> None:
         self._resources: dict[str, Any] = {}
 
-    def as_otel(self, span: Span) -> Any:  # noqa: ANN401 - a type of the extra
+    def as_otel(self, span: RequestSpan) -> Any:  # noqa: ANN401 - a type of the extra
         """Return the span as the SDK's exporter takes it."""
         from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
         from opentelemetry.trace import Link, SpanKind, Status, StatusCode  # noqa: PLC0415

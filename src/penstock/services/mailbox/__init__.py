@@ -25,7 +25,6 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `ledger` | counts and bounds over all shards, topics, cached payloads, leases still to be written; pure |
 | `shards/` | the messages in RAM: what may happen to them, and what is read from and left on the disk |
 | `claims` | which idem_keys are taken, in one ledger for each window; pure |
-| `busiest` | the busiest topics with their counts and rates; pure |
 | `dead_remover` | removes dead letters that the operator does not want |
 | `redrive_guard` | dead letters that are being moved; pure |
 | `shares` | which tenants are above their share of the backlog or of the idem_keys; pure |

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.kernel.metrics import Metrics
 from penstock.node.mailbox_page import TopicMetrics
-from penstock.services.mailbox.busiest import LOOKED_AT, QUIET_S, TOPICS_MAX, BusiestTopics
 from penstock.services.mailbox.ledger import MailboxBounds, MailboxLedger
+from penstock.services.mailbox.shards.busiest import LOOKED_AT, QUIET_S, TOPICS_MAX, BusiestTopics
 
 
 def ledger_of(*names: str) -> MailboxLedger:
