@@ -75,6 +75,8 @@ class AdminService:
         self._passage: Passage | None = None
         self._parts: Sequence[PagePart] = ()
         self.routes: list[Route] = []
+        # What single services add to the admin listener.
+        self.extra: list[Route] = []
 
     def listen(
         self,
@@ -105,6 +107,7 @@ class AdminService:
             *self.log_tail.routes(),
             *self._passage.routes(),
             *(route for part in shown.parts for route in part.routes),
+            *self.extra,
         ]
         self.listener = Listener(
             self._inventory,

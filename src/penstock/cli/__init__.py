@@ -48,6 +48,7 @@ COMMANDS: dict[str, str] = {
     "dlq": "list dead letters, show them, send them back",
     "put": "store bytes; prints their address",
     "get": "fetch an object by its address",
+    "route": "lead paths of the gateway to services of your own, while it runs",
     "webhook": "look at webhooks, replay them, pass them on to a program; sign one to try an endpoint out",
     "dht": "announce and find providers of a key; simulate a network, run a swarm",
     "audit": "walk the hash-chained audit",

@@ -190,6 +190,7 @@ class Node:
                 token=self.operator_token,
                 data_dir=None if settings.flag("node.amnesia") else settings.path("node.data_dir"),
             )
+            admin.extra = [route for part in self.parts for route in part.admin_routes]
             admin.listen(self.listener_settings("admin"), view, authority, shown, self.budget)
             self._authority = authority
         options = admin.supervision(settings.seconds("admin.drain_deadline"))

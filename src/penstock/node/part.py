@@ -36,6 +36,8 @@ class ServicePart:
     # What it adds to the operator's page.
     panels: tuple[Panel, ...] = ()
     page: PagePart | None = None
+    # What the admin listener answers for it.
+    admin_routes: tuple[Route, ...] = ()
     # Where other nodes reach it, for a service with a listener for them beside its own.
     peer_port: Callable[[], int] | None = None
 

@@ -12,6 +12,8 @@ from penstock.admin.routes import ReloadReport
 from penstock.kernel.errors import NotReady
 from penstock.net.server.admission import Refusal
 from penstock.net.server.route import Route
+from penstock.services.omnigate.proxy.live_routes import NewRoute
+from penstock.services.omnigate.proxy.route_admin import RouteAdded, RouteList, RouteRemoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +28,9 @@ _ROWS: Final[tuple[tuple[str, str, type | None, type | None, str], ...]] = (
     ("GET", "/v1/node/inventory", None, None, "Every channel, task, lock, limit."),
     ("GET", "/v1/node/metrics", None, None, "All metrics of the node."),
     ("POST", "/v1/node/reload", None, ReloadReport, "Read the configuration again."),
+    ("GET", "/v1/node/routes", None, RouteList, "The gateway's routes."),
+    ("POST", "/v1/node/routes", NewRoute, RouteAdded, "Add a route, at once."),
+    ("DELETE", "/v1/node/routes", None, RouteRemoved, "Remove a route that was added."),
 )
 _ERRORS: Final = ("unauthenticated", "expired", "forbidden", "busy", "rate_limited", "not_ready")
 

@@ -230,6 +230,7 @@ def _build_omnigate(node: Node) -> ServicePart:
         stage=STAGE_EDGE,
         panels=(traffic_classes(service), gateway_brownout(service)),
         page=GatewayPage(service, inventory.metrics).part(),
+        admin_routes=tuple(service.route_admin.routes()),
     )
 
 

@@ -20,7 +20,7 @@ from tests.services.omnigate.proxy.kit import gateway, ok, says
 
 # Followed by `OmnigateService.apply`; the rest of what is live is the listener's and the supervisor's.
 FOLLOWED = {
-    "policy", "fair_queue.adaptive", "quotas.default_rps", "quotas.burst_rps", "quotas.per_ip_rps",
+    "policy", "routes", "fair_queue.adaptive", "quotas.default_rps", "quotas.burst_rps", "quotas.per_ip_rps",
     "quotas.per_cap_rps",
 }  # fmt: skip
 

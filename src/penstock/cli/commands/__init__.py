@@ -11,6 +11,7 @@ dlq                dead letters
 get, put           objects by their address
 inventory          the live inventory, and the generated tables
 mailbox            check and repair the mailbox's files
+route              the gateway's routes to services of your own
 send, recv         store messages; lease and show them
 serve              run one service alone
 status             one table of a running node

@@ -153,6 +153,11 @@ class OriginPool:
         else:
             self._keep(connection)
 
+    @property
+    def live(self) -> int:
+        """Return how many connections are open."""
+        return len(self._live)
+
     def cut(self) -> None:
         """Close everything now: nobody gets a connection any more, and whoever uses or awaits one is told."""
         self._closed = True

@@ -87,7 +87,8 @@ class Listener:
         self._bound_port = 0
         version = options.server_version or default_version()
         # What the listener answers itself: health, version, description.
-        self.own_routes = ServicePages(self._health, version, lambda: self.phase, self._routes).routes
+        self._pages = ServicePages(self._health, version, lambda: self.phase, self._routes)
+        self.own_routes = self._pages.routes
         self._memos = ListenerMemos(inventory, options.name)
         self._declare()
 
@@ -190,6 +191,14 @@ class Listener:
         core.serve(self._routes, self.own_routes)
         core.apply(options)
         return core
+
+    def serve(self, routes: Iterable[Route]) -> None:
+        """Serve other routes from now on. Requests under way finish on the old table."""
+        self._routes = tuple(routes)
+        declare_metrics(self._inventory.metrics, self._routes)
+        self._pages.describe((*self._routes, *self.own_routes))
+        if self._core is not None:
+            self._core.serve(self._routes, self.own_routes)
 
     # --- while it runs ---------------------------------------------------------------------------------
 

@@ -35,7 +35,12 @@ class ServicePages:
         self.routes = [
             Route(method="GET", path=path, handler=page, open=True, summary=page.__doc__ or "") for path, page in pages
         ]
-        self._description = encode_json(openapi(health.service, version, (*described, *self.routes)))
+        self._description = b""
+        self.describe((*described, *self.routes))
+
+    def describe(self, routes: Iterable[Route]) -> None:
+        """Describe these routes from now on."""
+        self._description = encode_json(openapi(self._health.service, self._version, tuple(routes)))
 
     def description(self, _request: Request) -> Response:
         """Describe every route as OpenAPI 3.1."""

@@ -137,7 +137,7 @@ _KEYS = (
         "view_parts", Kind.INT, 3, low=1, high=PARTS_MAX, unit="parts", apply=Apply.RESTART,
         help="Parts a view may have.",
     ),
-    Key("routes", Kind.TABLES, (), fields=_ROUTE_FIELDS, apply=Apply.RESTART, help="Reverse-proxy routes."),
+    Key("routes", Kind.TABLES, (), fields=_ROUTE_FIELDS, help="Reverse-proxy routes."),
     Key(
         "views",
         Kind.TABLES,
@@ -291,6 +291,8 @@ class OmnigateOptions:
     strict_boot: bool = False
     put_bytes_max: int = 64 << 20
     routes: tuple[ProxyRoute, ...] = ()
+    # Where routes are kept that an operator adds; None: in RAM.
+    routes_file: Path | None = None
     views: Mapping[str, ViewSpec] = field(default_factory=dict)
     drain_deadline_s: float = 3.0
 
@@ -299,6 +301,7 @@ class OmnigateOptions:
         """Read the `[omnigate]` table; the node may hand in listener settings it has fitted to the machine."""
         number, seconds = settings.integer, settings.seconds
         fair = FairOptions.from_settings(settings)
+        directory = settings.path("node.data_dir")
         return cls(
             listener=listener or listener_settings(settings, "omnigate"),
             events_capacity=number("omnigate.channels.events"),
@@ -318,6 +321,9 @@ class OmnigateOptions:
             strict_boot=settings.flag("omnigate.strict_boot"),
             put_bytes_max=settings.size("omnigate.put_max_bytes"),
             routes=read_routes(settings.tables("omnigate.routes")),
+            routes_file=None
+            if settings.flag("node.amnesia") or directory is None
+            else directory / "omnigate/routes.toml",
             views=read_views(settings.tables("omnigate.views"), parts_max=number("omnigate.view_parts")),
             drain_deadline_s=seconds("omnigate.drain_deadline"),
         )

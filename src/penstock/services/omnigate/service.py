@@ -38,6 +38,9 @@ from penstock.services.omnigate.own.objects import ObjectRoutes
 from penstock.services.omnigate.own.passport import GatewayPassportRoutes
 from penstock.services.omnigate.own.view_routes import ViewRoutes, ViewSources
 from penstock.services.omnigate.proxy.caller_headers import SignedCallerHeaders
+from penstock.services.omnigate.proxy.config import read_routes
+from penstock.services.omnigate.proxy.live_routes import LiveRoutes, RouteTables
+from penstock.services.omnigate.proxy.route_admin import RouteAdmin
 from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps, ProxyOptions
 
 if TYPE_CHECKING:
@@ -109,9 +112,10 @@ class OmnigateService:
         self.workers = WorkerPool(inventory, options.pool_size + options.fair.max_parked)
         self._teller = SignedCallerHeaders(inventory.clock)
         passing = _proxy_options(options)
+        self.live_routes = LiveRoutes(options.routes_file, options.routes)
         self.proxies = Proxies(
             inventory,
-            options.routes,
+            self.live_routes.tables.served,
             passing,
             ProxyDeps(
                 shedding=self._is_shedding, teller=self._teller, budget=None if budget is None else budget.share()
@@ -133,12 +137,16 @@ class OmnigateService:
         own, proxied = self._own_routes(behind), self.proxies.routes()
         mounted = mount(behind.mounted, own)
         self.routes: list[Route] = [*own, *mounted, *proxied]
+        self._kept_rules = {**own_rules(own), **mounted_rules(mounted)}
+        self._kept_routes = (*own, *mounted)
         self._proxied = {route: said.tags for route, said in proxied.items()}
+        self.live_routes.on_change = self._serve_routes
+        self.route_admin = RouteAdmin(self.live_routes, self._client, self.proxies.healthy)
         bundle = _bundle(options.policy)
         self._policy = AccessPolicy(bundle, region=options.region, allowed=proxied)
         self.gate = AdmissionGate(
             inventory,
-            {**own_rules(own), **mounted_rules(mounted), **proxy_rules(proxied)},
+            {**self._kept_rules, **proxy_rules(proxied)},
             GateOptions(fair=_for_pool(options), quotas=options.quotas, region=options.region),
             verifier=verifier,
             policy=self._decide,
@@ -303,6 +311,7 @@ class OmnigateService:
             self.settings.set(changed)
             raise
         self.settings.set(changed)
+        self.live_routes.configure(read_routes(settings.tables("omnigate.routes")))
         self.readiness.reload.set(is_open=True)
 
     def _follow(self) -> None:
@@ -312,6 +321,16 @@ class OmnigateService:
         self.proxies.retime(now.read_timeout_s, now.write_timeout_s)
         self._objects.reads.chunk_s = self._bridge.reads.chunk_s = now.read_timeout_s
         self._policy = AccessPolicy(now.bundle, region=self._options.region, allowed=self._proxied)
+
+    def _serve_routes(self, tables: RouteTables) -> None:
+        """Serve another table of configured routes, in one step of the loop."""
+        proxied = self.proxies.serve(tables.served)
+        self._proxied = {route: said.tags for route, said in proxied.items()}
+        self.gate.follow_routes({**self._kept_rules, **proxy_rules(proxied)})
+        self._policy = AccessPolicy(self.settings.value.bundle, region=self._options.region, allowed=self._proxied)
+        self.routes[:] = (*self._kept_routes, *proxied)
+        if self.listener is not None:
+            self.listener.serve(self.routes)
 
     async def close(self) -> None:
         """Let go the connections to what is behind, after the supervisor ended everything else."""

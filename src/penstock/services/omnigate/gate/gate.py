@@ -370,6 +370,12 @@ class AdmissionGate:
                 _tell(cast("GateTicket", entry), self._hopeless)
         self.wake()
 
+    def follow_routes(self, rules: Mapping[Route, AdmissionRule]) -> None:
+        """Go by other rules from now on; a route that stays keeps what was learned of it."""
+        self._lanes = {
+            route: self._lanes.get(route) or self._made.make(route.path, rule) for route, rule in rules.items()
+        }
+
     def apply(self, quotas: QuotaOptions, *, adaptive: bool | None = None) -> None:
         """Follow the settings."""
         self.quotas.apply(quotas)

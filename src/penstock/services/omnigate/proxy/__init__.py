@@ -1,6 +1,8 @@
 """Configured routes: a streaming reverse proxy in front of any HTTP service.
 
 routes          the configured routes and what they share
+live_routes     routes that an operator adds while the gateway runs
+route_admin     what an operator asks of the routes
 config          one configured route as data
 call            one proxied request, from the callback that brought it to the answer
 relay           an answer on its way to the client: whole, or streamed at its pace

@@ -109,7 +109,7 @@ class Proxy:
         # What became of a head; clients send the same one over and over. It is shared between them: nothing of a
         # single client may be in here.
         known: Memo[HttpHead, tuple[bytes, bytes]] = Memo(_HEADS_KEPT)
-        self._known = shared.inventory.memo(f"proxy.heads[{route.name}]", known)
+        self._known = shared.remember(route.name, known)
 
     def handle(self, request: Request) -> HandlerResult:
         """Ask an upstream; the answer is a promise unless it failed at once."""
@@ -191,11 +191,24 @@ class Proxies(Resource):
         self.scope = Scope("proxy", self.options.tasks_max, inventory.metrics)
         self.date = DateHeader(inventory.clock.wall)
         self._clients: list[ClientShared] = []
+        self._heads: dict[str, Memo[HttpHead, tuple[bytes, bytes]]] = {}
+        self._listed: set[str] = set()
         # Tells a request that comes round again from one that came through another gateway.
         self.via = b"1.1 penstock-" + os.urandom(4).hex().encode("ascii")
         self.proxies = tuple(Proxy(route, self) for route in routes)
+        # Served no more; their requests under way finish on them, and their idle connections close by themselves.
+        self._retired: list[Proxy] = []
         self._declare()
         self.opened("proxies")
+
+    def serve(self, routes: Iterable[ProxyRoute]) -> dict[Route, ProxyRoute]:
+        """Serve these from now on; what has not changed keeps its connections and its breakers."""
+        known = {proxy.route: proxy for proxy in self.proxies}
+        wanted = tuple(routes)
+        self._retired = [proxy for proxy in self._retired if proxy.upstreams.live]
+        self._retired += (proxy for route, proxy in known.items() if route not in wanted)
+        self.proxies = tuple(known.get(route) or Proxy(route, self) for route in wanted)
+        return self.routes()
 
     def routes(self) -> dict[Route, ProxyRoute]:
         """Return what the listener serves, each with the configured route it belongs to."""
@@ -227,6 +240,16 @@ class Proxies(Resource):
             for proxy in self.proxies
             for url, upstream in zip(proxy.route.upstreams, proxy.upstreams.all, strict=True)
         }
+
+    def remember(self, name: str, memo: Memo[HttpHead, tuple[bytes, bytes]]) -> Memo[HttpHead, tuple[bytes, bytes]]:
+        """List what a route remembers of heads; one that comes again takes the place of the one before."""
+        self._heads[name] = memo
+        if name not in self._listed:
+            self._listed.add(name)
+            policy = "full: the oldest are forgotten"
+            live: Callable[[], dict[str, object]] = lambda: {"in_use": len(self._heads[name])}  # noqa: E731
+            self.inventory.limit(f"proxy.heads[{name}]", memo.capacity, policy, live)
+        return memo
 
     def client_of(self, route: ProxyRoute) -> ClientShared:
         """Make what the connections to a route's upstreams share."""
@@ -267,7 +290,7 @@ class Proxies(Resource):
     async def _release(self) -> None:
         """Cut what is left and wait a moment for the sockets to be gone."""
         await self.scope.close()
-        pools = [upstream.pool for proxy in self.proxies for upstream in proxy.upstreams.all]
+        pools = [upstream.pool for proxy in (*self.proxies, *self._retired) for upstream in proxy.upstreams.all]
         for pool in pools:
             pool.cut()
         with contextlib.suppress(Timeout):

@@ -49,6 +49,11 @@ class Upstreams:
         self._service = service
         self._turn = 0
 
+    @property
+    def live(self) -> bool:
+        """Tell whether any connection is still open."""
+        return any(upstream.pool.live for upstream in self.all)
+
     def choose(self, now: float, *, other_than: Upstream | None = None) -> tuple[Upstream, BreakerReport]:
         """Take the next one that may be asked, rather another than the one that just failed."""
         chosen = self._next(now, other_than) or (self._next(now, None) if other_than is not None else None)
