@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from penstock.kernel.errors import Busy, Malformed, NotReady, PenstockError, RateLimited
-from penstock.net.message import Request
+from penstock.net.message import Request, Response
 from penstock.net.problem import problem
 from penstock.net.server.admission import Refusal
+from penstock.wire.http1.head import HttpHead
 from tests.net.server.listener_kit import (
     ROUTES,
     get,
@@ -223,3 +224,31 @@ async def test_who_is_not_ready_is_counted_by_phase(facts: dict[str, str], phase
 
     assert [answer.status for answer in answers] == [503, 503, 200]
     assert counted == 2
+
+
+def in_other_words(head: HttpHead, error: PenstockError, corr_id: str) -> Response | None:
+    """Speak another format on one path only."""
+    if head.target.path != "/echo":
+        return None
+    return Response(error.status, f"{error.code} {corr_id}".encode(), b"text/plain")
+
+
+async def test_refusals_are_written_in_the_words_of_the_requests_protocol() -> None:
+    async with serving(admission=refuse_posts, problem_words=in_other_words) as site:
+        client = site.connect()
+        client.send(post("/echo", b"{}", "X-Corr-ID: c-1") + get("/echo") + get("/nowhere"))
+        refused, method, unknown = await client.answers(3)
+
+    assert (refused.status, refused.body) == (429, b"busy c-1")
+    assert (method.status, method.headers[b"content-type"]) == (405, b"text/plain")
+    assert unknown.headers[b"content-type"] == b"application/problem+json"
+
+
+async def test_an_error_of_a_handler_is_written_in_the_words_of_the_requests_protocol() -> None:
+    async with serving(problem_words=in_other_words) as site:
+        client = site.connect()
+        client.send(post("/echo", b"no json"))
+        refused = await client.answer()
+
+    assert refused.status == 400
+    assert refused.body.startswith(b"malformed ")

@@ -14,6 +14,7 @@ from penstock.net.problem import problem, retry_after_s
 if TYPE_CHECKING:
     from penstock.kernel.errors import PenstockError
     from penstock.net.message import Request
+    from penstock.wire.http1.head import HttpHead
 
 _MARK: Final = "corr-id-goes-here"
 _VARIANTS: Final = 8
@@ -109,3 +110,6 @@ HELD: Final = AdmissionWait.HELD
 Outcome = Refusal | Literal[AdmissionWait.HELD] | None
 Admission = Callable[["Request"], Outcome]
 """The hook at the end of the headers: None admits, a Refusal is sent and the body never processed, HELD waits."""
+
+ProblemWords = Callable[["HttpHead", "PenstockError", str], "Response | None"]
+"""Writes a refusal in the words of the protocol that a request speaks; None: it is ours, with problem details."""

@@ -16,7 +16,7 @@ from penstock.kernel.scope import Scope
 from penstock.net.corr_id import CorrIds
 from penstock.net.hosts import HostRules, is_loopback
 from penstock.net.message import Response
-from penstock.net.server.admission import Admission, Refusal
+from penstock.net.server.admission import Admission, ProblemWords, Refusal
 from penstock.net.server.answer import AnswerHeads
 from penstock.net.server.endpoint import NOT_READY_HELP, Endpoint
 from penstock.net.server.route import Route, Router
@@ -91,8 +91,8 @@ class Core:
         "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer",
         "buffer_view", "caps", "clock", "closings", "context", "corr_ids", "draining", "draining_refusal", "ended",
         "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches",
-        "metrics", "monotonic", "on_quiet", "options", "options_route", "refusal_lines", "router", "scope",
-        "strangers", "timeouts", "unmatched", "unsaid", "wheel",
+        "metrics", "monotonic", "on_quiet", "options", "options_route", "problem_words", "refusal_lines", "router",
+        "scope", "strangers", "timeouts", "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +125,8 @@ class Core:
         # Tasks that close streams which are never sent; not in `scope`, so that there is a place when that is full.
         self.closings = Scope("stream_close", UNANSWERED_MAX * options.max_conns, inventory.metrics)
         self.admission: Admission | None = None
+        # Writes refusals for clients of another protocol than ours.
+        self.problem_words: ProblemWords | None = None
         self.budget: ByteShare | None = None
         # Counts 401 answers by address, where the service has told how a good token is known.
         self.strangers: StrangerQuota | None = None

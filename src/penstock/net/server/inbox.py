@@ -210,7 +210,7 @@ class Inbox:
                 self._hold(request, endpoint)
                 return
             # A 401 takes the long way, where it is counted against its address.
-            common = given is None and head.plain and refusal.status != 401
+            common = given is None and head.plain and refusal.status != 401 and core.problem_words is None
             if common and not core.draining and not self._outbox.waiting:
                 length, reader = head.length, self.reader
                 if 0 <= length <= len(reader.data) - reader.pos:

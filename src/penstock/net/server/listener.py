@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.kernel.errors import PenstockError
-from penstock.net.server.admission import Admission, Refusal
+from penstock.net.server.admission import Admission, ProblemWords, Refusal
 from penstock.net.server.bind import CannotBind, bind, place_of
 from penstock.net.server.caps import HEALTH_HEAD_S, HEALTH_PLACES, ConnectionCaps
 from penstock.net.server.connection import Connection
@@ -58,7 +58,7 @@ __all__ = ["CannotBind", "Listener", "ListenerOptions"]
 class Listener:
     """HTTP/1.1 on a TCP address, a Unix socket, or both."""
 
-    def __init__(  # noqa: PLR0913 - three things every listener has, and five hooks by name
+    def __init__(  # noqa: PLR0913 - three things every listener has, and six hooks by name
         self,
         inventory: Inventory,
         options: ListenerOptions,
@@ -69,10 +69,12 @@ class Listener:
         health: Judged | None = None,
         draining_error: PenstockError | None = None,
         known: Known | None = None,
+        problem_words: ProblemWords | None = None,
     ) -> None:
         """Take everything as data; nothing is bound before `start`.
 
         With `known`, which tells whether a request's token is good already, each address has a quota of 401 answers.
+        `problem_words` writes the refusals of requests whose clients read another format than problem details.
         """
         self.options = options
         self._inventory = inventory
@@ -82,6 +84,7 @@ class Listener:
         self._budget = budget
         self._health = inventory.health if health is None else health
         self._draining_error = draining_error
+        self._problem_words = problem_words
         self._servers: list[Acceptor] = []
         self._core: Core | None = None
         self._bound_port = 0
@@ -185,6 +188,7 @@ class Listener:
         )
         core.admission = self._admission
         core.strangers = self._strangers
+        core.problem_words = self._problem_words
         core.budget = None if self._budget is None else self._budget.share()
         if self._draining_error is not None:
             core.draining_refusal = Refusal(self._draining_error)

@@ -237,7 +237,7 @@ class Outbox:
             endpoint.count_refusal(request.method, labels)
             self._core.note_refusal(endpoint.path, labels, request.corr)
             self._core.count_stranger(ready.status, request.peer)
-            ready = problem(ready, request.corr_id)
+            ready = self._in_words(request.head, ready, request.corr) or problem(ready, request.corr_id)
         else:
             if isinstance(ready, bytes):
                 ready = Response(200, ready)
@@ -252,12 +252,21 @@ class Outbox:
         endpoint.count_refusal(method, refusal.labels)
         core.note_refusal(endpoint.path, refusal.labels, corr)
         core.count_stranger(refusal.status, self.connection.peer)
-        data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
+        own = None if head is None else self._in_words(head, refusal.error, corr)
+        if own is not None:
+            data = core.heads.whole(own, corr, close=close) + (b"" if method == "HEAD" else own.body)
+        else:
+            data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
         self.closing = self.closing or close
         if self.waiting:
             self.queue(Exchange.settled(self.connection, [data]))
         else:
             self.out.append(data)
+
+    def _in_words(self, head: HttpHead, error: PenstockError, corr: bytes) -> Response | None:
+        """Write a refusal as the request's own protocol has it, if that is another than ours."""
+        words = self._core.problem_words
+        return None if words is None else words(head, error, corr.decode("ascii"))
 
     # --- writing ---------------------------------------------------------------------------------------
 
