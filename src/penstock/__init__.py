@@ -6,6 +6,7 @@ shutdown drains. Each package below imports only packages that are listed under 
     cli                          one module per command; parses, calls, prints
     node                         builds the services and hangs them under one root supervisor
     services, admin              the services, strangers to each other; dashboard and operator pages
+    transports                   task frameworks on the mailbox: Celery, Dramatiq
     client, sdk                  the Python SDK: its public name, and its code
     rpc                          contracts over the network: how services reach each other
     net                          sockets: HTTP listener and client, frame endpoint, TLS

@@ -127,6 +127,8 @@ OFFERED = frozenset(
     {
         "penstock.client.sync",
         "penstock.net.oap.server",
+        "penstock.transports.dramatiq",
+        "penstock.transports.kombu",
         # The SQS face is wired when topics have settings.
         *(
             f"penstock.services.interop.sqs.{name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -20,12 +20,14 @@ from penstock.sdk.consumer import (
     Handler,
     consumer_of,
 )
+from penstock.sdk.delivery import Delivery
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.values import checked
 from penstock.wire.ids import address_of
 
 # Bytes as they are, text as UTF-8, anything else as compact JSON.
 Payload: TypeAlias = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any] | int | float | bool | None
+_LEASE_MS: Final = 30_000
 
 
 class Leased(Protocol):
@@ -147,6 +149,18 @@ class MailboxClient:
             return (await self._mailbox.ack_batch(m.AckBatch(acks))).results
 
     # --- consume
+
+    async def lease(self, topic: str, **said: Unpack[RecvOptions]) -> list[Delivery]:
+        """Lease messages whose leases are renewed from now on, until each is acked or nacked."""
+        request = checked(m.Recv, topic=topic, **said)
+        visibility_ms = request.visibility_ms or _LEASE_MS
+        said["visibility_ms"] = visibility_ms
+        taken = [
+            Delivery(envelope, visibility_ms, self._mailbox, self._keeper, on_lost="tell")
+            for envelope in await self.recv(topic, **said)
+        ]
+        # Left by ack or nack, not by the end of a block.
+        return [await delivery.__aenter__() for delivery in taken]
 
     def consume(self, topic: str, **said: Unpack[ConsumeOptions]) -> Consumer:
         """Iterate over deliveries, at most `concurrency` of them unsettled; see `Consumer`."""

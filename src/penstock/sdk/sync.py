@@ -32,7 +32,7 @@ from penstock.sdk.errors import LeaseLost
 from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.interop import InteropClient
 from penstock.sdk.loop_thread import LoopThread, Work
-from penstock.sdk.mailbox import MailboxClient
+from penstock.sdk.mailbox import MailboxClient, RecvOptions
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.storage import StorageClient
@@ -112,6 +112,11 @@ class SyncMailbox(SyncService[MailboxClient]):
         while page.cursor is not None:
             page = self.dlq(topic, reason=reason, cursor=page.cursor)
             yield from page.entries
+
+    def lease(self, topic: str, **said: Unpack[RecvOptions]) -> list[SyncDelivery]:
+        """Lease messages whose leases are renewed from now on, until each is acked or nacked."""
+        taken = self._call(lambda: self._service.lease(topic, **said))
+        return [SyncDelivery(self._thread, delivery) for delivery in taken]
 
     def consume(self, topic: str, **said: Unpack[ConsumeOptions]) -> SyncConsumer:
         """Iterate over deliveries; several threads may share the consumer, `concurrency` bounds them together."""
