@@ -129,11 +129,6 @@ OFFERED = frozenset(
         "penstock.net.oap.server",
         "penstock.transports.dramatiq",
         "penstock.transports.kombu",
-        # The SQS face is wired when topics have settings.
-        *(
-            f"penstock.services.interop.sqs.{name}"
-            for name in ("attributes", "checks", "digests", "json_protocol", "query_protocol", "sigv4")
-        ),
     }
 )
 

@@ -50,6 +50,7 @@ COMMANDS: dict[str, str] = {
     "get": "fetch an object by its address",
     "route": "lead paths of the gateway to services of your own, while it runs",
     "webhook": "look at webhooks, replay them, pass them on to a program; sign one to try an endpoint out",
+    "sqs": "make access keys for AWS SQS clients, and point them at this node",
     "dht": "announce and find providers of a key; simulate a network, run a swarm",
     "audit": "walk the hash-chained audit",
     "mailbox": "check the mailbox's files, repair damaged ones",

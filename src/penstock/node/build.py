@@ -241,6 +241,10 @@ class Node:
         """Return where each part listens, once started."""
         return {name: port for part in self.parts for name, port in part.ports().items()}
 
+    def told(self) -> dict[str, dict[str, str]]:
+        """Return what the parts say in the ready line, once started."""
+        return {name: facts for part in self.parts if part.told is not None for name, facts in part.told().items()}
+
     def doors(self) -> dict[str, dict[str, str | None]]:
         """Return each service's URL and certificate, once started."""
         return {part.name: part.door() for part in self.parts if part.listener is not None}

@@ -40,6 +40,8 @@ class ServicePart:
     admin_routes: tuple[Route, ...] = ()
     # Where other nodes reach it, for a service with a listener for them beside its own.
     peer_port: Callable[[], int] | None = None
+    # What the node's ready line says about it beside its port.
+    told: Callable[[], dict[str, dict[str, str]]] | None = None
 
     def ports(self) -> dict[str, int]:
         """Return where it listens, once started; the HTTP port of one with peers has a name of its own."""

@@ -195,6 +195,7 @@ def _build_interop(node: Node) -> ServicePart:
         # It leads to the others, as the gateway does.
         stage=STAGE_EDGE,
         panels=(webhook_endpoints(service, node.operator_token), webhook_inbox(service, node.operator_token)),
+        told=service.told,
     )
 
 

@@ -6,6 +6,8 @@ deleted instead, by the protocol.
 
 from __future__ import annotations
 
+from functools import cache
+
 import boto3
 from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT_ID
 from moto.core.models import ServerModeMockAWS
@@ -13,10 +15,14 @@ from moto.core.models import ServerModeMockAWS
 REGIONS = ("us-east-1", "us-east-2", "us-west-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-northeast-1")
 
 
-def _forget_everything(self: ServerModeMockAWS) -> None:
+@cache
+def _clients(endpoint: str) -> list:
     session = boto3.session.Session()
-    for region in REGIONS:
-        client = session.client("sqs", region, endpoint_url=self._test_server_mode_endpoint)
+    return [session.client("sqs", region, endpoint_url=endpoint) for region in REGIONS]
+
+
+def _forget_everything(self: ServerModeMockAWS) -> None:
+    for client in _clients(self._test_server_mode_endpoint):
         for url in client.list_queues().get("QueueUrls", ()):
             client.delete_queue(QueueUrl=url)
 

@@ -14,6 +14,7 @@ mailbox            check and repair the mailbox's files
 route              the gateway's routes to services of your own
 send, recv         store messages; lease and show them
 serve              run one service alone
+sqs                access keys and the environment for AWS SQS clients
 status             one table of a running node
 storage            check and repair the store's files
 token              issue, narrow, look into, verify and revoke capabilities

@@ -184,7 +184,7 @@ class _Talk:
             page = {} if node.serves_alone else {"dashboard": node.page_link()}
             shut = _shut(node)
             missing = {"missing": [f"{service}/{gate.name}" for service, gate in shut]} if shut else {}
-            self._line({"event": "ready", **ready, **page, **missing})
+            self._line({"event": "ready", **ready, **page, **node.told(), **missing})
         else:
             self._say(self._table(node))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,11 +28,14 @@ from penstock.services.interop.brownout import BrownoutLimits
 from penstock.services.interop.endpoints import NO_ENDPOINTS, Endpoints, make_endpoints
 from penstock.services.interop.providers.kinds import KINDS
 from penstock.services.interop.providers.verdict import BadWebhookSetup
+from penstock.services.interop.sqs.face.access_keys import ALL_QUEUES, OPS, AccessKey
+from penstock.services.interop.sqs.face.wiring import ACCOUNT, SqsOptions
 
 if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings
 
 PORT_OFFSET = 9
+_KEY_ID = re.compile(r"[A-Za-z0-9_+=,.@-]{4,128}", re.ASCII)
 
 
 def _endpoint_text(name: str, default: str, text: str) -> Key:
@@ -111,6 +115,50 @@ def _is_place(place: str | None) -> bool | str:
 
 def _is_frames(place: str | None) -> bool | str:
     return "must be oap:/socket or oap://host:port" if place is not None and "http" in place[:4] else _is_place(place)
+
+
+_SQS_KEY = (
+    Key("id", Kind.STR, "", help="The access key id that clients sign with. Empty: the name of the table."),
+    Key("secret", Kind.SECRET_REFS, REQUIRED, help="Where its secret lies: one `env:NAME` or `file:path`."),
+    Key(
+        "topics",
+        Kind.LIST,
+        ALL_QUEUES,
+        help="Beginnings of the topics it may use. A queue's topic is `sqs/` and its name.",
+    ),
+    Key("ops", Kind.LIST, OPS, help=f"What it may do: some of {', '.join(OPS)}."),
+    Key("tenant", Kind.STR, "", help="Whose it is."),
+)
+
+
+def _keys_can_work(rows: Mapping[str, Mapping[str, Any]]) -> bool | str:
+    try:
+        _configured_keys(rows)
+    except ValueError as exc:
+        return str(exc)
+    return True
+
+
+def _configured_keys(rows: Mapping[str, Mapping[str, Any]]) -> tuple[AccessKey, ...]:
+    """Make the access keys that the settings describe; ValueError says what is wrong with one."""
+    return tuple(_configured_key(name, row) for name, row in rows.items())
+
+
+def _configured_key(name: str, row: Mapping[str, Any]) -> AccessKey:
+    key_id, secrets, ops = row["id"] or name, row["secret"], tuple(row["ops"])
+    if not _KEY_ID.fullmatch(key_id):
+        raise ValueError(f"{name}: an access key id is 4 to 128 letters, digits and +=,.@_-")
+    if len(secrets) != 1:
+        raise ValueError(f"{name}: an access key has one secret")
+    if not ops or not set(ops) <= set(OPS):
+        raise ValueError(f"{name}: `ops` is one or more of {', '.join(OPS)}")
+    return AccessKey(
+        id=key_id, secret=secrets[0].reveal(), name=name, tenant=row["tenant"], ops=ops, topics=tuple(row["topics"])
+    )
+
+
+def _is_account(account: str) -> bool:
+    return bool(re.fullmatch(r"[0-9]{12}", account))
 
 
 def _can_work(rows: Mapping[str, Mapping[str, Any]], public_url: str | None, proxies: tuple[str, ...]) -> bool | str:
@@ -231,6 +279,65 @@ _TABLE = service_table(
             help="Where the record of decisions goes. `file` is refused under amnesia.",
         ),
         Key("audit.path", Kind.PATH, None, apply=Apply.RESTART, help="The file of `audit.sink = file`."),
+        Key(
+            "sqs.enabled",
+            Kind.CHOICE,
+            "auto",
+            choices=("auto", "on", "off"),
+            apply=Apply.RESTART,
+            help="Whether AWS SQS clients are served. `auto`: where only this machine can reach the listener.",
+        ),
+        Key(
+            "sqs.url",
+            Kind.STR,
+            None,
+            apply=Apply.RESTART,
+            help="Where SQS clients reach this service, told in queue URLs. Empty: the Host that they asked.",
+        ),
+        Key(
+            "sqs.account",
+            Kind.STR,
+            ACCOUNT,
+            apply=Apply.RESTART,
+            help="The account that queues belong to: twelve digits, part of their URLs and ARNs.",
+        ),
+        Key(
+            "sqs.rps",
+            Kind.INT,
+            0,
+            low=0,
+            high=1_000_000,
+            unit="requests/s",
+            zero_off=True,
+            apply=Apply.RESTART,
+            help="SQS requests a second. Above: 429 `RequestThrottled`. 0: no limit.",
+        ),
+        Key(
+            "sqs.waiters_max",
+            Kind.INT,
+            4096,
+            low=1,
+            high=65_536,
+            unit="receivers",
+            apply=Apply.RESTART,
+            help="ReceiveMessage calls that may wait at once. Above: 429 `RequestThrottled`.",
+        ),
+        Key(
+            "sqs.cooldown",
+            Kind.DURATION,
+            "0s",
+            low="0s",
+            high="60s",
+            apply=Apply.RESTART,
+            help="How long a deleted queue's name and a purged queue rest, as at AWS 60 s. 0: not at all.",
+        ),
+        Key(
+            "sqs.keys",
+            Kind.NAMED,
+            {},
+            fields=_SQS_KEY,
+            help="Access keys by name, beside those that `penstock sqs key create` makes.",
+        ),
         channel_key("work", 512, "webhooks and puts on their way to a worker. Full: 429 `busy`."),
         channel_key("audit", 512, "decisions on their way to the audit. Full: the oldest is dropped and counted."),
         *(_place(service) for service in BEHIND),
@@ -252,7 +359,7 @@ _TABLE = service_table(
         oap_key(),
         service_drain("5s", "5s"),
     ),
-    help="The bridge to the outside world: webhooks, puts and reads.",
+    help="The bridge to the outside world: webhooks, puts and reads, and the SQS face.",
 )
 TABLE = replace(
     _TABLE,
@@ -262,6 +369,8 @@ TABLE = replace(
         KeyRule(("interop.downstream.mailbox",), _is_place, "cannot work"),
         KeyRule(("interop.downstream.passport",), _is_place, "cannot work"),
         KeyRule(("interop.downstream.storage",), _is_frames, "cannot work"),
+        KeyRule(("interop.sqs.keys",), _keys_can_work, "cannot work"),
+        KeyRule(("interop.sqs.account",), _is_account, "must be twelve digits"),
         KeyRule(("interop.audit.sink", "node.amnesia"), _no_audit_file, "must not be `file` under node.amnesia"),
         KeyRule(("interop.audit.sink", "interop.audit.path"), _has_path, "needs interop.audit.path"),
     ),
@@ -286,6 +395,7 @@ class InteropOptions:
     work_capacity: int = 512
     audit_capacity: int = 512
     drain_deadline_s: float = 5.0
+    sqs: SqsOptions = field(default_factory=SqsOptions)
 
     @classmethod
     def from_settings(cls, settings: Settings, listener: ListenerSettings | None = None) -> InteropOptions:
@@ -309,7 +419,23 @@ class InteropOptions:
             work_capacity=number("interop.channels.work"),
             audit_capacity=number("interop.channels.audit"),
             drain_deadline_s=seconds("interop.drain_deadline"),
+            sqs=_sqs_options(settings),
         )
+
+
+def _sqs_options(settings: Settings) -> SqsOptions:
+    wanted, url = settings.text("interop.sqs.enabled"), settings["interop.sqs.url"]
+    directory = settings.path("node.data_dir")
+    return SqsOptions(
+        enabled=wanted == "on" or (wanted == "auto" and settings.address("interop.bind_addr").is_loopback),
+        url="" if url is None else str(url).rstrip("/"),
+        account=settings.text("interop.sqs.account"),
+        rps=settings.integer("interop.sqs.rps"),
+        waiters_max=settings.integer("interop.sqs.waiters_max"),
+        cooldown_s=settings.seconds("interop.sqs.cooldown"),
+        keys=_configured_keys(settings.named("interop.sqs.keys")),
+        folder=None if settings.flag("node.amnesia") or directory is None else directory / "interop",
+    )
 
 
 def endpoints_of(settings: Settings) -> Endpoints:

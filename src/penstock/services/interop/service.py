@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.backoff import FullJitter
@@ -27,8 +27,9 @@ from penstock.services.interop.intake import BridgeIntake
 from penstock.services.interop.reads import BridgeReads
 from penstock.services.interop.records import BridgeRecords
 from penstock.services.interop.replays import EventReplays
-from penstock.services.interop.routes import BridgeRoutes
+from penstock.services.interop.routes import BridgeRoutes, call_of
 from penstock.services.interop.sentinel import BrownoutSentinel
+from penstock.services.interop.sqs.face.wiring import SqsFace
 from penstock.services.interop.webhooks import Behind
 from penstock.services.interop.worker import BridgeWorker
 
@@ -101,6 +102,7 @@ class InteropService:
         self._worker = BridgeWorker(inventory, behind, self.records, max(1, options.workers // 2))
         self.audit = AuditWriter(inventory, options, self.records, around.attest)
         self.sentinel = BrownoutSentinel(inventory, brownout, self.work, self.records)
+        self.sqs = SqsFace(inventory, options.sqs, around.mailbox, self.authority) if options.sqs.enabled else None
 
     def _make_edge(self, around: BridgeAround) -> None:
         inventory, options = self._inventory, self._options
@@ -114,15 +116,33 @@ class InteropService:
         )  # fmt: skip
         edge = BridgeRoutes(options, self._intake, reads, callers)
         self.routes = [*edge.routes(), *InboxRoutes(self.api).routes()]
+        listening = listener_options(options.listener)
+        if self.sqs is not None:
+            self.routes += self.sqs.routes(lambda request, op: callers.allow(call_of(request), op), self._url)
+            # A receiver that waits is a task of the listener.
+            listening = replace(listening, tasks_max=listening.tasks_max + options.sqs.waiters_max)
         self.listener = Listener(
-            inventory, listener_options(options.listener), self.routes, budget=around.budget, admission=edge.admit
-        )
+            inventory, listening, self.routes, budget=around.budget, admission=edge.admit,
+            problem_words=None if self.sqs is None else self.sqs.endpoint.words,
+        )  # fmt: skip
+
+    def _url(self) -> str:
+        """Return where clients on this machine reach the listener."""
+        options, host = self.listener.options, self.listener.options.host or "127.0.0.1"
+        named = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)  # noqa: S104 - only compared
+        return f"{'http' if options.tls_cert_path is None else 'https'}://{named}:{self.listener.port}"
+
+    def told(self) -> dict[str, dict[str, str]]:
+        """Return what the node's ready line says about this service."""
+        return {} if self.sqs is None else self.sqs.told()
 
     def apply(self, options: InteropOptions) -> None:
         """Take new settings: endpoints and their secrets are swapped in one step, and so is the rate."""
         self.endpoints.swap(options.endpoints)
         self._intake.rate.rate = options.rps
         self._intake.rate.depth = options.burst
+        if self.sqs is not None:
+            self.sqs.keys.configure(options.sqs.keys)
 
     def children(self) -> list[ChildSpec]:
         """List what this service runs, in start order; it stops in reverse."""
@@ -140,6 +160,7 @@ class InteropService:
                 drain=Drain.FINISH,
                 consumes=(self.work,),
             ),
+            *(() if self.sqs is None else self.sqs.children()),
             # Last: it starts when everything behind it runs, and stops taking work first.
             ChildSpec("listener", self.listener.run, critical=True, drain=Drain.STOP_INTAKE, announces=True),
         ]
@@ -153,3 +174,5 @@ class InteropService:
     async def close(self) -> None:
         """Let the threads go, after the supervisor ended everything else; safe to call twice."""
         await self.audit.close()
+        if self.sqs is not None:
+            await self.sqs.close()

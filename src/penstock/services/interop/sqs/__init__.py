@@ -12,4 +12,7 @@
 | `digests` | the MD5 digests that clients compare |
 | `handles` | receipt handles, handles of move tasks, page tokens |
 | `checks` | from an operation's fields to a checked request |
+| `deliveries` | messages between the mailbox and SQS |
+| `queues` | a queue as it is remembered in its topic's settings |
+| `face/` | what serves the protocol on the bridge's listener |
 """

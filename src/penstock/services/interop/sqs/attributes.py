@@ -11,6 +11,7 @@ from penstock.services.interop.sqs.names import read_arn
 from penstock.services.interop.sqs.refusals import SqsRefusal, unknown_attribute
 
 MAX_BYTES: Final = 1 << 20
+_META_BYTES: Final = 1024
 _DEDUP_S: Final = 300
 _FIFO_BATCH: Final = 10
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
@@ -91,10 +92,12 @@ def _policy(name: str, value: str) -> str:
     return value
 
 
-def _redrive(_name: str, value: str) -> str:
-    if value:
-        read_redrive(value)
-    return value
+def _redrive(name: str, value: str) -> str:
+    """Take the policy; a count that came as text is shown as the number it is."""
+    if not value:
+        return value
+    _, count = read_redrive(value)
+    return json.dumps({**_object(name, value), "maxReceiveCount": count})
 
 
 def read_redrive(value: str) -> tuple[str, int]:
@@ -158,6 +161,9 @@ def check_attributes(given: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
     found = {}
     for raw, value in given.items():
         name = raw.strip()
+        if name == "FifoQueue" and value.lower() == "false" and not fifo:
+            # It says what the queue is anyway. AWS refuses it; nobody is helped by that.
+            continue
         check = _CHECKS.get(name)
         if check is None or (name in _FIFO_ONLY and not fifo):
             raise unknown_attribute(name)
@@ -206,7 +212,8 @@ def topic_settings(stored: Mapping[str, str], *, fifo: bool, dead_letter_topic: 
         "delay_ms": int(values["DelaySeconds"]) * 1000,
         "retention_s": int(values["MessageRetentionPeriod"]),
         "on_expiry": "drop",
-        "max_payload": int(values["MaximumMessageSize"]),
+        # Names and types of attributes take a few bytes more on their way than they count.
+        "max_payload": min(int(values["MaximumMessageSize"]) + _META_BYTES, MAX_BYTES),
         "dead_letter_to": dead_letter_topic,
     }
     if not fifo:

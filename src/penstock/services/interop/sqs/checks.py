@@ -29,7 +29,21 @@ _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _PRINTABLE_ID: Final = re.compile(r"[!-~]{1,128}", re.ASCII)
 _LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _ACCOUNT: Final = re.compile(r"[0-9]{12}", re.ASCII)
-_WRONG_TYPE: Final = "The request includes a parameter that is not valid for this queue type"
+_WRONG_TYPE: Final = "The request include parameter that is not valid for this queue type."
+_ACTIONS_MAX: Final = 7
+_GRANTABLE: Final = frozenset(
+    {
+        "*",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "PurgeQueue",
+        "ReceiveMessage",
+        "SendMessage",
+    }
+)
 T = TypeVar("T")
 Given = Mapping[str, Any]
 
@@ -157,8 +171,16 @@ def each_entry(entries: list[Given], check: Callable[[Given], object]) -> list[B
         try:
             found.append(BatchItem(entry["Id"], check(entry)))
         except SqsRefusal as refusal:
-            found.append(BatchItem(entry["Id"], refusal))
+            found.append(BatchItem(entry["Id"], _named_handle(refusal, entry)))
     return found
+
+
+def _named_handle(refusal: SqsRefusal, entry: Given) -> SqsRefusal:
+    """Name the handle of an entry that is refused for it: a batch has many."""
+    if refusal.name != "ReceiptHandleIsInvalid":
+        return refusal
+    said = f'The input receipt handle "{entry["ReceiptHandle"][:200]}" is not a valid receipt handle.'
+    return SqsRefusal(refusal.name, said)
 
 
 def check_send_batch(entries: list[Given], rules: QueueRules) -> list[BatchItem]:
@@ -170,6 +192,10 @@ def check_send_batch(entries: list[Given], rules: QueueRules) -> list[BatchItem]
             "BatchRequestTooLong",
             f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {total} bytes.",
         )
+    if rules.fifo:
+        # AWS refuses the whole batch for these two.
+        for entry in entries:
+            _check_fifo(entry.get("MessageGroupId", ""), entry.get("MessageDeduplicationId", ""), rules)
     return each_entry(entries, lambda entry: check_send(entry, rules))
 
 
@@ -249,10 +275,10 @@ def check_page(given: Given) -> int:
     return int(count)
 
 
-def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
+def check_tags(tags: Mapping[str, str], queue: str) -> dict[str, str]:
     """Check the tags of a queue."""
     if len(tags) > _TAGS_MAX:
-        raise invalid(f"Too many tags added for queue: at most {_TAGS_MAX}.")
+        raise invalid(f"Too many tags added for queue {queue[:80]}.")
     for key, value in tags.items():
         if not 1 <= len(key) <= 128 or key.lower().startswith("aws:") or len(value) > 256:
             raise invalid(f"The tag {key[:128]} is not valid: a key has 1 to 128 characters, a value at most 256.")
@@ -265,8 +291,15 @@ def check_permission(given: Given) -> None:
         raise invalid("Label can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
     if not given["Actions"]:
         raise missing("Actions")
-    if not given["AWSAccountIds"] or not all(_ACCOUNT.fullmatch(each) for each in given["AWSAccountIds"]):
-        raise invalid("Value for parameter PrincipalId is invalid. Reason: Unable to verify.")
+    if len(given["Actions"]) > _ACTIONS_MAX:
+        raise SqsRefusal("OverLimit", f"{len(given['Actions'])} Actions were found, maximum allowed is {_ACTIONS_MAX}.")
+    accounts = given["AWSAccountIds"]
+    if not accounts or not all(_ACCOUNT.fullmatch(each) for each in accounts):
+        raise bad_value(str(accounts)[:200], "PrincipalId", "Unable to verify.")
+    for action in given["Actions"]:
+        if action not in _GRANTABLE:
+            owner_only = "Only the queue owner is allowed to invoke this action."
+            raise bad_value(f"SQS:{action[:80]}", "ActionName", owner_only)
 
 
 def check_move_rate(given: Given) -> int | None:

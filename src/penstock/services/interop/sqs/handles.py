@@ -14,8 +14,9 @@ _VERSION: Final = "1"
 
 
 class ReceiptHandle(NamedTuple):
-    """Which message was received, and the receipt that settles it."""
+    """Which message of which topic was received, and the receipt that settles it."""
 
+    topic: str
     msg_id: str
     receipt: str
 
@@ -25,15 +26,18 @@ def write_handle(handle: ReceiptHandle) -> str:
     return base64.b64encode("\n".join((_VERSION, *handle)).encode("utf-8")).decode("ascii")
 
 
+def foreign_handle() -> SqsRefusal:
+    """Refuse a handle that is not one of this queue."""
+    return SqsRefusal("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+
+
 def read_handle(text: str) -> ReceiptHandle:
     """Read a receipt handle; one that we did not write is refused."""
     data = decode_base64(text.encode("utf-8")) or b""
     parts = data.decode("utf-8", "replace").split("\n")
-    if len(parts) != 3 or parts[0] != _VERSION or not parts[1] or not parts[2]:
-        raise SqsRefusal(
-            "ReceiptHandleIsInvalid", f'The input receipt handle "{text[:200]}" is not a valid receipt handle.'
-        )
-    return ReceiptHandle(parts[1], parts[2])
+    if len(parts) != 4 or parts[0] != _VERSION or not all(parts):
+        raise foreign_handle()
+    return ReceiptHandle(*parts[1:])
 
 
 class MoveTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

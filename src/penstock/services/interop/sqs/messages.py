@@ -34,7 +34,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
 _TYPE: Final = re.compile(r"(String|Number|Binary)(\..+)?", re.ASCII | re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 _TYPE_CHARS_MAX: Final = 256
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def is_legal(text: str) -> bool:
@@ -67,7 +66,10 @@ def check_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, d
 def _check_attribute(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
     reserved = name.lower().startswith(("aws.", "amazon."))
     if not _NAME.fullmatch(name) or name.startswith(".") or name.endswith(".") or ".." in name or reserved:
-        raise invalid(f"Message (user) attribute name '{name[:256]}' is invalid.")
+        raise invalid(
+            f"The message attribute name '{name[:256]}' is invalid. Attribute name can contain A-Z, a-z, 0-9, "
+            "underscore (_), hyphen (-), and period (.) characters."
+        )
     kind = value["DataType"]
     found = _TYPE.fullmatch(kind)
     if found is None or len(kind) > _TYPE_CHARS_MAX or not is_legal(kind):
@@ -111,47 +113,45 @@ def _attribute_bytes(name: str, value: Mapping[str, Any]) -> int:
 # --- how a message travels -------------------------------------------------------------------------------------------
 
 
-class MessageMeta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=False):
-    """What SQS knows of a message beside its body; native consumers need not look at it."""
+class MessageMeta(msgspec.Struct, frozen=True):
+    """What SQS carries with a message beside its body; native consumers need not look at it."""
 
+    # By name: the type and the value.
     attributes: dict[str, tuple[str, str | bytes]] = {}
-    sender: str = ""
     trace: str = ""
-    dedup_id: str = ""
-    # The message's id and time at its first send; they stay through dead-letter queues and moves.
-    origin_id: str = ""
-    sent_ms: int = 0
 
 
-class _Wire(msgspec.Struct, omit_defaults=True):
-    """The meta as JSON: text and binary values apart, because JSON would not tell them apart."""
+class _Packed(msgspec.Struct, array_like=True):
+    """The meta on its way: text and bytes apart, because one reader cannot expect either."""
 
-    t: dict[str, tuple[str, str]] = {}
-    b: dict[str, tuple[str, bytes]] = {}
-    sender: str = ""
+    texts: dict[str, tuple[str, str]] = {}
+    blobs: dict[str, tuple[str, bytes]] = {}
     trace: str = ""
-    dedup_id: str = ""
-    origin_id: str = ""
-    sent_ms: int = 0
 
 
-def pack_meta(meta: MessageMeta) -> str:
-    """Write the meta as text."""
+_NO_META: Final = MessageMeta()
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(_Packed).decode
+
+
+def pack_meta(meta: MessageMeta) -> bytes | None:
+    """Write the meta; None when there is nothing to carry, so that a plain body may be as long as a message."""
+    if not meta.attributes and not meta.trace:
+        return None
     texts = {name: (kind, value) for name, (kind, value) in meta.attributes.items() if isinstance(value, str)}
     blobs = {name: (kind, value) for name, (kind, value) in meta.attributes.items() if isinstance(value, bytes)}
-    wire = _Wire(texts, blobs, meta.sender, meta.trace, meta.dedup_id, meta.origin_id, meta.sent_ms)
-    return _encode(wire).decode("utf-8")
+    return _pack(_Packed(texts, blobs, meta.trace))
 
 
-def unpack_meta(text: str) -> MessageMeta:
-    """Read the meta; a message of a native producer has none."""
-    if not text:
-        return MessageMeta()
+def unpack_meta(data: bytes | None) -> MessageMeta:
+    """Read the meta; a message of a native producer has none, or one that is not ours."""
+    if not data:
+        return _NO_META
     try:
-        wire = msgspec.json.decode(text.encode("utf-8"), type=_Wire)
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        return MessageMeta()
-    return MessageMeta({**wire.t, **wire.b}, wire.sender, wire.trace, wire.dedup_id, wire.origin_id, wire.sent_ms)
+        found = _unpack(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _NO_META
+    return MessageMeta({**found.texts, **found.blobs}, found.trace)
 
 
 def carried(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str | bytes]]:
@@ -196,7 +196,7 @@ def select_attributes(names: Iterable[str], attributes: Mapping[str, Any]) -> di
     wanted = tuple(names)
     if "All" in wanted or ".*" in wanted:
         return dict(attributes)
-    starts = tuple(name[:-1] for name in wanted if name.endswith(".*"))
+    starts = tuple(name[:-2] for name in wanted if name.endswith(".*"))
     return {name: value for name, value in attributes.items() if name in wanted or (starts and name.startswith(starts))}
 
 

@@ -1,0 +1,24 @@
+"""One request that was understood: who asks, what for, and from where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.services.interop.sqs.face.access_keys import AccessKey
+from penstock.services.interop.sqs.names import PathQueue
+
+
+@dataclass(frozen=True, slots=True)
+class SqsAsked:
+    """A signed request whose fields were read."""
+
+    operation: str
+    fields: dict[str, Any]
+    key: AccessKey
+    region: str
+    # Where the caller reaches this service, without a slash at its end: the beginning of the URLs it is told.
+    base: str
+    corr_id: str
+    # The queue that the path names, if it names one.
+    path: PathQueue | None = None
