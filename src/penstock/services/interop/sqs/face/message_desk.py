@@ -17,8 +17,8 @@ from penstock.contracts.mailbox import (
     SendResult,
     SettleResult,
 )
-from penstock.contracts.mailbox_rules import SETTLED_OR_UNKNOWN, STALE_RECEIPT
-from penstock.kernel.deadline import timeout
+from penstock.contracts.mailbox_rules import NOT_LEASED, SETTLED_OR_UNKNOWN, STALE_RECEIPT
+from penstock.kernel.deadline import pause, timeout
 from penstock.kernel.errors import Conflict, Forbidden, NotFound
 from penstock.services.interop.sqs.checks import (
     BatchItem,
@@ -40,6 +40,7 @@ from penstock.services.interop.sqs.names import PathQueue, read_queue_url
 from penstock.services.interop.sqs.refusals import SqsRefusal, invalid
 
 if TYPE_CHECKING:
+    from penstock.contracts.call import Call
     from penstock.contracts.mailbox import Envelope
     from penstock.kernel.inventory import Inventory
     from penstock.services.interop.sqs.face.asked import SqsAsked
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 CALL_S: Final = 5.0
 _MARGIN_S: Final = 2.0
+# How long a delete waits for the end of a lease to be written, from try to try.
+_AGAIN_S: Final = (0.005, 0.02, 0.08, 0.3)
 Answer = dict[str, Any]
 
 
@@ -145,11 +148,45 @@ class MessageDesk:
             async with timeout("sqs_call", CALL_S):
                 await self._backing.mailbox.ack(Ack(handle.msg_id, handle.receipt), call)
         except (Conflict, NotFound, Forbidden) as error:
-            refusal = _delete_refusal(error.code, str(error.facts.get("reason", "")), handle, queue)
-            if refusal is not None:
-                raise refusal from error
+            reason = str(error.facts.get("reason", ""))
+            if _between_leases(reason, queue):
+                (outcome,) = await self._delete_many([handle], queue, call)
+            else:
+                outcome = _delete_refusal(error.code, reason, handle, queue)
+            if outcome is not None:
+                raise outcome from error
         self._deleted.value += 1
         return {}
+
+    async def _delete_many(
+        self, handles: Sequence[ReceiptHandle], queue: LiveQueue, call: Call
+    ) -> list[SqsRefusal | None]:
+        """Delete messages; None for each that is gone.
+
+        A message of a standard queue whose lease just ended belongs to nobody until that is written, and is refused
+        meanwhile, although any handle may delete it. It is tried again until it is.
+        """
+        outcomes: dict[ReceiptHandle, SqsRefusal | None] = {}
+        left = list(dict.fromkeys(handles))
+        for wait_s in (*_AGAIN_S, None):
+            acks = AckBatch(tuple(Ack(handle.msg_id, handle.receipt) for handle in left))
+            async with timeout("sqs_call", CALL_S):
+                results = (await self._backing.mailbox.ack_batch(acks, call)).results
+            again = []
+            for handle, result in zip(left, results, strict=True):
+                reason = _text(result.reason)
+                if result.ok is True:
+                    outcomes[handle] = None
+                elif _between_leases(reason, queue):
+                    outcomes[handle] = SqsRefusal("ServiceUnavailable", "The message is between two leases; try again.")
+                    again.append(handle)
+                else:
+                    outcomes[handle] = _delete_refusal(_text(result.code), reason, handle, queue)
+            left = again
+            if not left or wait_s is None:
+                break
+            await pause("sqs_call", wait_s)
+        return [outcomes[handle] for handle in handles]
 
     async def delete_batch(self, asked: SqsAsked) -> Answer:
         """DeleteMessageBatch."""
@@ -157,20 +194,12 @@ class MessageDesk:
         entries = check_entries(asked.fields["Entries"], "DeleteMessageBatchRequestEntry")
         items = each_entry(entries, lambda entry: _of_queue(check_delete(entry), queue))
         good = [item for item in items if isinstance(item.value, ReceiptHandle)]
-        results: Sequence[SettleResult] = ()
+        refusals: Sequence[SqsRefusal | None] = ()
         if good:
             call = await self._backing.call(asked.key, "ack", queue.topic, asked.corr_id)
-            acks = AckBatch(tuple(Ack(item.value.msg_id, item.value.receipt) for item in good))
-            async with timeout("sqs_call", CALL_S):
-                results = (await self._backing.mailbox.ack_batch(acks, call)).results
-
-        def outcome(handle: ReceiptHandle, result: SettleResult) -> Answer | SqsRefusal:
-            if result.ok is True:
-                self._deleted.value += 1
-                return {}
-            return _delete_refusal(_text(result.code), _text(result.reason), handle, queue) or {}
-
-        return _batch(items, {i.id: outcome(i.value, r) for i, r in zip(good, results, strict=True)})
+            refusals = await self._delete_many([item.value for item in good], queue, call)
+        self._deleted.value += sum(refusal is None for refusal in refusals)
+        return _batch(items, {item.id: refusal or {} for item, refusal in zip(good, refusals, strict=True)})
 
     # --- visibility ---------------------------------------------------------------------------------------------------
 
@@ -276,11 +305,16 @@ def _refused_code(code: str, detail: str) -> SqsRefusal:
 _GONE: Final = (NotFound.code, Forbidden.code)
 
 
+def _between_leases(reason: str, queue: LiveQueue) -> bool:
+    """Tell whether a message lives and is only being returned: any handle of a standard queue will settle it."""
+    return reason == STALE_RECEIPT and not queue.fifo
+
+
 def _delete_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQueue) -> SqsRefusal | None:
     """Say why a message was not deleted; None when it is gone anyway."""
     if code == Conflict.code and reason == STALE_RECEIPT and queue.fifo:
         return _expired(handle)
-    if code == Conflict.code and reason in (SETTLED_OR_UNKNOWN, STALE_RECEIPT):
+    if code == Conflict.code and reason == SETTLED_OR_UNKNOWN:
         return None
     return foreign_handle() if code in _GONE else _refused_code(code, "")
 
@@ -288,7 +322,7 @@ def _delete_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQu
 def _visibility_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQueue) -> SqsRefusal:
     if code in _GONE:
         return foreign_handle()
-    if code == Conflict.code and reason == STALE_RECEIPT and not queue.fifo:
+    if code == Conflict.code and (reason == NOT_LEASED or _between_leases(reason, queue)):
         return SqsRefusal("MessageNotInflight", "The message is not in flight.")
     if code == Conflict.code and reason == STALE_RECEIPT:
         return _expired(handle)
