@@ -1,0 +1,117 @@
+"""Programs as users write them, with the real clients, against a live node; each prints what it saw."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.node_process import NodeProcess
+from tests.foreign import environments
+
+pytestmark = pytest.mark.full
+# Where moto asks for what AWS refuses: a retention of one second, a FIFO queue by a misspelt word, a deduplication id on a
+# standard queue.
+AWS_REFUSES = (
+    "test_message_retention_period",
+    "test_create_queue_with_different_attributes_fail",
+    "test_message_delay_is_more_than_15_minutes",
+)
+
+
+def variables(told: dict[str, str]) -> dict[str, str]:
+    """Say what an AWS client reads."""
+    return {
+        "AWS_ENDPOINT_URL_SQS": told["endpoint"],
+        "AWS_ACCESS_KEY_ID": told["access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": told["secret_access_key"],
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+
+
+@pytest.mark.parametrize("program", ["boto3_story.py", "aiobotocore_story.py", "awscli_story.py"])
+def test_aws_clients_tell_their_story(node: NodeProcess, program: str):
+    printed = environments.run(program, env=variables(node.ready["sqs"]))
+
+    assert printed.strip()
+
+
+@pytest.mark.parametrize("broker", ["sqs://", "penstock://"])
+def test_celery_loses_no_task_of_a_killed_worker(node: NodeProcess, tmp_path: Path, broker: str):
+    env = {
+        **variables(node.ready["sqs"]),
+        "PENSTOCK_DATA_DIR": node.ready["data_dir"],
+        "BROKER_URL": broker,
+        "DONE_FILE": str(tmp_path / "done"),
+        "QUEUE": f"story-{broker[:3]}",
+    }
+
+    printed = environments.run("celery_story.py", env=env)
+
+    assert "acks_late: all 4 tasks done by another worker" in printed
+
+
+def test_dramatiq_loses_no_message_of_a_killed_worker(node: NodeProcess, tmp_path: Path):
+    env = {"PENSTOCK_DATA_DIR": node.ready["data_dir"], "DONE_FILE": str(tmp_path / "done")}
+
+    printed = environments.run("dramatiq_story.py", env=env)
+
+    assert "join: the queue is empty" in printed
+
+
+@pytest.fixture
+def moto_node(tmp_path: Path) -> Iterator[NodeProcess]:
+    """A node as moto's tests expect it: its account, its key, and its port, which some of them have in their text."""
+    settings = {
+        "interop.bind_addr": "127.0.0.1:5000",
+        "interop.sqs.account": "123456789012",
+        "interop.sqs.keys.moto.id": "FOOBARKEY",
+        "interop.sqs.keys.moto.secret": "env:MOTO_SECRET",
+    }
+    said = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    env = {**os.environ, "MOTO_SECRET": "FOOBARSECRET"}
+    with NodeProcess(*said, data_dir=tmp_path / "data", env=env) as node:
+        yield node
+
+
+def test_motos_own_tests_pass(moto_node: NodeProcess):
+    tests = ["tests/test_sqs/test_sqs.py", "tests/test_sqs/test_sqs_message_attributes.py"]
+    env = {
+        **os.environ,
+        "TEST_SERVER_MODE": "true",
+        "TEST_SERVER_MODE_ENDPOINT": "http://localhost:5000",
+        "AWS_ACCESS_KEY_ID": "FOOBARKEY",
+        "AWS_SECRET_ACCESS_KEY": "FOOBARSECRET",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "PYTHONPATH": str(environments.PROGRAMS),
+    }
+    done = subprocess.run(
+        [
+            environments.python(),
+            "-m",
+            "pytest",
+            "-p",
+            "moto_plugin",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "-W",
+            "ignore",
+            *tests,
+        ],
+        cwd=environments.moto_source(),
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+    failed = set(re.findall(r"^FAILED \S+::(\w+)", done.stdout, re.MULTILINE))
+    # The pause after a purge is off unless it is set: `interop.sqs.cooldown`.
+    assert failed <= {*AWS_REFUSES, "test_purge_queue_twice_raises_purge_in_progress"}, done.stdout[-4000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) >= 140
