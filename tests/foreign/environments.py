@@ -25,8 +25,8 @@ def python() -> Path:
     wanted = "\n".join(_CLIENTS)
     if not stamp.exists() or stamp.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", _WHERE], check=True, timeout=_INSTALL_S)
-        pip = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *_CLIENTS, ROOT], check=True, timeout=_INSTALL_S, capture_output=True)
+        pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *_CLIENTS, str(ROOT)], check=True, timeout=_INSTALL_S, capture_output=True)
         stamp.write_text(wanted)
     return found
 
@@ -55,7 +55,7 @@ def moto_source() -> Path:
     folder = _WHERE / f"moto-{version}"
     if not folder.exists():
         pip = [
-            python(),
+            str(python()),
             "-m",
             "pip",
             "download",

@@ -158,7 +158,7 @@ async def _providers(client: Client, address: str, wanted: int) -> list[str]:
         found = [addr for each in (await client.dht.find(address, limit=5)).providers for addr in each.addrs]
         if len(found) == wanted:
             break
-        await asyncio.sleep(0.1)  # lint: allow PK010 within the time of its step
+        await asyncio.sleep(0.1)
     return found
 
 
