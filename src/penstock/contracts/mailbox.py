@@ -140,13 +140,13 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, rename=_BYTES):
     key: str | None = None
     idem_key: str | None = None
     redriven_from: str | None = None
+    # When it was delivered for the first time.
+    first_at: int = 0
     group: str | None = None
     meta: bytes | None = None
     # The first send's msg_id and ts, where this message was moved or redriven; None: they are its own.
     origin_id: str | None = None
     origin_ts: int | None = None
-    # When it was delivered for the first time.
-    first_at: int = 0
 
     def text(self) -> str:
         """Return the payload as text; `ValueError` when it is not UTF-8."""

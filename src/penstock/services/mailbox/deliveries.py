@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
+from msgspec.structs import replace
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import PenstockError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 # The constructor of a tuple, without the one of the named tuple around it.
 _new: Final = tuple.__new__
-_NO_ORIGIN: Final = (None, None)
 
 
 class Deliveries:
@@ -114,12 +114,20 @@ def _envelopes(
                 ts = row.ts
                 head = chain_head(start, ts)
             chain = "b3:" + blake3(head + address.encode()).hexdigest()
-        msg_id, origin = row.name or row.msg_id, row.origin or _NO_ORIGIN
+        msg_id = row.name or row.msg_id
         names[msg_id] = _new(MessageName, (row.ts, row.seq, row.slot, row.nonce))
         envelope = m.Envelope(
             msg_id, message.receipt, name, row.ts, row.payload, row.attrs, row.corr_id, row.slot % shards,
             message.attempts, wall + round(message.until - mono), address, chain, row.key, row.idem_key,
-            row.redriven_from, row.group, row.meta, origin[0], origin[1], message.first_at,
+            row.redriven_from, message.first_at,
         )  # fmt: skip
+        if row.group is not None or row.meta is not None or row.origin is not None:
+            envelope = _with_more(envelope, row)
         envelopes.append(envelope)
     return tuple(envelopes)
+
+
+def _with_more(envelope: m.Envelope, row: MessageRow) -> m.Envelope:
+    """Add what few messages have."""
+    origin_id, origin_ts = row.origin or (None, None)
+    return replace(envelope, group=row.group, meta=row.meta, origin_id=origin_id, origin_ts=origin_ts)

@@ -394,7 +394,7 @@ class Shard:
     def ack_all(self, acks: Iterable[PlacedAck], now: Now, batch: Batch) -> tuple[list[int], list[PlacedAck]]:
         """Acknowledge many messages in one go; returns the places of those that were, and the acks for `ack`."""
         messages, riders, (mono, wall) = self.messages, self.ledger.riders, now
-        gone, acked, states = batch.gone, batch.acked, batch.states
+        gone, acked, states, usual = batch.gone, batch.acked, batch.states, NO_SETTINGS
         run: list[Message] = []
         places: list[int] = []
         others: list[PlacedAck] = []
@@ -417,7 +417,7 @@ class Shard:
             gone.append(seq)
             if not message.bare:
                 states[seq] = None
-            acked.append((seq, message.gen if topic.settings is NO_SETTINGS else _acked_gen(message), wall))
+            acked.append((seq, message.gen if topic.settings is usual else _acked_gen(message), wall))
             run.append(message)
             places.append(place)
         self.ledger.inflight -= len(run)
