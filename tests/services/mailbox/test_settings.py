@@ -21,7 +21,16 @@ from tests.contracts.worlds import World
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.test_http import served
 from tests.services.mailbox.test_narrow_tokens import guarded, token
-from tests.services.mailbox.worlds import WALL, mailbox_options, mailbox_world, make_engine, make_room, running
+from tests.services.mailbox.worlds import (
+    WALL,
+    RequestMeta,
+    kept,
+    mailbox_options,
+    mailbox_world,
+    make_engine,
+    make_room,
+    running,
+)
 
 
 class TestSettingsInMemory(TopicSettingsSuite):
@@ -156,6 +165,29 @@ async def test_old_receipt_settles_a_message_that_only_the_disk_has(kind: str, t
         check_all(mailbox)
 
         assert mailbox.state.ledger.messages == 0
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_old_receipt_settles_a_message_whose_lease_is_just_ending(kind: str, tmp_path: Path) -> None:
+    async with running(make_engine(kind, tmp_path), mailbox_options({})) as mailbox:
+        await mailbox.api.put_settings(m.PutSettings("t", m.TopicSettings(receipts="any")))
+        await mailbox.api.send(m.Send("t", b"x"))
+        (got,) = (await mailbox.api.recv(m.Recv("t", 1))).messages
+        # In one step: the message is given back, and acked before that is on the disk.
+        nack = mailbox.dispatcher.settle(
+            m.Nack(got.msg_id, got.receipt, delay_ms=0), name_of(mailbox, got), RequestMeta()
+        )
+        ack = mailbox.dispatcher.settle(m.Ack(got.msg_id, got.receipt), name_of(mailbox, got), RequestMeta())
+        assert not (await kept(nack)).dead_lettered
+        assert (await kept(ack)).ok
+        await settled(mailbox)
+        check_all(mailbox)
+
+        assert mailbox.state.ledger.messages == 0
+
+
+def name_of(mailbox, got: m.Envelope):
+    return mailbox.state.ledger.read_name(got.msg_id)
 
 
 async def test_topics_that_nobody_set_up_can_be_refused() -> None:

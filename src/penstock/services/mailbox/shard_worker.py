@@ -281,7 +281,12 @@ class ShardWorker:
         try:
             self._judge(job, now)
         except PenstockError as error:
-            job.refuse(error)
+            if isinstance(job.value, m.Ack) and self._state.shard_of(job.name.slot).is_coming_back(
+                job.name, job.value.receipt
+            ):
+                self._waits.start(self._settle_when_back(job), job.refuse)
+            else:
+                job.refuse(error)
 
     def _settle_batch(self, job: SettleBatchJob, now: Now) -> None:
         """Settle many; the acks among them in one go."""
@@ -334,6 +339,12 @@ class ShardWorker:
         if not isinstance(item.value, m.Ack):
             raise Conflict("The receipt is no longer good.", reason="stale_receipt")
         item.committed()
+
+    async def _settle_when_back(self, job: OneSettlement) -> None:
+        """Acknowledge a message whose end of lease is on its way to the disk, when it is there."""
+        await self._writer.flushed()
+        self._settle(job, self._state.now())
+        self._dispatcher.wake_all()
 
     async def _adopt(self, item: OneSettlement, shard: Shard) -> bool:
         """Take a message that waits on the disk into RAM, where its topic lets a receipt of any lease settle it."""
