@@ -45,7 +45,10 @@ def openapi(service: str, version: str, routes: Iterable[Route]) -> Schema:
 def _shapes(routes: tuple[Route, ...]) -> tuple[dict[int, Schema], dict[str, Schema]]:
     """Return the schema of every body and answer by the identity of its type, and the components they refer to."""
     types: dict[int, Any] = {
-        id(kind): kind for route in routes for kind in (route.body, route.body_too, route.answer) if kind is not None
+        id(kind): kind
+        for route in routes
+        for kind in (route.body, route.body_too, route.answer, route.answer_many)
+        if kind is not None
     }
     schemas, components = msgspec.json.schema_components(types.values(), ref_template="#/components/schemas/{name}")
     if _PROBLEM in components:
@@ -97,7 +100,7 @@ def _operation(route: Route, shapes: dict[int, Schema]) -> Schema:
         "security": [] if route.open else [{_SECURITY: []}],
         "responses": _responses(route, shapes),
     }
-    if parameters := _parameters(route.path):
+    if parameters := [*_parameters(route), *_query(route)]:
         operation["parameters"] = parameters
     if body := _request_body(route, shapes):
         operation["requestBody"] = body
@@ -118,21 +121,43 @@ def _operation_ids(routes: Iterable[Route]) -> list[str]:
     return names
 
 
-def _parameters(path: str) -> list[Schema]:
-    return [_parameter(name, rest=bool(star)) for name, star in _PARAMETER.findall(path)]
+def _parameters(route: Route) -> list[Schema]:
+    return [_parameter(name, route.params.get(name), rest=bool(star)) for name, star in _PARAMETER.findall(route.path)]
 
 
-def _parameter(name: str, *, rest: bool) -> Schema:
+def _parameter(name: str, kind: object, *, rest: bool) -> Schema:
     parameter: Schema = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
     if rest:
         return {**parameter, "description": "The rest of the path, its slashes included."}
+    if kind is not None:
+        return {**parameter, "schema": msgspec.json.schema(kind)}
     parameter["schema"]["minLength"] = 1
     return parameter
 
 
+def _query(route: Route) -> list[Schema]:
+    """Describe the fields of the query; those that stand in the path are not asked for twice."""
+    if route.query is None:
+        return []
+    in_path = {name for name, _ in _PARAMETER.findall(route.path)}
+    return [
+        {"name": each.encode_name, "in": "query", "required": each.required, "schema": _without_null(each.type)}
+        for each in msgspec.structs.fields(route.query)
+        if each.encode_name not in in_path
+    ]
+
+
+def _without_null(kind: object) -> Schema:
+    """Return the schema of a field; one that may be null is left out of a query instead."""
+    schema: Schema = msgspec.json.schema(kind)
+    kinds = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    return kinds[0] if len(kinds) == 1 else schema
+
+
 def _request_body(route: Route, shapes: dict[int, Schema]) -> Schema | None:
     if route.stream_body:
-        return {"required": True, "content": {"application/octet-stream": {}}}
+        # No bytes at all are bytes too.
+        return {"required": False, "content": {"application/octet-stream": {}}}
     if route.body is None:
         return None
     schema = shapes[id(route.body)]
@@ -158,7 +183,9 @@ def _responses(route: Route, shapes: dict[int, Schema]) -> dict[str, Schema]:
 
 
 def _success(route: Route, shapes: dict[int, Schema]) -> Schema:
-    content = {"*/*": {}} if route.answer is None else {"application/json": {"schema": shapes[id(route.answer)]}}
+    kinds = [shapes[id(kind)] for kind in (route.answer, route.answer_many) if kind is not None]
+    schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    content: Schema = {"application/json": {"schema": schema}} if kinds else {"*/*": {}}
     return {"description": route.summary or "Done.", "headers": _headers(), "content": content}
 
 

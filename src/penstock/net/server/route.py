@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.kernel.errors import NotFound, Unsupported
@@ -25,6 +25,12 @@ class Route:
     # Another form of the body, which `reread` reads.
     body_too: type | None = None
     answer: type | None = None
+    # The answer to a body with many items, where one route takes one or many.
+    answer_many: type | None = None
+    # What may stand in the place of a `{name}`, as an annotated type: only described here, the handler checks it.
+    params: Mapping[str, object] = field(default_factory=dict)
+    # The fields of the query, as a struct: described here too.
+    query: type | None = None
     stream_body: bool = False
     # The handler gets the body as it was sent, not inflated: a signature covers exactly those bytes.
     raw_body: bool = False

@@ -253,11 +253,17 @@ def _describe(method: str) -> Callable[..., Route]:
             long_poll=path.startswith("/v1/recv"),
             reread=_REREAD.get(body),
             body_too=PlainSend if body is m.Send else None,
+            answer_many=m.SettledBatch if answer in _SETTLED and not path.endswith("}") else None,
+            params=_PARAMS,
+            query=_QUERIES.get(path) if method == "GET" else None,
         )
 
     return route
 
 
+_SETTLED: Final = (m.Acked, m.Nacked, m.Extended)
+_PARAMS: Final = {"topic": m.Topic, "msg_id": m.MsgId}
+_QUERIES: Final = {"/v1/topics": m.GetTopics, "/v1/topics/{topic}/peek": m.Peek, "/v1/dlq": m.GetDlq}
 # How bodies are read that are not of the usual form: with a plain payload, and batches of which some items cannot be.
 _REREAD: Final = {
     m.Send: read_plain_send,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _encode: Final = msgspec.json.Encoder().encode
 _BYTES: Final = b"application/octet-stream"
 _NOT_MODIFIED: Final = 304
+_PARAMS: Final = {"addr": Annotated[str, msgspec.Meta(pattern="^b3:[0-9a-f]{64}$", max_length=67)]}
 _PUT_ERRORS: Final = (
     "malformed", "conflict", "over_limit", "unsupported", "busy", "rate_limited", "not_ready", "timeout", "canceled",
     "downstream_unavailable", "internal",
@@ -65,6 +66,7 @@ class StorageRoutes:
                 method="PUT", path=path, handler=self._put, op="put", summary=summary, answer=Stored, stream_body=True,
                 body_bytes_max=options.put_bytes_max,
                 body_setting="storage.put_max_bytes", deadline_s=options.transfer_deadline_s, errors=_PUT_ERRORS,
+                params=_PARAMS,
             )
             for start in _PREFIXES
             for path, summary in (
@@ -76,7 +78,7 @@ class StorageRoutes:
             Route(
                 method="GET", path=f"{start}/{{addr}}", handler=self._get, op="get",
                 summary="Read an object, or a range of it.", open=options.public_read, body_bytes_max=0,
-                errors=_GET_ERRORS,
+                errors=_GET_ERRORS, params=_PARAMS,
             )
             for start in _PREFIXES
         ]  # fmt: skip
