@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.admin.exposition import Exposition
 from penstock.kernel.metrics import Metrics
+from penstock.testing import VirtualClock
 
 
 def scraped(*services: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -67,3 +68,23 @@ def test_a_familys_own_service_label_keeps_its_meaning() -> None:
 
     assert read["downstream_errors_total", frozenset({("service", "svc-mailbox"), ("owner", "omnigate")})] == 1
     assert len(read) == 2
+
+
+def test_page_that_is_asked_for_too_often_is_the_last_one() -> None:
+    """Each page takes 100 ms here: three are made at once, and then one a second."""
+    clock, made = VirtualClock(), []
+
+    def sources() -> list[Metrics]:
+        made.append(1)
+        clock.advance(0.1)
+        return []
+
+    exposition = Exposition(sources, clock)
+    for _ in range(500):
+        exposition.page()
+    at_once = len(made)
+    clock.advance(10.0)
+    for _ in range(500):
+        exposition.page()
+
+    assert (at_once, len(made)) == (4, 7)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
+from penstock.kernel.clock import SYSTEM, Clock
+from penstock.kernel.limiter import TokenBucket
 from penstock.kernel.metrics import (
     Counter,
     Gauge,
@@ -20,18 +23,37 @@ from penstock.kernel.metrics import (
     Watched,
 )
 
+_SHARE: Final = 0.1
+_SPARE_S: Final = 0.3
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode("ascii")
 
 
 class Exposition:
     """A collector over the metrics of every service; each series gets its service as a label."""
 
-    def __init__(self, sources: Callable[[], Iterable[Metrics]]) -> None:
+    def __init__(self, sources: Callable[[], Iterable[Metrics]], clock: Clock = SYSTEM) -> None:
         """Call `sources` at each scrape, because services come and go."""
         self._sources = sources
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+        self._clock = clock
+        # Seconds that may be spent on making pages; what the last one took.
+        self._spare = TokenBucket("metrics_pages", rate=_SHARE, depth=_SPARE_S, now=clock.monotonic())
+        self._cost_s = 0.0
+        self._last = b""
+
+    def page(self) -> bytes:
+        """Return the page, made anew unless it was asked for too often: then the last one.
+
+        Making it takes milliseconds, in which nobody else is served, and on loopback anybody may ask for it. So no more
+        than a tenth of the time is spent on it.
+        """
+        now = self._clock.monotonic()
+        if not self._last or self._spare.try_take(now, self._cost_s):
+            self._last = self.render()
+            self._cost_s = min(self._clock.monotonic() - now, _SPARE_S)
+        return self._last
 
     def render(self) -> bytes:
         """Return the whole page."""

@@ -95,7 +95,7 @@ class AdminRoutes:
         ]
 
     def _metrics(self, _request: Request) -> Response:
-        return Response(200, self._exposition.render(), CONTENT_TYPE)
+        return Response(200, self._exposition.page(), CONTENT_TYPE)
 
     def _inventory(self, _request: Request) -> dict[str, object]:
         return self._view.inventory()
