@@ -41,6 +41,16 @@ def test_growth_is_told(tmp_path: Path, grown: Life, told: str) -> None:
     assert told in run.broken()[0]
 
 
+def test_memory_that_grows_slowly_is_told_in_a_long_life_and_a_cache_that_filled_is_not(tmp_path: Path) -> None:
+    run = Soak(tmp_path, 1.0)
+    run.promises.seconds.append(0.01)
+    leaking = Life(1, [(float(at), 20, 50 + at * 0.01) for at in range(1200)])
+    filling = Life(1, [(float(at), 20, 50 + min(at, 500) * 0.02) for at in range(1200)])
+    run.lives += [leaking, filling]
+
+    assert run.broken() == ["life 1: memory grows by 36 MiB an hour and does not stop"]
+
+
 def test_a_steady_process_is_no_fault(tmp_path: Path) -> None:
     run = Soak(tmp_path, 1.0)
     run.promises.seconds.append(0.01)

@@ -315,6 +315,25 @@ def test_caches_stay_within_their_bounds():
     assert [len(cache) for cache in caches] == [4, 4, 4]
 
 
+def test_expired_tokens_leave_the_caches_long_before_these_are_full():
+    issuer = Issuer()
+    kept = issuer.token(sub="kept")
+    issuer.verdict(kept)
+    for n in range(600):
+        issuer.verdict(issuer.token(sub=f"s{n}", exp=NOW + 60))
+        if n == 300:
+            issuer.clock.advance(61)
+            issuer.verdict(kept)
+
+    # Those of the second half expired before they were seen, and were refused.
+    assert len(issuer.verifier._tokens) == 302
+    for n in range(256):
+        issuer.verdict(issuer.token(sub=f"t{n}"))
+    assert len(issuer.verifier._tokens) < 260
+    assert len(issuer.verifier._prefixes) < 260
+    assert issuer.verdict(kept) == "ok"
+
+
 def test_a_rotation_costs_no_crypto_and_another_key_under_the_same_kid_does(issuer):
     token = issuer.token()
     issuer.verdict(token)

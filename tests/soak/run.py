@@ -21,7 +21,7 @@ from penstock.client import connect
 from tests.acceptance.node_process import NodeProcess
 from tests.soak import load
 from tests.soak.load import Promises, persist
-from tests.soak.watch import FDS_GROWTH, RSS_GROWTH_MIB, Life, running_tasks
+from tests.soak.watch import FDS_GROWTH, RSS_GROWTH_MIB, RSS_SLOPE_MIB_PER_HOUR, Life, running_tasks
 
 KILL_EVERY_S = 2.0
 # A task that crashes again and again is quarantined, as it should be; here each rests between two kills.
@@ -121,6 +121,9 @@ class Soak:
                 found.append(f"life {number}: {grown[0]:.0f} more descriptors")
             if grown is not None and grown[1] > RSS_GROWTH_MIB:
                 found.append(f"life {number}: {grown[1]:.0f} MiB more memory")
+            lasting = life.lasting_slope()
+            if lasting is not None and lasting > RSS_SLOPE_MIB_PER_HOUR:
+                found.append(f"life {number}: memory grows by {lasting:.0f} MiB an hour and does not stop")
         return found
 
     def p95(self) -> float:

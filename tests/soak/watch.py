@@ -11,6 +11,9 @@ from typing import Any
 WARM_S = 8.0
 RSS_GROWTH_MIB = 24.0
 FDS_GROWTH = 24
+# In a long life every cache has filled by its second half: what still grows then, grows for ever.
+LONG_S = 600.0
+RSS_SLOPE_MIB_PER_HOUR = 24.0
 
 
 @dataclass
@@ -40,13 +43,22 @@ class Life:
 
     def slope_mib_per_hour(self) -> float:
         """Fit a line through the warm samples' memory."""
-        warm = [(at, mib) for at, _, mib in self.samples if at - self.samples[0][0] >= WARM_S]
-        if len(warm) < 10:
-            return 0.0
-        middle_t = sum(at for at, _ in warm) / len(warm)
-        middle_m = sum(mib for _, mib in warm) / len(warm)
-        over = sum((at - middle_t) * (mib - middle_m) for at, mib in warm)
-        return 3600 * over / sum((at - middle_t) ** 2 for at, _ in warm)
+        return _slope([(at, mib) for at, _, mib in self.samples if at - self.samples[0][0] >= WARM_S])
+
+    def lasting_slope(self) -> float | None:
+        """Fit a line through the second half of a long life, in MiB an hour; None for a short one."""
+        if not self.samples or self.samples[-1][0] - self.samples[0][0] < LONG_S:
+            return None
+        return _slope([(at, mib) for at, _, mib in self.samples[len(self.samples) // 2 :]])
+
+
+def _slope(warm: list[tuple[float, float]]) -> float:
+    if len(warm) < 10:
+        return 0.0
+    middle_t = sum(at for at, _ in warm) / len(warm)
+    middle_m = sum(mib for _, mib in warm) / len(warm)
+    over = sum((at - middle_t) * (mib - middle_m) for at, mib in warm)
+    return 3600 * over / sum((at - middle_t) ** 2 for at, _ in warm)
 
 
 def running_tasks(inventory: dict[str, Any]) -> list[str]:

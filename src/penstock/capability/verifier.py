@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 TTL_S: Final = 60.0
 _NAMED_MAX: Final = 256
+_SWEPT_EVERY: Final = 256
 REFUSED_TTL_S: Final = 10.0
 SOON_TTL_S: Final = 1.0
 INLINE_SIGNATURES_MAX: Final = 2
@@ -115,6 +116,8 @@ class CapabilityVerifier:
         self._tokens: Memo[bytes, JudgedToken] = Memo(self.options.tokens_max)
         self._prefixes: Memo[bytes, tuple[str, str, bytes, bytes]] = Memo(self.options.prefixes_max)
         self._refused: Memo[bytes, RememberedRefusal] = Memo(self.options.refused_max)
+        # How many tokens were proven; every so many, those whose time is over are forgotten.
+        self._accepted = 0
 
     # --- the contract
     # --------------------------------------------------------------------------------------------------
@@ -251,6 +254,16 @@ class CapabilityVerifier:
         """Drop the judgements, keep the proofs: what a lost feed vouched for is gone, the signatures still hold."""
         self._tokens.clear()
 
+    def forget_expired(self) -> int:
+        """Drop the tokens whose time is over, so that short-lived ones do not fill the cache; returns how many."""
+        now = self._wall()
+        gone = [digest for digest, each in self._tokens.items.items() if each.exp <= now]
+        for digest in gone:
+            # Its own proof goes too; those of the tokens it was made of may still be wanted.
+            self._prefixes.drop(self._tokens.items[digest].chain[-1])
+            self._tokens.drop(digest)
+        return len(gone)
+
     def lapsing(self, within_s: float) -> list[bytes]:
         """Name the known tokens that would have to be proven anew so soon, though they themselves last longer."""
         soon = self._wall() + within_s
@@ -366,6 +379,9 @@ class CapabilityVerifier:
             return self._judged_again(pending.digest, standing, now)
         standing.until = min(standing.until, standing.proven_until)
         self._tokens.put(pending.digest, standing)
+        self._accepted += 1
+        if self._accepted % _SWEPT_EVERY == 0:
+            self.forget_expired()
         return standing
 
     async def _open_slice(self, tokens: list[str]) -> list[JudgedToken | PenstockError]:
