@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.contracts.call import NOBODY, Call
-from penstock.kernel.backoff import MAX_TRIES, Rng
+from penstock.kernel.backoff import CALLS, MAILBOX, MAX_TRIES, Backoff, Rng
 from penstock.kernel.deadline import current_deadline, timeout
 from penstock.kernel.errors import Canceled, DownstreamUnavailable, PenstockError, Unauthenticated
 from penstock.kernel.inventory import Inventory
@@ -46,6 +46,8 @@ JSON: Final = b"application/json"
 REFUSALS: Final = frozenset({"busy", "rate_limited", "not_ready", "backpressure"})
 _PROBLEM_BYTES_MAX: Final = 64 << 10
 _encode: Final = msgspec.json.Encoder().encode
+# Producers are many and fail together: their retries are spread from nothing at all to the whole window.
+_BACKOFF: Final[dict[str, Backoff]] = {"mailbox": MAILBOX}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +109,8 @@ class Caller(Resource):
         # Closed for good; a caller that was never used has nothing open, and must not open it afterwards.
         self._over = False
         self._rng: Rng = random.SystemRandom()
-        self._rules = CallRules(rng=self._rng, tries_max=self.options.tries_max)
+        backoff = _BACKOFF.get(service, CALLS)
+        self._rules = CallRules(rng=self._rng, tries_max=self.options.tries_max, backoff=backoff)
 
     async def json(self, ask: PreparedCall, kind: type[T]) -> T:
         """Call, and read the answer as `kind`."""
