@@ -1,12 +1,15 @@
 """Provider discovery: gets in a swarm of 200 real nodes with 0, 20 and 40 % of them dead, beside hyperdht and kademlia.
 
-    python -m benchmarks.dht [--json] [--nodes N] [--gets N] [--seeds N] [--only NAME]
+    python -m benchmarks.dht [--json] [--nodes N] [--gets N] [--seeds N] [--only NAME ...]
+    python -m benchmarks.dht --cost          what a FIND costs, and what svc-dht adds to an idle node
+    python -m benchmarks.dht --acceptance    withdraw, kill half, cut a node off: what was seen
 
 Each system runs all its nodes in one process of its own, on loopback, one system after the other in the same run. A get
-asks a random live node for one of 50 values and is timed inside that process: for penstock it is the `elapsed_ms` of
-the answer, with the time through HTTP beside it. `kill` resets connections, `blackhole` leaves them open and silent;
-the peers know only a node that is gone. npm `hyperdht` and PyPI `kademlia` are installed into a scratch folder; where
-that is not possible they are left out, with a sentence.
+asks a random live node for one of 50 values and is timed inside that process, by the clock and by the processor. All
+nodes share one core, so the processor's time is what a get takes on a quiet machine; it hardly moves with the
+neighbours. `kill` resets connections, `blackhole` leaves them open and silent; the peers know only a node that is gone.
+npm `hyperdht` and PyPI `kademlia` are installed into a scratch folder; where that is not possible they are left out,
+with a sentence.
 """
 
 from __future__ import annotations
@@ -18,9 +21,7 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._dht import acceptance, cost
+from benchmarks._dht.process import Process, running
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "dht.json"
 SCRATCH = Path(tempfile.gettempdir()) / "penstock-bench-dht"
 VALUES = 50
+NODES = 200
 DEAD = (0.0, 0.2, 0.4)
 INSTALL_S = 180
 console = Console(stderr=True)
@@ -42,7 +47,7 @@ class Measured:
     """The gets of one system at one share of dead nodes, all seeds together."""
 
     took_ms: list[float] = field(default_factory=list)
-    http_ms: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
     found: int = 0
 
@@ -54,54 +59,18 @@ class Measured:
     def row(self) -> dict[str, float]:
         """Return what is reported."""
         row = {f"p{share * 100:g}_ms": round(self.quantile(share), 2) for share in (0.5, 0.9, 0.99)}
+        row |= {f"p{share * 100:g}_cpu_ms": round(self.quantile(share, self.cpu_ms), 2) for share in (0.5, 0.99)}
         row["success"] = round(self.found / max(1, len(self.took_ms)), 4)
-        if self.http_ms:
-            row["p99_http_ms"] = round(self.quantile(0.99, self.http_ms), 2)
-            row["messages"] = round(sum(self.messages) / max(1, len(self.messages)), 1)
+        if self.messages:
+            row["messages"] = round(sum(self.messages) / len(self.messages), 1)
         return row
 
-
-# --- one process that obeys lines
-
-
-class Process:
-    """A child that answers each line with a JSON line."""
-
-    def __init__(self, command: list[str], cwd: Path | None = None) -> None:
-        """Start it and wait until it is ready."""
-        self._child = subprocess.Popen(
-            command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self.ready = self._read()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            raise RuntimeError("the swarm ended")
-        return dict(json.loads(line))
-
-    def ask(self, line: str) -> dict[str, Any]:
-        """Say a line and read the answer."""
-        assert self._child.stdin is not None
-        self._child.stdin.write(line + "\n")
-        self._child.stdin.flush()
-        return self._read()
-
-    def end(self) -> None:
-        """End it."""
-        self._child.kill()
-        self._child.wait()
-
-
-@contextmanager
-def running(command: list[str], cwd: Path | None = None) -> Iterator[Process]:
-    """Run a child for a block."""
-    process = Process(command, cwd)
-    try:
-        yield process
-    finally:
-        process.end()
+    def add(self, answer: dict[str, Any]) -> None:
+        """Take in what a swarm says of its gets."""
+        self.took_ms += answer["took"]
+        self.cpu_ms += answer["cpu"]
+        self.messages += answer.get("messages", [])
+        self.found += answer["found"]
 
 
 # --- penstock
@@ -144,15 +113,8 @@ class OurSwarm:
             self._process.ask(f"{how} {' '.join(map(str, chosen))}")
 
     def gets(self, count: int, measured: Measured) -> None:
-        """Ask random live nodes."""
-        for _ in range(count):
-            node, key = self._rng.choice(self._live), self._rng.choice(self.keys)
-            began = time.perf_counter()
-            answer = self._call(node, "GET", f"/v1/dht/providers/{key}")
-            measured.http_ms.append((time.perf_counter() - began) * 1000)
-            measured.took_ms.append(answer.get("elapsed_ms", measured.http_ms[-1]))
-            measured.messages.append(answer.get("messages", 0))
-            measured.found += bool(answer.get("providers"))
+        """Have random live nodes asked."""
+        measured.add(self._process.ask(f"gets {count} {' '.join(self.keys)}"))
 
 
 def measure_ours(how: str, args: argparse.Namespace) -> dict[float, Measured]:
@@ -197,9 +159,7 @@ def measure_peer(
                 process.ask(f"dead {int(share * args.nodes) - dead}")
                 dead = int(share * args.nodes)
                 gets = args.gets if "kademlia" not in str(command(seed)) else min(args.gets, args.kademlia_gets)
-                answer = process.ask(f"gets {gets}")
-                found[share].took_ms += answer["took"]
-                found[share].found += answer["found"]
+                found[share].add(process.ask(f"gets {gets}"))
     return found
 
 
@@ -240,18 +200,23 @@ def _ran(command: list[str], cwd: Path | None = None) -> bool:
 # --- the run
 
 
+def wanted(args: argparse.Namespace, *names: str) -> bool:
+    """Tell whether a system is to be measured."""
+    return not args.only or any(name in args.only for name in names)
+
+
 def measure(args: argparse.Namespace) -> dict[str, dict[float, Measured]]:
     """Measure every system that can be had."""
     found: dict[str, dict[float, Measured]] = {}
     for how in ("blackhole", "kill"):
-        if args.only in (None, "penstock", how):
+        if wanted(args, "penstock", how):
             console.print(f"penstock, {how}")
             found[f"penstock ({how})"] = measure_ours(how, args)
     size = [str(args.nodes)]
-    if args.only in (None, "hyperdht") and (folder := install_hyperdht()) is not None:
+    if wanted(args, "hyperdht") and (folder := install_hyperdht()) is not None:
         console.print("hyperdht")
         found["hyperdht"] = measure_peer(lambda seed: ["node", "swarm.js", *size, str(seed), str(VALUES)], args, folder)
-    if args.only in (None, "kademlia") and (python := install_kademlia()) is not None:
+    if wanted(args, "kademlia") and (python := install_kademlia()) is not None:
         console.print("kademlia")
         script = str(HERE / "_dht" / "kademlia_swarm.py")
         found["kademlia"] = measure_peer(lambda seed: [str(python), script, *size, str(seed), str(VALUES)], args)
@@ -260,7 +225,7 @@ def measure(args: argparse.Namespace) -> dict[str, dict[float, Measured]]:
 
 def show(found: dict[str, dict[float, Measured]]) -> None:
     """Print the table."""
-    table = Table("system", "dead", "p50 ms", "p90 ms", "p99 ms", "p99 by HTTP", "success", "messages")
+    table = Table("system", "dead", "p50 ms", "p90 ms", "p99 ms", "p50 cpu", "p99 cpu", "success", "messages")
     for name, shares in found.items():
         for share, measured in shares.items():
             row = measured.row()
@@ -268,7 +233,8 @@ def show(found: dict[str, dict[float, Measured]]) -> None:
                 row["p50_ms"],
                 row["p90_ms"],
                 row["p99_ms"],
-                row.get("p99_http_ms", "-"),
+                row["p50_cpu_ms"],
+                row["p99_cpu_ms"],
                 row["success"],
                 row.get("messages", "-"),
             ]
@@ -280,12 +246,22 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--gets", type=int, default=500)
     parser.add_argument("--kademlia-gets", type=int, default=50, help="its gets among dead nodes take seconds each")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", choices=("penstock", "blackhole", "kill", "hyperdht", "kademlia"))
+    parser.add_argument("--only", nargs="+", choices=("penstock", "blackhole", "kill", "hyperdht", "kademlia"))
+    parser.add_argument("--cost", action="store_true", help="measure a FIND, and an idle node with and without svc-dht")
+    parser.add_argument("--idle", type=int, default=60, metavar="SECONDS", help="how long the idle node is watched")
+    parser.add_argument("--acceptance", action="store_true", help="withdraw, kill half, cut a node off")
     args = parser.parse_args()
+    if args.acceptance:
+        raise SystemExit(acceptance.run(args.nodes if args.nodes != NODES else acceptance.NODES))
+    if args.cost:
+        data = {"cost": cost.measure(args.idle)}
+        sys.stdout.write(json.dumps(data) + "\n")
+        _keep(data)
+        return
     found = measure(args)
     data = {
         name: {f"{share:.0%}": measured.row() for share, measured in shares.items()} for name, shares in found.items()
@@ -294,7 +270,12 @@ def main() -> None:
         sys.stdout.write(json.dumps(data) + "\n")
     else:
         show(found)
-    before = json.loads(RESULTS.read_text()) if args.only and RESULTS.exists() else {}
+    _keep(data)
+
+
+def _keep(data: dict[str, Any]) -> None:
+    """Write the figures beside those of the systems that were not measured now."""
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     RESULTS.write_text(json.dumps({**before, **data}, indent=2) + "\n")
 
 

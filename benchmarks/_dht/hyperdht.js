@@ -26,15 +26,19 @@ async function main () {
       say({ event: 'done' })
     } else if (command === 'gets') {
       const took = []
+      const cpu = []
       let found = 0
       for (let i = 0; i < Number(count); i++) {
         const node = live[random(live.length)]
         const began = process.hrtime.bigint()
+        const worked = process.cpuUsage()
         const got = await node.immutableGet(hashes[random(hashes.length)]).catch(() => null)
         took.push(Number(process.hrtime.bigint() - began) / 1e6)
+        const spent = process.cpuUsage(worked)
+        cpu.push((spent.user + spent.system) / 1e3)
         if (got) found++
       }
-      say({ event: 'gets', took, found })
+      say({ event: 'gets', took, cpu, found })
     } else break
   }
   process.exit(0)

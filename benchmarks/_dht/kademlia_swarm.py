@@ -41,12 +41,13 @@ async def main(nodes: int, seed: int, values: int) -> None:
                 live.pop(rng.randrange(len(live))).stop()
             say(event="done")
         elif command == "gets":
-            took, found = [], 0
+            took, cpu, found = [], [], 0
             for _ in range(int(count)):
-                began = time.perf_counter()
+                began, worked = time.perf_counter(), time.process_time()
                 found += await rng.choice(live).get(rng.choice(keys)) is not None
                 took.append((time.perf_counter() - began) * 1000)
-            say(event="gets", took=took, found=found)
+                cpu.append((time.process_time() - worked) * 1000)
+            say(event="gets", took=took, cpu=cpu, found=found)
         else:
             return
 

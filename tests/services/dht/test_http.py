@@ -131,6 +131,10 @@ async def test_a_swarm_obeys_and_its_nodes_come_back_as_themselves() -> None:
         assert (await obey(swarm, ["revive", "3", "4"]))["event"] == "done"
         assert swarm.members[3].told() == told, "the same id at the same addresses"
         await until(lambda: all(member.ready for member in swarm.members), "joining again")
+        looked = await obey(swarm, ["gets", "3", KEY])
+        assert (looked["event"], len(looked["took"]), len(looked["cpu"]), looked["found"]) == ("gets", 3, 3, 0)
+        for wrong in (["gets"], ["gets", "3"], ["gets", "0", KEY], ["gets", "3", "no key"]):
+            assert (await obey(swarm, wrong))["event"] == "error"
         assert (await obey(swarm, ["kill", "99"]))["event"] == "error"
         assert (await obey(swarm, ["explode"]))["event"] == "error"
     finally:

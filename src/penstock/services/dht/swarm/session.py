@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from penstock.kernel.errors import PenstockError
+
 if TYPE_CHECKING:
     from penstock.services.dht.swarm.swarm import Swarm
 
-COMMANDS: Final = ("kill", "blackhole", "revive", "stop")
+COMMANDS: Final = ("kill", "blackhole", "revive", "gets", "stop")
+GETS_MAX: Final = 100_000
 LINE_BYTES_MAX: Final = 1 << 16
 
 
@@ -35,12 +38,32 @@ async def obey(swarm: Swarm, words: list[str]) -> dict[str, object]:
     command, numbers = words[0], words[1:]
     if command not in COMMANDS:
         return {"event": "error", "detail": f"there is no command {command}: {', '.join(COMMANDS)}"}
+    if command == "gets":
+        return await _gets(swarm, numbers)
     if not numbers or not all(word.isdigit() and int(word) < len(swarm.members) for word in numbers):
         return {"event": "error", "detail": f"{command} needs node numbers below {len(swarm.members)}"}
     act = {"kill": swarm.kill, "blackhole": swarm.blackhole, "revive": swarm.revive}[command]
     chosen = [int(word) for word in numbers]
     await act(chosen)
     return {"event": "done", "command": command, "nodes": chosen}
+
+
+async def _gets(swarm: Swarm, words: list[str]) -> dict[str, object]:
+    """Look up random ones of the keys so many times from random live nodes, one after the other, without HTTP."""
+    count, keys = words[:1], words[1:]
+    if not count or not count[0].isdigit() or not 0 < int(count[0]) <= GETS_MAX or not keys:
+        return {"event": "error", "detail": f"gets needs a number from 1 to {GETS_MAX}, and keys"}
+    try:
+        looked = [await swarm.find(swarm.rng.choice(keys)) for _ in range(int(count[0]))]
+    except PenstockError as error:
+        return {"event": "error", "detail": error.detail}
+    return {
+        "event": "gets",
+        "took": [each.took_ms for each in looked],
+        "cpu": [each.cpu_ms for each in looked],
+        "messages": [each.messages for each in looked],
+        "found": sum(each.found for each in looked),
+    }
 
 
 async def _standard_input() -> asyncio.StreamReader:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from blake3 import blake3
 
 from penstock.config import Sources, listener_settings, load, node_schema
+from penstock.contracts.call import Call
+from penstock.contracts.dht import Find
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.deadline import pause
 from penstock.kernel.pool import Pool
@@ -27,6 +30,15 @@ AT_A_TIME: Final = 4
 JOIN_S: Final = 60.0
 LOOK_S: Final = 0.02
 DESCRIPTORS_WANTED: Final = 1 << 20
+
+
+class SwarmFind(NamedTuple):
+    """One lookup in the swarm; `cpu_ms` is what all its nodes together worked meanwhile."""
+
+    took_ms: float
+    cpu_ms: float
+    messages: int
+    found: bool
 
 
 class Swarm:
@@ -70,6 +82,15 @@ class Swarm:
             await pause("swarm", LOOK_S)
         late = [f"{each.number}: {each.service.state.readiness.reason}" for each in self.members if not each.ready]
         raise TimeoutError(f"{len(late)} nodes did not join within {JOIN_S:.0f} s, such as {late[0]}")
+
+    async def find(self, key: str) -> SwarmFind:
+        """Look a key up from a random live node; say what it took of the clock and of the processor."""
+        live = [each for each in self.members if each.alive and not each.silent]
+        api = self.rng.choice(live).service.api
+        began, worked = time.perf_counter(), time.process_time()
+        found = await api.find(Find(key), Call(self.key.token))
+        took_ms, cpu_ms = (time.perf_counter() - began) * 1000, (time.process_time() - worked) * 1000
+        return SwarmFind(round(took_ms, 3), round(cpu_ms, 3), found.messages, bool(found.providers))
 
     # --- commands -----------------------------------------------------------------------------------------------
 
