@@ -230,7 +230,7 @@ def test_a_peer_slower_than_its_own_estimate_has_more_dialled() -> None:
     lookup.next_probes(0.0)
     lookup.tick(0.02)
     lookup.next_probes(0.02)
-    assert len(lookup.in_flight) == 12
+    assert len(lookup.in_flight) == 7
 
 
 def test_a_slow_probe_frees_its_place_and_starts_beta_extras() -> None:

@@ -34,6 +34,7 @@ RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 2.0
 # A probe that has to connect first starts only while fewer than these are out.
 DIALLING_MAX: Final = 2
+DIALLING_MAX_RAISED: Final = 5
 # Verified sets from so many different paths end a lookup with several paths.
 PATHS_AGREEING: Final = 2
 NEVER: Final = float("inf")
@@ -335,12 +336,11 @@ class Lookup:
         """Tell whether a probe may go out now.
 
         Connecting costs both ends two signatures and three round trips. So nobody is dialled while two others may
-        answer any moment, one while one may, and two at a time when there are no others; as many as go when the
-        network seems to be ill.
+        answer any moment, one while one may, and two at a time when there are no others; more when the network seems
+        to be ill, but not so many that the dials themselves make it slow.
         """
-        if self._near_enough <= 1 or self._alpha >= ALPHA_RAISED or self._active < DIALLING_MAX:
-            return True
-        return self._peers.connected(peer)
+        most = DIALLING_MAX if self._alpha < ALPHA_RAISED else DIALLING_MAX_RAISED
+        return self._near_enough <= 1 or self._active < most or self._peers.connected(peer)
 
     def _choose(self, path: SearchPath, now: float) -> Candidate | None:
         """Return the nearest candidate to ask, or one nearly as near to whom a connection is open.
