@@ -20,11 +20,13 @@ def running(node: RunningNode, name: str) -> bool:
 async def test_one_dead_worker_or_writer_degrades_and_comes_back(name: str) -> None:
     async with swarm(3) as nodes:
         node = nodes[2]
-        before = len(node.service.state.table)
+        before, flips = len(node.service.state.table), list[tuple[str, bool, bool]]()
+        node.inventory.health.on_flip(lambda _service, gate: flips.append((gate.name, gate.open, gate.degraded)))
         assert node.supervisor.kill(f"{name}[0]")
-        await until(lambda: node.inventory.health.gate(name).degraded, "degrading")
+        # Heard of, not looked for: it may be back before a busy machine looks.
+        await until(lambda: any(flip[0] == name for flip in flips), "degrading")
 
-        assert node.inventory.health.gate(name).open, "the others do its work"
+        assert flips[0] == (name, True, True), "degraded and open: the others do its work"
         assert (await node.service.api.find(d.Find(KEY))).complete
         await until(lambda: running(node, name), "the restart")
         assert len(node.service.state.table) == before, "a writer's bucket outlives its crash"
