@@ -86,6 +86,23 @@ def test_every_command_of_the_how_to_works(node: NodeProcess) -> None:
     assert "logically awesome" in told["webhook show"]
 
 
+def test_program_of_the_how_to_takes_an_event(node: NodeProcess) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "receive-github-webhooks.md").read_text()
+    toml, program = (
+        re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1],
+        re.search(r"```python\n(.*?)```", page, re.DOTALL)[1],
+    )
+    assert gateway(node, live(b'{"how":"to"}')).status == 202
+    env = {**ENV, "PENSTOCK_DATA_DIR": node.ready["data_dir"]}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, env=env
+    )
+
+    # Both pages show the same configuration, which is this node's.
+    assert f"```toml\n{toml}```" in HOW_TO
+    assert (done.returncode, done.stdout) == (0, "push {'how': 'to'}\n"), done.stderr
+
+
 def test_webhook_through_the_gateway_needs_its_signature_and_no_token(node: NodeProcess) -> None:
     good = gateway(node, live(b'{"n":1}'))
     # What a provider puts into Authorization is not a token of ours, and no reason to refuse its webhook.

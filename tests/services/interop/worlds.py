@@ -122,6 +122,7 @@ class World:
     mailbox: Any
     storage: Any
     http: Http
+    supervisor: Supervisor
 
     def count(self, name: str, **labels: str) -> float:
         try:
@@ -162,7 +163,7 @@ async def bridge(
     supervisor = Supervisor(inventory, service.children(), replace(service.supervision(), drain_deadline_s=25.0))
     await supervisor.start()
     try:
-        yield World(service, inventory, mailbox, storage, Http(service.listener.port))
+        yield World(service, inventory, mailbox, storage, Http(service.listener.port), supervisor)
     finally:
         report = await supervisor.drain(25.0)
         await service.close()
