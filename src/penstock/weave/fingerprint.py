@@ -460,6 +460,13 @@ def _context(context: contextvars.Context) -> Reduced:
     return _MARK, _CONTEXT, sorted([(var.name, value) for var, value in context.items()], key=_name_first)
 
 
+def _memory(view: memoryview) -> Reduced:
+    """Encode a view of a whole buffer; where a part of one begins cannot be seen."""
+    if view.nbytes != memoryview(view.obj).nbytes:
+        raise Opaque("a memoryview of a part")
+    return _plain("memory", (view.obj, view.format, view.readonly))
+
+
 def _weakly(ref: Any) -> Reduced:  # noqa: ANN401 a weak reference
     return _plain("weakref", (ref(),))
 
@@ -498,6 +505,7 @@ def _table(prints: Fingerprints) -> dict[type, Callable[[Any], Reduced]]:
         io.StringIO: lambda text: _plain("text", (text.getvalue(), text.tell())),
         io.BytesIO: lambda data: _plain("bytes", (data.getvalue(), data.tell())),
         types.MappingProxyType: lambda view: _plain("view", dict(view)),
+        memoryview: _memory,
         weakref.ReferenceType: _weakly,
         weakref.WeakMethod: _weakly,
         collections.deque: lambda thing: (_MARK, _tag("deque"), (thing.maxlen, list(thing))),

@@ -194,6 +194,8 @@ class OriginPool:
         connection = ClientConnection(self._shared.buffer, self._shared.timeouts, self._lost)
         self._live.add(connection)
         try:
+            # A place may have been handed over in the same turn of the loop in which the client was closed.
+            self._check_open()
             await self._connect(connection)
             self._check_open()
             if not connection.usable:
