@@ -23,7 +23,7 @@ from tests.models.kit import graph
 
 HEAD = (
     "| specification | states, steps | world | mode | schedules, states | steps of the code, outside | "
-    "states, steps used | steps never taken |\n|---|---|---|---|---|---|---|---|"
+    "shown steps taken | shown steps never taken |\n|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -54,11 +54,12 @@ class HeldWorld:
         with _fixed_bytes() if self.config.startswith("Issue") else nullcontext():
             report = weave.explore(self.program, mode=self.mode, refines=refinement, seconds=None, **self.options)
         outside = 0 if report.verdict == "holds" and report.complete else report.message
-        unused = ", ".join(f"{count} {action}" for action, count in refinement.unused_by_action().items())
+        unused = ", ".join(f"{count} {action}" for action, count in refinement.unshown_by_action().items())
+        taken, shown = refinement.shown_steps()
         states, steps = len(refinement.graph.states), len(refinement.graph.edges)
         return (
             f"| `{self.config}` | {states}, {steps} | {self.told} | {self.mode} | {report.schedules:,}, {report.states:,} "
-            f"| {refinement.steps:,}, {outside} | {len(refinement.visited)}, {len(refinement.used)} | {unused or 'none'} |"
+            f"| {refinement.steps:,}, {outside} | {taken} of {shown} | {unused or 'none'} |"
         )
 
 

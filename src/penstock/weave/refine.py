@@ -116,10 +116,31 @@ class Refinement:
             if edge not in self.used
         )
 
-    def unused_by_action(self) -> dict[str, int]:
-        """Count those steps by their action."""
-        actions = (action for edge, action in self.graph.edges.items() if edge not in self.used)
-        return dict(sorted(Counter(actions).items()))
+    def shown_steps(self) -> tuple[int, int]:
+        """Count the steps that the code took and that there are, as the view shows them.
+
+        A view that leaves variables out cannot tell steps apart that differ only in these, nor see those that change
+        nothing else. Such steps are one here, or none.
+        """
+        every = {self._as_shown(edge) for edge in self.graph.edges}
+        return len({self._as_shown(edge) for edge in self.used}), sum(source != target for source, target in every)
+
+    def unshown_by_action(self) -> dict[str, int]:
+        """Count the steps that the view could show and no schedule took, by their action."""
+        used = {self._as_shown(edge) for edge in self.used}
+        left = {}
+        for edge, action in self.graph.edges.items():
+            source, target = shown = self._as_shown(edge)
+            if source != target and shown not in used:
+                left[shown] = action
+        return dict(sorted(Counter(left.values()).items()))
+
+    def _as_shown(self, edge: tuple[int, int]) -> tuple[Shown, Shown]:
+        source, target = (self.graph.states[number] for number in edge)
+        return (
+            frozenset((name, source[name]) for name in self._names),
+            frozenset((name, target[name]) for name in self._names),
+        )
 
     def told(self) -> str:
         """Sum up in one line."""
