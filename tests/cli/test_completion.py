@@ -48,8 +48,8 @@ def completed(tmp_path_factory: pytest.TempPathFactory):
 OFFERS = pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("d",), {"dht", "dlq"}),
-        (("dlq", ""), {"list", "peek", "redrive", "-h", "--help"}),
+        (("d",), {"dht", "dlq", "doctor"}),
+        (("dlq", ""), {"list", "peek", "redrive", "show", "-h", "--help"}),
         (("dlq", "redrive", "--d"), {"--dry-run", "--data-dir"}),
         (("dlq", "redrive", "orders", "--dry"), {"--dry-run"}),
         (("token", "issue", "--class", ""), {"anon", "authed", "internal"}),

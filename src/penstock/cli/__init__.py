@@ -11,6 +11,8 @@ payloads   bytes from elsewhere, printed so that they cannot take the terminal o
 console    rich output that survives a closed pipe
 tables     tables for people
 webhook_tables  webhook endpoints and deliveries for people
+help_page  the page of `penstock --help`
+watching   a page drawn again and again
 countdown  the line that shows how long a drain may still take
 output     what a node prints on standard output, off the loop
 __main__   `python -m penstock.cli`
@@ -33,6 +35,10 @@ from penstock import __version__
 COMMANDS: dict[str, str] = {
     "up": "run the whole node",
     "serve": "run one service alone",
+    "stop": "drain a node of this machine and wait until it has ended",
+    "open": "make a new link to the operator's page, and open it",
+    "doctor": "check a node, a data directory or a URL, and say what is wrong",
+    "top": "watch the busiest topics of a node",
     "status": "show services, readiness, queues and restarts of a running node",
     "tour": "demonstrate the promises on a running node, or on a node of its own",
     "context": "name nodes, and choose the one that commands go to",
@@ -43,6 +49,8 @@ COMMANDS: dict[str, str] = {
     "ack": "acknowledge messages: they are not delivered again",
     "nack": "give messages back: they are delivered again later",
     "extend": "extend the leases of messages",
+    "peek": "look at messages without taking them",
+    "purge": "remove everything that waits in a topic",
     "topics": "count waiting, leased and dead messages by topic",
     "topic": "show and change the settings of a topic, delete it whole",
     "dlq": "list dead letters, show them, send them back",
@@ -182,11 +190,21 @@ class _Parser(argparse.ArgumentParser):
         raise _BadUse(f"{message} ({self.prog} --help tells more)")
 
 
+class _TopParser(_Parser):
+    """The parser of `penstock` itself; those of its commands are plain ones."""
+
+    def format_help(self) -> str:
+        """Return the commands in groups, with examples."""
+        from penstock.cli.help_page import page
+
+        return page(COMMANDS)
+
+
 def parser_of(wanted: Collection[str]) -> argparse.ArgumentParser:
     """Make the parser with the options of these commands; the shell completion is made from all of them."""
-    parser = _Parser(prog="penstock", description="Supervised services on one small runtime.")
+    parser = _TopParser(prog="penstock", description="Supervised services on one small runtime.")
     parser.add_argument("--version", action="version", version=f"penstock {__version__}", help="print the version")
-    commands = parser.add_subparsers(metavar="command", title="commands")
+    commands = parser.add_subparsers(metavar="command", title="commands", parser_class=_Parser)
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if name in wanted and name != "lint":

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from penstock.cli.console import Console
 from penstock.cli.payloads import printable, shown
+from penstock.wire.plain_words import age_text, size_text
 
 if TYPE_CHECKING:
     from penstock.contracts.mailbox import DeadLetter, Envelope, Peeked, TopicStats
@@ -97,13 +98,22 @@ def message(found: Envelope | Peeked, *, with_receipt: bool) -> None:
 
 def topics(rows: Iterable[TopicStats]) -> None:
     """Print a row for each topic."""
-    columns = ("topic", "ready", "inflight", "delayed", "dead", "bytes", "oldest", "sent/s", "acked/s")
+    columns = ("topic", "ready", "inflight", "delayed", "dead", "size", "oldest", "sent/s", "acked/s")
     cells = [
-        (row.topic, row.ready, row.inflight, row.delayed, row.dlq, row.bytes, f"{row.oldest_age_s:.1f}s",
+        (row.topic, row.ready, row.inflight, row.delayed, row.dlq, size_text(row.bytes), age_text(row.oldest_age_s),
          f"{row.send_rate:.1f}", f"{row.ack_rate:.1f}")
         for row in rows
     ]  # fmt: skip
     table_of(columns, cells, "no topics")
+
+
+def say_totals(rows: Sequence[TopicStats], ready: bool | None) -> None:  # noqa: FBT001 - unknown is the third
+    """Print one line about all topics together, and whether the node is ready."""
+    verdict = {True: ("ready", "green"), False: ("not ready", "yellow"), None: ("?", "dim")}[ready]
+    counts = {name: sum(getattr(row, name) for row in rows) for name in ("ready", "inflight", "delayed", "dlq")}
+    rates = f"{sum(row.send_rate for row in rows):.0f} sent/s, {sum(row.ack_rate for row in rows):.0f} acked/s"
+    waits = f"{counts['ready']} waiting, {counts['inflight']} in flight, {counts['delayed']} delayed, "
+    say(Text.assemble("node: ", verdict, f"   {len(rows)} topics, {waits}{counts['dlq']} dead; {rates}"))
 
 
 def dead_letters(rows: Iterable[DeadLetter]) -> None:

@@ -28,6 +28,7 @@ from penstock.net.server.caps import fit_caps
 from penstock.net.server.listener import CannotBind
 from penstock.net.server.listener_config import listener_options
 from penstock.net.server.openapi import openapi
+from penstock.net.server.route import Route
 from penstock.net.server.tls import CertificateRefused
 from penstock.node.bus_subscriber import BusSubscriber
 from penstock.node.config_watcher import ConfigWatcher
@@ -190,7 +191,15 @@ class Node:
                 token=self.operator_token,
                 data_dir=None if settings.flag("node.amnesia") else settings.path("node.data_dir"),
             )
-            admin.extra = [route for part in self.parts for route in part.admin_routes]
+            admin.extra = [
+                *(route for part in self.parts for route in part.admin_routes),
+                Route(
+                    method="POST",
+                    path="/v1/node/link",
+                    handler=lambda _request: {"link": self.page_link()},
+                    summary="Make a link that opens the operator's page once.",
+                ),
+            ]
             admin.listen(self.listener_settings("admin"), view, authority, shown, self.budget)
             self._authority = authority
         options = admin.supervision(settings.seconds("admin.drain_deadline"))

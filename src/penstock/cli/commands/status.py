@@ -7,16 +7,22 @@ import json
 import sys
 
 from penstock.cli import running
+from penstock.cli.watching import watch
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     running.add(parser)
+    parser.add_argument("--watch", action="store_true", help="draw it again every second, until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the status; exit 1 when the node does not answer or is not ready."""
+    return watch(lambda: _draw(args)) if args.watch else _draw(args)
+
+
+def _draw(args: argparse.Namespace) -> int:
     status = running.fetch(args, "GET", "/v1/node/status")
     if status is None:
         return 1

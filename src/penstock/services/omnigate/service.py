@@ -125,15 +125,7 @@ class OmnigateService:
         self._booted = False
         self._probes = service_probes(behind.mailbox, behind.passport, behind.storage, behind.dht, behind.interop)
         self._client = HttpClient(inventory, ClientOptions(service="view", timeout_s=options.request_timeout_s))
-        self._objects = ObjectRoutes(
-            behind.storage,
-            self.downstreams["svc-storage"],
-            chunk_s=passing.read_timeout_s,
-            put_bytes_max=options.put_bytes_max,
-        )
-        self._bridge = GatewayInteropRoutes(
-            behind.interop, self.downstreams["svc-interop"], chunk_s=passing.read_timeout_s
-        )
+        self._objects, self._bridge = self._object_routes(behind, passing.read_timeout_s)
         own, proxied = self._own_routes(behind), self.proxies.routes()
         mounted = mount(behind.mounted, own)
         self.routes: list[Route] = [*own, *mounted, *proxied]
@@ -172,6 +164,12 @@ class OmnigateService:
             # Who closes its side is gone: nobody is kept waiting for an answer that nobody reads.
             settings = replace(listener_options(options.listener), half_close=False)
             self.listener = Listener(inventory, settings, self.routes, budget=budget, admission=self.gate.admit)
+
+    def _object_routes(self, behind: GatewayBackends, chunk_s: float) -> tuple[ObjectRoutes, GatewayInteropRoutes]:
+        """Make the routes that pass objects on in pieces."""
+        downs, most = self.downstreams, self._options.put_bytes_max
+        objects = ObjectRoutes(behind.storage, downs["svc-storage"], chunk_s=chunk_s, put_bytes_max=most)
+        return objects, GatewayInteropRoutes(behind.interop, downs["svc-interop"], chunk_s=chunk_s)
 
     def _make_downstreams(self) -> dict[str, Downstream]:
         options = self._options

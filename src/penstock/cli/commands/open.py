@@ -1,0 +1,32 @@
+"""`penstock open`: make a new link to the operator's page, and open it in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from penstock.cli import running
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    running.add(parser)
+    parser.add_argument("--print", action="store_true", help="only print the link")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and open nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the link, which works once, for five minutes; on a terminal open it too."""
+    done = running.fetch(args, "POST", "/v1/node/link")
+    if done is None:
+        return 1
+    if args.json:
+        sys.stdout.write(json.dumps(done) + "\n")
+        return 0
+    sys.stdout.write(f"{done['link']}\n")
+    if not args.print and sys.stdout.isatty():
+        import webbrowser
+
+        webbrowser.open(done["link"])
+    return 0
