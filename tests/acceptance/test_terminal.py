@@ -65,7 +65,7 @@ def drained() -> tuple[bool, list[int], int, int]:
     """Drain while a job runs; returns: was a countdown seen, both statuses of the link, the job's, the exit code."""
     terminal = Terminal("--set", "node.echo=true", "--set", "echo.drain_deadline=5s")
     try:
-        link = terminal.read_until(r"works once, for 5 minutes\): (http://127\.0\.0\.1:\d+)/#once=([\w-]{40,})")
+        link = terminal.read_until(r"works once, for 5 minutes; penstock open makes another\): (http://127\.0\.0\.1:\d+)/#once=([\w-]{40,})")
         terminal.read_until("operator token \\(kept nowhere else\\): psp1_")
         port = re.search(r"echo\s.*?http://127\.0\.0\.1:(\d+)", terminal.shown)
         assert port is not None
@@ -117,7 +117,8 @@ def screen(written: str) -> list[str]:
 
 
 def test_the_log_and_the_countdown_do_not_write_into_each_other() -> None:
-    terminal = Terminal("--set", "node.echo=true")
+    # At this level nothing is left out of the log.
+    terminal = Terminal("--set", "node.echo=true", "--set", "node.log.level=debug")
     try:
         terminal.read_until("operator token")
         terminal.process.send_signal(signal.SIGTERM)
@@ -145,7 +146,8 @@ def test_addresses_are_whole_on_a_narrow_terminal() -> None:
 
 
 def test_a_terminal_that_was_stopped_stops_neither_the_node_nor_its_end() -> None:
-    terminal = Terminal("--set", "node.echo=true")
+    # At this level nothing is left out of the log.
+    terminal = Terminal("--set", "node.echo=true", "--set", "node.log.level=debug")
     try:
         terminal.read_until("operator token")
         port = re.search(r"echo\s.*?http://127\.0\.0\.1:(\d+)", terminal.shown)

@@ -36,9 +36,9 @@ async def test_the_line_is_below_what_is_logged_and_gone_at_the_end() -> None:
     screen.say("after\n")
 
     assert screen.lines == ["before", "logged", "after", ""]
-    assert screen.getvalue().count("draining, 10 s left: svc-a, svc-b\r") == 2, "drawn again below the log's line"
-    assert "draining, 10 s left: svc-a\r" in screen.getvalue()
-    assert "draining, 8 s left: svc-a\r" in screen.getvalue()
+    assert screen.getvalue().count("draining, 10 s left: svc-a, svc-b; Ctrl-C again cuts it short\r") == 2, "drawn again below the log's line"
+    assert "draining, 10 s left: svc-a; Ctrl-C again cuts it short\r" in screen.getvalue()
+    assert "draining, 8 s left: svc-a; Ctrl-C again cuts it short\r" in screen.getvalue()
 
 
 async def test_a_log_line_takes_the_place_of_the_countdown_in_one_write() -> None:
@@ -47,7 +47,7 @@ async def test_a_log_line_takes_the_place_of_the_countdown_in_one_write() -> Non
     during = screen.countdown.around(b"from the log's thread\n")
     screen.countdown.end()
 
-    assert during == b"\r\x1b[Kfrom the log's thread\ndraining, 10 s left"
+    assert during == b"\r\x1b[Kfrom the log's thread\ndraining, 10 s left; Ctrl-C again cuts it short"
 
 
 async def test_a_log_line_that_was_waiting_when_the_line_ended_is_not_written_behind_it() -> None:
@@ -57,6 +57,6 @@ async def test_a_log_line_that_was_waiting_when_the_line_ended_is_not_written_be
     drawn = countdown.around(said.pop().encode())
     countdown.end()
 
-    assert drawn.endswith(b"draining, 10 s left")
+    assert drawn.endswith(b"draining, 10 s left; Ctrl-C again cuts it short")
     assert countdown.around(b"logged before the end\n") == b"\r\x1b[Klogged before the end\n"
     assert countdown.around(b"stopped\n") == b"stopped\n"

@@ -13,6 +13,7 @@ tables     tables for people
 webhook_tables  webhook endpoints and deliveries for people
 help_page  the page of `penstock --help`
 watching   a page drawn again and again
+quiet_log  a log that a person can read
 countdown  the line that shows how long a drain may still take
 output     what a node prints on standard output, off the loop
 __main__   `python -m penstock.cli`

@@ -42,7 +42,7 @@ class Countdown:
         self._stop()
         left_s = max(0, round(until - loop.time()))
         waiting = ", ".join(self._waiting())
-        self._line = f"draining, {left_s} s left{f': {waiting}' if waiting else ''}"
+        self._line = f"draining, {left_s} s left{f': {waiting}' if waiting else ''}; Ctrl-C again cuts it short"
         self._say(_CLEAR_LINE)
         # lint: allow PK006 cancelled by end, or gone with the loop
         self._timer = loop.call_later(again_s, self._draw, loop, until, _STEP_S)

@@ -112,6 +112,9 @@ class _Life:
         elif asked is Phase.ABORTING:
             _log.warning("shutdown.impatient", cause=name)
             self._node.root.hurry()
+        elif name == "SIGINT":
+            # One pressed twice by accident must not cut the drain; one that was meant is pressed again.
+            _log.warning("shutdown.under_way", cause=name, hint="press Ctrl-C once more in a second to cut it short")
 
     def _reload(self) -> None:
         self._node.watcher.ask("SIGHUP")

@@ -12,6 +12,7 @@ from penstock.cli import running
 from penstock.cli import settings as options
 from penstock.cli.countdown import Countdown
 from penstock.cli.output import Output
+from penstock.cli.quiet_log import QuietLog, SummaryTimer, quieten
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import Log, configure, settle
@@ -55,10 +56,13 @@ def start(args: argparse.Namespace, *, only: str | None) -> int:
         said = "this build runs the micro profile only; use --profile micro"
         return running.refuse(args, said, code="malformed", exit_code=process.BAD_CONFIG)
     configure(settings.text("node.log.format"), settings.text("node.log.level"))
-    return launch(settings, given, only=only, as_json=args.json)
+    quiet = None if args.json else quieten(settings.text("node.log.level"), settings.text("node.log.format"))
+    return launch(settings, given, only=only, as_json=args.json, quiet=quiet)
 
 
-def launch(settings: Settings, given: Sources, *, only: str | None, as_json: bool) -> int:
+def launch(
+    settings: Settings, given: Sources, *, only: str | None, as_json: bool, quiet: QuietLog | None = None
+) -> int:
     """Run a node, or `only` one service of it, and turn what can go wrong into one sentence and an exit code."""
     keeps = not settings.flag("node.amnesia") and (only is None or only in KEEPERS)
     data_dir = DataDir(_path(settings), only=only) if keeps else None
@@ -69,7 +73,7 @@ def launch(settings: Settings, given: Sources, *, only: str | None, as_json: boo
         if data_dir is not None:
             data_dir.open()
         token = _own_token(settings, data_dir, only)
-        talk = _Talk(data_dir, output, as_json=as_json)
+        talk = _Talk(data_dir, output, as_json=as_json, quiet=quiet)
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
         return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
     except DataDirRefused as refused:
@@ -159,12 +163,15 @@ def _shut(node: Node) -> list[tuple[str, Gate]]:
 class _Talk:
     """What the node prints about itself on standard output."""
 
-    def __init__(self, data_dir: DataDir | None, output: Output, *, as_json: bool) -> None:
+    def __init__(
+        self, data_dir: DataDir | None, output: Output, *, as_json: bool, quiet: QuietLog | None = None
+    ) -> None:
         self._data_dir = data_dir
         self._output = output
         self._say = output.say
         self._json = as_json
         self._countdown: Countdown | None = None
+        self._quiet = quiet
 
     def ready(self, node: Node) -> None:
         node.on_moved = self._write_ports
@@ -173,6 +180,8 @@ class _Talk:
             self._countdown = Countdown(self._say, limit_s, lambda: _draining(node))
             self._output.dress(self._countdown.around)
         self._show(node)
+        if self._quiet is not None:
+            SummaryTimer(self._quiet).start()
         notify("READY=1")
 
     def _show(self, node: Node) -> None:
@@ -250,7 +259,7 @@ class _Talk:
         link = node.page_link()
         if link is None:
             return
-        told = f"operator's page (works once, for 5 minutes): {link}"
+        told = f"operator's page (works once, for 5 minutes; penstock open makes another): {link}"
         if not sys.stdout.isatty():
             told = f"operator's page (sign in with the operator token): {link.partition('#')[0]}"
         console.print(told, soft_wrap=True, highlight=False)
@@ -260,9 +269,10 @@ class _Talk:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
         if node.serves_alone:
             return
-        self._print_page(console, node)
         if self._data_dir is None:
             told = f"operator token (kept nowhere else): {node.operator_token()}"
             console.print(told, soft_wrap=True, highlight=False)
         else:
             console.print(f"operator token: {self._data_dir.path / TOKEN_FILE}", soft_wrap=True, highlight=False)
+        # Last, where it is found again; a new one is made by penstock open.
+        self._print_page(console, node)

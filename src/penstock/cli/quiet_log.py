@@ -1,0 +1,76 @@
+"""Keeps the log of a node readable on a terminal: refusals are summed up, and what is routine is left out.
+
+Only where a person reads the log as text. A program that reads it gets every event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import Counter
+from typing import Final
+
+from penstock.kernel.log import ROOT
+
+EVERY_S: Final = 10.0
+_NAMED: Final = 3
+# What every start and every end says, and what the table and the countdown show already.
+_ROUTINE: Final = frozenset({"phase", "listener.closed", "drained", "store.open", "dht.ready.changed", "shutdown"})
+
+
+class QuietLog(logging.Filter):
+    """Holds single refusals back and says every ten seconds how many there were, and why."""
+
+    def __init__(self) -> None:
+        """Begin with nothing held back."""
+        super().__init__()
+        self._refused: Counter[tuple[str, str]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let everything pass but single refusals, and routine that is not even a warning."""
+        fields = getattr(record, "fields", None) or {}
+        event = fields.get("event")
+        if event == "request.refused":
+            # One line may stand for many that the listener did not say.
+            count = 1 + int(fields.get("unsaid", 0))
+            self._refused[str(fields.get("service")), str(fields.get("reason"))] += count
+            return False
+        return record.levelno > logging.INFO or event not in _ROUTINE
+
+    def summary(self) -> str:
+        """Return one line about what was refused since the last time; empty when nothing was."""
+        refused, self._refused = self._refused, Counter()
+        if not refused:
+            return ""
+        named = ", ".join(f"{count} {reason} ({service})" for (service, reason), count in refused.most_common(_NAMED))
+        more = "" if len(refused) <= _NAMED else ", and others"
+        total = sum(refused.values())
+        return f"{total} request{'s' if total != 1 else ''} refused in the last {EVERY_S:.0f} s: {named}{more}\n"
+
+
+def quieten(level: str, style: str) -> QuietLog | None:
+    """Put the filter on the log, if a person reads it; None elsewhere, and where somebody wants to see everything."""
+    if not sys.stderr.isatty() or style == "json" or level == "debug":
+        return None
+    quiet = QuietLog()
+    for handler in logging.getLogger(ROOT).handlers:
+        handler.filters[:] = [quiet]
+    return quiet
+
+
+class SummaryTimer:
+    """Says the summary every ten seconds, from the first call of `start` until the loop ends."""
+
+    def __init__(self, quiet: QuietLog) -> None:
+        """Speak of what `quiet` has held back."""
+        self._quiet = quiet
+
+    def start(self) -> None:
+        """Say what there is, and look again later."""
+        from penstock.kernel.log import say_beside
+
+        if line := self._quiet.summary():
+            say_beside(line)
+        # lint: allow PK006 one timer, gone with the loop; it only writes a line
+        asyncio.get_running_loop().call_later(EVERY_S, self.start)
