@@ -65,7 +65,9 @@ def drained() -> tuple[bool, list[int], int, int]:
     """Drain while a job runs; returns: was a countdown seen, both statuses of the link, the job's, the exit code."""
     terminal = Terminal("--set", "node.echo=true", "--set", "echo.drain_deadline=5s")
     try:
-        link = terminal.read_until(r"works once, for 5 minutes; penstock open makes another\): (http://127\.0\.0\.1:\d+)/#once=([\w-]{40,})")
+        link = terminal.read_until(
+            r"works once, for 5 minutes; penstock open makes another\): (http://127\.0\.0\.1:\d+)/#once=([\w-]{40,})"
+        )
         terminal.read_until("operator token \\(kept nowhere else\\): psp1_")
         port = re.search(r"echo\s.*?http://127\.0\.0\.1:(\d+)", terminal.shown)
         assert port is not None

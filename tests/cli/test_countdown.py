@@ -36,7 +36,9 @@ async def test_the_line_is_below_what_is_logged_and_gone_at_the_end() -> None:
     screen.say("after\n")
 
     assert screen.lines == ["before", "logged", "after", ""]
-    assert screen.getvalue().count("draining, 10 s left: svc-a, svc-b; Ctrl-C again cuts it short\r") == 2, "drawn again below the log's line"
+    assert screen.getvalue().count("draining, 10 s left: svc-a, svc-b; Ctrl-C again cuts it short\r") == 2, (
+        "drawn again below the log's line"
+    )
     assert "draining, 10 s left: svc-a; Ctrl-C again cuts it short\r" in screen.getvalue()
     assert "draining, 8 s left: svc-a; Ctrl-C again cuts it short\r" in screen.getvalue()
 

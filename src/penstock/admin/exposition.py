@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
-
-from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import CollectorRegistry
+from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.limiter import TokenBucket
@@ -23,9 +18,13 @@ from penstock.kernel.metrics import (
     Watched,
 )
 
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import CollectorRegistry
+
 _SHARE: Final = 0.1
 _SPARE_S: Final = 0.3
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode("ascii")
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Exposition:
@@ -34,9 +33,7 @@ class Exposition:
     def __init__(self, sources: Callable[[], Iterable[Metrics]], clock: Clock = SYSTEM) -> None:
         """Call `sources` at each scrape, because services come and go."""
         self._sources = sources
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        self._registry: CollectorRegistry | None = None
         self._clock = clock
         # Seconds that may be spent on making pages; what the last one took.
         self._spare = TokenBucket("metrics_pages", rate=_SHARE, depth=_SPARE_S, now=clock.monotonic())
@@ -56,8 +53,21 @@ class Exposition:
         return self._last
 
     def render(self) -> bytes:
-        """Return the whole page."""
+        """Return the whole page. The library is loaded at the first scrape: a start need not wait for it."""
+        from prometheus_client.exposition import generate_latest  # noqa: PLC0415
+
+        if self._registry is None:
+            self._registry = self._make_registry()
         return generate_latest(self._registry)
+
+    def _make_registry(self) -> CollectorRegistry:
+        from prometheus_client.process_collector import ProcessCollector  # noqa: PLC0415
+        from prometheus_client.registry import CollectorRegistry  # noqa: PLC0415
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        return registry
 
     def collect(self) -> Iterator[Metric]:
         """Join families of the same name over all services."""
@@ -76,6 +86,8 @@ def _add(joined: dict[str, Metric], family: MetricFamily, service: str) -> None:
     metric = joined.get(family.name)
     if metric is None:
         name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
+        from prometheus_client.core import Metric  # noqa: PLC0415
+
         metric = joined[family.name] = Metric(name, family.help or family.name, family.kind)
     # A family that labels its downstream by `service` keeps that meaning; whose series it is goes under `owner`.
     own_label = "owner" if "service" in family.label_names else "service"

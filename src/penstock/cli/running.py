@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import sys
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
+    import http.client
+
     from penstock.sdk.remote_place import NodePlace
 
 NO_NODE: Final = "no node is running here: start one with penstock up (or name its --data-dir)"
@@ -65,6 +66,8 @@ def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int
 
 def fetch(args: argparse.Namespace, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
     """Ask the node as its operator; on failure say why in one sentence and return None."""
+    import http.client
+
     from penstock.kernel.errors import PenstockError
     from penstock.sdk.errors import NoNode
 
@@ -89,6 +92,8 @@ def fetch(args: argparse.Namespace, method: str, path: str, body: object = None)
 
 
 def _connect(found: NodePlace, url: str) -> http.client.HTTPConnection:
+    import http.client
+
     parts = urlsplit(url)
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
@@ -106,7 +111,7 @@ def _ask(link: http.client.HTTPConnection, token: str, method: str, path: str, b
         told = json.loads(answer.read() or b"null")
     finally:
         link.close()
-    if answer.status >= http.client.BAD_REQUEST:
+    if answer.status >= 400:
         said = f"{told.get('detail', answer.reason)} {told.get('hint', '')}".strip()
         raise _Refused(said, told.get("code", "internal"))
     return told

@@ -35,15 +35,17 @@ class ServicePages:
         self.routes = [
             Route(method="GET", path=path, handler=page, open=True, summary=page.__doc__ or "") for path, page in pages
         ]
-        self._description = b""
         self.describe((*described, *self.routes))
 
     def describe(self, routes: Iterable[Route]) -> None:
-        """Describe these routes from now on."""
-        self._description = encode_json(openapi(self._health.service, self._version, tuple(routes)))
+        """Describe these routes from now on; the description is made when somebody asks, not at every start."""
+        self._described = tuple(routes)
+        self._description = b""
 
     def description(self, _request: Request) -> Response:
         """Describe every route as OpenAPI 3.1."""
+        if not self._description:
+            self._description = encode_json(openapi(self._health.service, self._version, self._described))
         return Response(200, self._description)
 
     def healthz(self, _request: Request) -> Response:
