@@ -192,3 +192,17 @@ def test_zsh_offers_every_command_at_the_first_tab(zsh) -> None:
 @OFFERS
 def test_zsh_offers_what_the_parser_takes(zsh, words: tuple[str, ...], offered: set[str]) -> None:
     assert zsh.offers(*words) == offered
+
+
+@needs("bash")
+def test_bash_offers_the_topics_of_the_node_where_one_may_stand(tmp_path: Path) -> None:
+    """The node is asked by `penstock topics --names`; here a function stands for it."""
+    script = written("bash", tmp_path / "completion.bash")
+    asked = (
+        f"source {script}; penstock() {{ [ \"$1 $2\" = 'topics --names' ] && printf 'orders/eu\\norders/us\\n'; }}; "
+        "COMP_WORDS=(penstock recv orders/e); COMP_CWORD=2; _penstock; echo ${COMPREPLY[@]}; "
+        "COMP_WORDS=(penstock token orders); COMP_CWORD=2; _penstock; echo none: ${COMPREPLY[@]}"
+    )
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "orders/eu\nnone:\n"

@@ -14,6 +14,12 @@ _WHERE = {
 }
 
 
+# After these words a topic may stand; its names are asked of the node, which may not be there.
+_TAKE_TOPICS = (" send", " recv", " peek", " purge", " topics", " dlq list", " dlq peek", " dlq show", " dlq redrive")
+_QUOTED_TOPICS = "|".join(f'"{at}"' for at in _TAKE_TOPICS)
+_ASK_TOPICS = "penstock topics --names --timeout 1s 2>/dev/null"
+
+
 @dataclass(frozen=True, slots=True)
 class CompletionPoint:
     """What may follow a chain of command words, as ` dlq list` (empty at the start)."""
@@ -97,6 +103,9 @@ def _bash(found: list[CompletionPoint]) -> str:
             '    [ -n "$words" ] || case "$at" in',
             *words,
             "    esac",
+            '    [[ "${COMP_WORDS[COMP_CWORD]}" == -* ]] || case "$at" in',
+            f'        {_QUOTED_TOPICS}) words="$words $({_ASK_TOPICS})" ;;',
+            "    esac",
             '    mapfile -t COMPREPLY < <(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}")',
             "}",
             "# Where we know nothing better, files.",
@@ -136,6 +145,9 @@ def _zsh(found: list[CompletionPoint]) -> str:
             '    (( $#found )) || case "$at" in',
             *words,
             "    esac",
+            '    [[ "${words[CURRENT]}" == -* ]] || case "$at" in',
+            f'        {_QUOTED_TOPICS}) found+=(${{${{(f)"$({_ASK_TOPICS})"}}//:/\\\\:}}) ;;',
+            "    esac",
             "    _describe penstock found || _files",
             "}",
             "# In a folder of $fpath this file is the function's body and must also answer the first call;",
@@ -168,6 +180,8 @@ def _fish(found: list[CompletionPoint]) -> str:
             name = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
             values = f" -x -a {_quoted(' '.join(choices[option]))}" if option in choices else ""
             lines.append(f"{when} {name}{values} -d {_quoted(text)}")
+    topics = f"(type -q penstock; and {_ASK_TOPICS})"
+    lines += [f"complete -c penstock -n \"__penstock_at '{at}'\" -f -a '{topics}'" for at in _TAKE_TOPICS]
     return "\n".join([*lines, ""])
 
 

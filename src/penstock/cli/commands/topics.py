@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import asking
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("topic", nargs="?", help="only this one")
+    parser.add_argument("--names", action="store_true", help="print the names alone, one a line")
     parser.add_argument("--prefix", default="", help="only topics whose names begin with this")
     asking.add(parser)
 
@@ -24,6 +26,9 @@ def run(args: argparse.Namespace) -> int:
     async def work(client: Client) -> int:
         mailbox = client.mailbox
         found = await mailbox.topics(prefix=args.prefix) if args.topic is None else (await mailbox.topic(args.topic),)
+        if args.names:
+            sys.stdout.write("".join(f"{stats.topic}\n" for stats in found))
+            return 0
         if args.json:
             for stats in found:
                 asking.print_json(asking.plain(stats))
