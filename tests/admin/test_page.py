@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator
@@ -226,3 +227,18 @@ async def test_the_descriptions_need_a_session_and_send_others_to_sign_in() -> N
     assert b"/v1/x" in one.body
     assert one.headers[b"x-content-type-options"] == b"nosniff"
     assert none.status == 404
+
+
+async def test_files_come_compressed_to_who_can_read_that_and_the_whole_page_is_small() -> None:
+    async with admin() as here:
+        shell = await here.ask(get("/", "Accept-Encoding: br, gzip"))
+        names = [part.partition(b'"')[0].decode() for part in gzip.decompress(shell.body).split(b'"/assets/')[1:]]
+        packed = [await here.ask(get(f"/assets/{name}", "Accept-Encoding: gzip")) for name in names]
+        plain = [await here.ask(get(f"/assets/{name}", "Accept-Encoding: gzip;q=0")) for name in names]
+
+    assert [gzip.decompress(each.body) for each in packed] == [each.body for each in plain]
+    assert {each.headers[b"content-encoding"] for each in packed} == {b"gzip"}
+    assert [each for each in plain if b"content-encoding" in each.headers] == []
+    assert all(one.headers[b"etag"] != other.headers[b"etag"] for one, other in zip(packed, plain, strict=True))
+    assert len(shell.body) + sum(len(each.body) for each in packed) < 32_000
+    assert sum(len(each.body) for each in plain) < 90_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
@@ -42,13 +43,13 @@ class Assets:
         """Read the files and name them by content, so that a browser may cache them for ever."""
         folder = files("penstock.admin") / "static"
         self._names: dict[str, str] = {}
-        self._answers: dict[str, Response] = {}
+        self._answers: dict[str, WebFile] = {}
         for name in _FILES:
             stem, _, kind = name.rpartition(".")
             body = (folder / name).read_bytes()
             self._names[name] = f"{stem}-{_mark(body)}.{kind}"
-            self._answers[self._names[name]] = _cached(body, _TYPES[kind], _FOREVER)
-        self._shell = _cached(self.dress((folder / "page.html").read_text("utf-8")), HTML, b"no-cache")
+            self._answers[self._names[name]] = WebFile(body, _TYPES[kind], _FOREVER)
+        self._shell = WebFile(self.dress((folder / "page.html").read_text("utf-8")), HTML, b"no-cache")
 
     def dress(self, html: str) -> bytes:
         """Point the references of a page at the present names of the files."""
@@ -58,14 +59,30 @@ class Assets:
 
     def shell(self, request: Request) -> Response:
         """Serve the page's HTML; its figures come by `/events/stream`, which needs a session."""
-        return _unless_known(request, self._shell)
+        return self._shell.answer(request)
 
     def file(self, request: Request) -> Response:
         """Serve one file of the page."""
         found = self._answers.get(request.params["name"])
         if found is None:
             raise NotFound("The page has no such file.")
-        return _unless_known(request, found)
+        return found.answer(request)
+
+
+class WebFile:
+    """A file as it is sent: as it lies there, or compressed once, when the page was loaded."""
+
+    def __init__(self, body: bytes, kind: bytes, keep: bytes) -> None:
+        """Make both answers; they have marks of their own, because their bytes differ."""
+        self._plain = _cached(body, kind, keep)
+        packed = gzip.compress(body, mtime=0)
+        self._packed = _cached(packed, kind, keep, (b"Content-Encoding", b"gzip"))
+
+    def answer(self, request: Request) -> Response:
+        """Send what the browser can read, or 304 if it has this version."""
+        accepted = request.headers.get(b"accept-encoding", b"")
+        names = {part.partition(b";")[0].strip().lower() for part in accepted.split(b",") if b"q=0" not in part}
+        return _unless_known(request, self._packed if b"gzip" in names else self._plain)
 
 
 def guarded(html: bytes) -> Response:
@@ -73,9 +90,10 @@ def guarded(html: bytes) -> Response:
     return Response(200, html, HTML, ((b"Cache-Control", b"no-store"), *GUARDS))
 
 
-def _cached(body: bytes, kind: bytes, keep: bytes) -> Response:
+def _cached(body: bytes, kind: bytes, keep: bytes, *more: tuple[bytes, bytes]) -> Response:
     mark = f'"{_mark(body)}"'.encode("ascii")
-    return Response(200, body, kind, ((b"ETag", mark), (b"Cache-Control", keep), *GUARDS))
+    fields = ((b"ETag", mark), (b"Cache-Control", keep), (b"Vary", b"Accept-Encoding"), *more, *GUARDS)
+    return Response(200, body, kind, fields)
 
 
 def _unless_known(request: Request, answer: Response) -> Response:

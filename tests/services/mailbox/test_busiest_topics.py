@@ -84,10 +84,16 @@ def test_a_busier_topic_takes_the_place_of_the_least_busy() -> None:
     for number in range(TOPICS_MAX):
         send(ledger, f"t{number}", 1 if number == 7 else 50)
     topics.step(0.0)
+    send(ledger, "t7", 1)
+    topics.step(0.5)
     send(ledger, "flood", 1000)
+    before = topics.other_sent
 
     assert topics.step(1.0) == ["t7"]
     assert "flood" in topics.busy
+    # What t7 did while it had a name was counted under it; `other` takes what nobody followed when it happened.
+    topics.step(1.5)
+    assert topics.other_sent == before + 1000
 
 
 def test_a_drained_topic_stays_for_an_hour_and_then_goes() -> None:
@@ -160,3 +166,4 @@ def test_a_topic_that_is_called_other_is_counted_with_the_others() -> None:
     shown.update(topics.step(1.0))
 
     assert metrics.value("topic_sent_total", topic="other") == 5
+    assert metrics.value("topic_waiting", topic="other") == 5

@@ -813,7 +813,7 @@ function gateway() {
 }
 
 const dropRoute = async (prefix) => {
-  if (await question(`Remove ${prefix}?`, "Requests under way finish; new ones get 404.", [], "Remove", true)) await doing(async () => { await ask("DELETE", `/admin/routes/${enc(prefix)}`); return `${prefix} is gone.`; });
+  if (await question(`Remove ${prefix}?`, "Requests under way finish; new ones get 404.", [], "Remove", true)) await doing(async () => { await ask("DELETE", `/admin/routes?prefix=${enc(prefix)}`); return `${prefix} is gone.`; });
 };
 
 // --- webhooks, discovery, tokens, storage, runtime, logs
