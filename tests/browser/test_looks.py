@@ -71,7 +71,8 @@ def test_the_api_pages_and_the_sign_in_can_be_used_by_everybody(browser: Chromiu
 def test_an_operation_is_tried_from_its_page(browser: Chromium, node: NodeProcess) -> None:
     tab = signed_in(browser, node)
     tab.open(at(node, "/docs/svc-mailbox"))
-    tab.wait("document.querySelector('.docs h1') !== null")
+    # The script of the page comes last; before it a form does nothing.
+    tab.wait("document.readyState === 'complete' && document.querySelector('.docs h1') !== null")
     form = "document.querySelector('form[data-path=\"/api/svc-mailbox/v1/send\"]')"
     tab.js(f"{form}.closest('details').open = true")
     tab.js(f"{form}.requestSubmit()")

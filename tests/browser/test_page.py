@@ -220,6 +220,46 @@ def test_a_token_is_issued_explained_and_revoked(browser: Chromium, node: NodePr
     assert tab.complaints() == []
 
 
+class Upstream(SimpleHTTPRequestHandler):
+    """Somebody's own service."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"hi")
+
+    def log_message(self, *_args: Any) -> None:
+        """Say nothing."""
+
+
+def test_a_route_is_added_used_and_removed_while_the_gateway_runs(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "gateway")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            tab.wait("document.querySelector('input[name=prefix]') !== null")
+            tab.js("document.querySelector('input[name=prefix]').value = '/shop'")
+            url = f"http://127.0.0.1:{server.server_port}"
+            tab.js(f"document.querySelector('input[name=upstream]').value = '{url}'")
+            press(tab, "Add the route")
+            told(tab, "/shop is live.")
+            used = node.ask("omnigate", "GET", "/shop/x")
+            tab.wait(f"{row_of('/shop')}?.innerText.includes('{url}')")
+        finally:
+            server.shutdown()
+            serving.join(10)
+    press(tab, "Remove")
+    answer(tab, "Remove")
+    told(tab, "/shop is gone.")
+
+    assert (used.status, used.body) == (200, b"hi")
+    assert node.ask("omnigate", "GET", "/shop/x").status == 404
+    assert tab.complaints() == []
+
+
 def test_the_log_is_followed_and_a_corr_id_leads_to_its_lines(browser: Chromium, node: NodeProcess) -> None:
     tab = signed_in(browser, node)
     refused = node.ask("mailbox", "POST", "/v1/send", {"nonsense": 1}, token=True).json()["corr_id"]
