@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -215,9 +216,15 @@ def _query_pairs(query: str) -> tuple[tuple[bytes, bytes], ...]:
 # --- the checks ------------------------------------------------------------------------------------------------------
 
 
+# The requests of one second have one date.
+@lru_cache(maxsize=64)
+def _instant(date: str) -> float:
+    return datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
 def _check_time(claimed: _Claimed, now: float) -> None:
     try:
-        at = datetime.strptime(claimed.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        at = _instant(claimed.date)
     except ValueError as exc:
         raise _incomplete("X-Amz-Date is no time") from exc
     latest = at + (SKEW_S if claimed.expires_s is None else claimed.expires_s)
