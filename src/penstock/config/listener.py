@@ -212,5 +212,9 @@ def listener_settings(settings: Settings, table: str) -> ListenerSettings:
         decompress_ratio_cap=settings.integer(f"{table}.limits.decompress_ratio_cap"),
         tls_cert_path=settings.path(f"{table}.tls.cert_path"),
         tls_key_path=settings.path(f"{table}.tls.key_path"),
-        allowed_hosts=(*settings.texts(f"{table}.allowed_hosts"), *_public_host(settings, f"{table}.public_url")),
+        allowed_hosts=(
+            *settings.texts(f"{table}.allowed_hosts"),
+            *_public_host(settings, f"{table}.public_url"),
+            *_public_host(settings, f"{table}.sqs.url"),
+        ),
     )

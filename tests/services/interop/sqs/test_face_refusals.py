@@ -14,8 +14,11 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.config import ConfigFaults, Sources, listener_settings, load
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import DownstreamUnavailable, Timeout
+from penstock.node.services import schema
+from penstock.services.interop.config import InteropOptions
 from penstock.services.interop.sqs.operations import OPERATIONS
 from penstock.testing.contracts.memory_mailbox import MemoryMailbox
 from tests.services.interop.sqs.signed import KEY, error_of, face
@@ -288,3 +291,31 @@ async def _ask_all(requests):
         answers = [await sqs.raw(body, headers) for body, headers in requests]
         assert await sqs.send("q", "still here")
     return answers
+
+
+def test_the_host_of_the_faces_own_url_is_one_that_the_listener_answers_to():
+    chosen = load(schema(), Sources(sets=("interop.sqs.url=https://sqs.example.org:8443/",)))
+
+    assert "sqs.example.org" in listener_settings(chosen, "interop").allowed_hosts
+    assert InteropOptions.from_settings(chosen).sqs.url == "https://sqs.example.org:8443"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("interop.sqs.account=12",),
+        ("interop.sqs.keys.k.secret=env:NO_SUCH_VARIABLE",),
+        ("interop.sqs.keys.k.id=a b", "interop.sqs.keys.k.secret=env:SQS_TEST_SECRET"),
+        ("interop.sqs.keys.k.ops=fly", "interop.sqs.keys.k.secret=env:SQS_TEST_SECRET"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_start(said):
+    with pytest.raises(ConfigFaults):
+        load(schema(), Sources(sets=said, environ={"SQS_TEST_SECRET": "not a secret"}))
+
+
+@pytest.mark.parametrize(("address", "enabled"), [("127.0.0.1:5309", True), ("0.0.0.0:5309", False)])
+def test_the_face_is_on_by_itself_on_loopback_only(address, enabled):
+    chosen = load(schema(), Sources(sets=(f"interop.bind_addr={address}",)))
+
+    assert InteropOptions.from_settings(chosen).sqs.enabled is enabled
