@@ -180,6 +180,27 @@ async def test_a_receiver_that_waits_is_woken_by_a_message_and_holds_no_worker()
     assert (workers_busy, free) == (0, 0)
 
 
+class StoppedClock:
+    """A clock on which nothing that waits is ever over."""
+
+    @staticmethod
+    def monotonic() -> float:
+        return 0.0
+
+    wall = staticmethod(SYSTEM.wall)
+
+
+async def test_the_drain_answers_receivers_that_wait_with_nothing():
+    async with face(mailbox=MemoryMailbox(StoppedClock())) as sqs:
+        url = await sqs.queue()
+        waiting = asyncio.ensure_future(sqs.bodies(url, WaitTimeSeconds=20))
+        limit = sqs.world.service.sqs._messages._waiters
+        await until(lambda: limit.in_use == 1)
+
+    assert await waiting == []
+    assert limit.in_use == 0
+
+
 # --- order -----------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from penstock.contracts.mailbox import (
     AckBatch,
     Extend,
     ExtendBatch,
+    Received,
     Recv,
     SendBatch,
     SendResult,
@@ -66,6 +68,9 @@ class MessageDesk:
         self._account = account
         self._waiters = inventory.limiter("sqs_waiters", waiters_max)
         inventory.timeout("sqs_call", CALL_S, "503 ServiceUnavailable")
+        # The tasks of receivers that wait, bounded by the limit on waiters, and whether the drain has ended them.
+        self._parked: dict[asyncio.Task[Any], None] = {}
+        self._ended = False
         metrics = inventory.metrics
         self._sent = metrics.counter("sqs_messages_sent_total", "Messages sent through the SQS face.")
         self._received = metrics.counter("sqs_messages_received_total", "Messages received through the SQS face.")
@@ -121,15 +126,36 @@ class MessageDesk:
             queue.topic, max_messages=checked.messages_max, visibility_ms=visibility_ms, wait_ms=wait_s * 1000
         )
         if wait_s:
-            self._waiters.acquire_or_busy()
-        try:
-            async with timeout("sqs_call", wait_s + _MARGIN_S):
+            received = await self._wait(wanted, call, wait_s)
+        else:
+            async with timeout("sqs_call", _MARGIN_S):
                 received = await self._backing.mailbox.recv(wanted, call)
-        finally:
-            if wait_s:
-                self._waiters.release()
         self._received.value += len(received.messages)
         return {"Messages": [self._shown(envelope, checked, queue) for envelope in received.messages]}
+
+    async def _wait(self, wanted: Recv, call: Call, wait_s: int) -> Received:
+        """Wait for the first message; the drain ends the wait, and the answer is then an empty one."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiters.acquire_or_busy()
+        self._parked[task] = None
+        try:
+            async with timeout("sqs_call", wait_s + _MARGIN_S):
+                return await self._backing.mailbox.recv(wanted, call)
+        except asyncio.CancelledError:
+            # Ours, and only ours: a client that left cancels too.
+            if not self._ended or task.uncancel():
+                raise
+            return Received(())
+        finally:
+            del self._parked[task]
+            self._waiters.release()
+
+    def end_waits(self) -> None:
+        """Answer every receiver that waits: the service drains, and must not be held for their sake."""
+        self._ended = True
+        for task in tuple(self._parked):
+            task.cancel()
 
     def _shown(self, envelope: Envelope, checked: CheckedReceive, queue: LiveQueue) -> Answer:
         source = envelope.attrs.get(DEAD_FROM)
