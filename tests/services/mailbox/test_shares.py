@@ -63,7 +63,8 @@ async def test_tenant_alone_may_use_the_whole_backlog() -> None:
             await fill(mailbox.api, alone, "mine", 450)
             await asyncio.sleep(COUNTED_S)
 
-        await mailbox.api.send(m.Send("mine", b"x"), alone)
+        assert not (await mailbox.api.send(m.Send("mine", b"x"), alone)).duplicate
+        assert (await mailbox.api.topic(m.GetTopic("mine"), alone)).ready == 901
 
 
 async def test_bytes_have_shares_too() -> None:

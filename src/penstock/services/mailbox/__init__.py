@@ -28,7 +28,6 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `dead_remover` | removes dead letters that the operator does not want |
 | `redrive_guard` | dead letters that are being moved; pure |
 | `shares` | which tenants are above their share of the backlog or of the idem_keys; pure |
-| `forwarding` | topics whose dead letters shall go to another topic; pure |
 | `rows` | what is stored of a message; pure |
 | `ids` | slots, msg_ids and receipts; pure |
 | `steady_clock` | wall time for what is stored, without the steps of the system's clock; pure |

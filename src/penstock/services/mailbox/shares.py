@@ -1,9 +1,10 @@
 """Keeps one tenant from filling the backlog or the idem_keys for all others. Pure.
 
-A topic counts for the tenant that is seen sending to it when it is there. Twice a second the retention walks over the topics and adds
-up what each tenant's hold; a tenant above its share of the backlog's bounds may store nothing more until it is below
-again, as long as there are other tenants at all. Between two walks a tenant may get a little beyond its share; the bounds
-of the whole backlog hold exactly. Idem_keys are counted as they are claimed, for the current and the last window.
+A topic counts for the tenant that is seen sending to it when it is there. Twice a second the retention walks over the
+topics and adds up what each tenant has. A tenant above its share of the backlog may store nothing more until it is
+below again, as long as there are other tenants at all. Between two walks a tenant may get a little beyond its share;
+the bounds of the whole backlog hold exactly. Idem_keys are counted as they are claimed, for the current and the last
+window.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ import msgspec
 from penstock.kernel.clock import boot_id, uptime
 from penstock.kernel.errors import NotReady
 from penstock.kernel.log import Log
+from penstock.services.mailbox.agents.forwarding import ForwardingTopics
 from penstock.services.mailbox.claims import WINDOWS_MAX, DedupLedgers
-from penstock.services.mailbox.forwarding import ForwardingTopics
 from penstock.services.mailbox.ids import Receipts
 from penstock.services.mailbox.jobs import refuse_all
 from penstock.services.mailbox.ledger import NAMES_MAX, MailboxLedger, Now

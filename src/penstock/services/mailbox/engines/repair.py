@@ -91,7 +91,7 @@ def look(directory: Path) -> list[str]:
 
 
 def _damaged_topics(path: Path, reads: SqliteReads) -> list[str]:
-    """Say whether the names and settings of topics match their checksums; an earlier format is read when it is migrated."""
+    """Say whether names and settings of topics match their checksums; an earlier format is read when it is migrated."""
     if reads.format() != schema.FORMAT:
         return []
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)

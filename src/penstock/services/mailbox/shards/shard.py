@@ -374,7 +374,7 @@ class Shard:
         return message if self._takes_any(message, receipt) else None
 
     def is_coming_back(self, name: MessageName, receipt: str) -> bool:
-        """Tell whether a message is between two leases just now, and the receipt will be good for it when it is back."""
+        """Tell whether a message is between two leases, and the receipt will be good for it when it is back."""
         message = self.messages.get(name.seq)
         if message is None or message.state != SETTLING or message.ending != RETURN or not _is(message, name):
             return False
