@@ -4,7 +4,7 @@
 
 Each port is asked by a light caller with a good token, alone and then beside a flood of the costliest request that we
 know for it: tokens that decode and that nobody signed, each another one, with large bodies behind them, or what is open
-to all. Told is the light caller's p99 beside the flood over its p99 alone, in the same run, and the CPU time of the node
+to all. Told: the light caller's p99 beside the flood over its p99 alone, in the same run, and the CPU time of the node
 for each request of the flood, which a busy machine changes less.
 """
 
