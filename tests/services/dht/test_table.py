@@ -68,7 +68,7 @@ class BucketMachine(RuleBasedStateMachine):
         self.now = 0.0
 
     def tick(self) -> float:
-        self.now += FRESH_S / 4
+        self.now += FRESH_S / 6
         return self.now
 
     @rule(node=st.integers(1, 9))
