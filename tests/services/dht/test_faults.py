@@ -74,6 +74,8 @@ async def test_an_answered_keep_alive_counts_as_a_verification() -> None:
         pool._look_after(state.monotonic())
         await until(lambda: verified_at() > before, "the verification")
 
+        assert peer not in state.book.failing
+
 
 async def test_an_event_log_that_dies_leaves_no_reader_behind() -> None:
     node = await start(options())
