@@ -92,11 +92,12 @@ def test_bridge_reaches_mailbox_and_passport_elsewhere_over_tls(tmp_path: Path) 
             "interop.downstream.mailbox": f"https://localhost:{node.port('mailbox')}",
             "interop.downstream.passport": f"https://localhost:{node.port('passport')}",
             "interop.downstream.certificate": certificate,
-            "interop.issuer_token": f"file:{token}",
             "capability.issuer": f"https://localhost:{node.port('passport')}",
             "capability.issuer_certificate": certificate,
         }
-        far = [word for name, value in places.items() for word in ("--set", f"{name}={value}")]
+        (tmp_path / "bridge.toml").write_text(f'[interop]\nissuer_token = ["file:{token}"]\n')
+        far = ["--config", str(tmp_path / "bridge.toml")]
+        far += [word for name, value in places.items() for word in ("--set", f"{name}={value}")]
         with NodeProcess(*HOOK, *far, command=("serve", "interop"), env=ENV) as bridge:
             until_ready(bridge)
             first = deliver(bridge, "interop", b'{"n":1}')
