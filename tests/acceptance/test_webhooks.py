@@ -267,6 +267,8 @@ def test_listen_holds_events_while_the_program_is_off_and_passes_each_on(node: N
     assert [status for status in told if status] == [500, 200]
     headers, body = Program.got[-1]
     assert (body, headers["x-github-event"]) == (b'{"n":"held"}', "push")
+    # The answer 500 cost an attempt; the time without the program cost none.
+    assert headers["x-penstock-attempt"] == "2"
     assert {"x-penstock-msg-id"} <= {name.lower() for name in headers}
     assert "x-hub-signature-256" not in {name.lower() for name in headers}
     assert listening.returncode == 0

@@ -94,6 +94,7 @@ class WebhookForwarder:
         """Send the request once; False while nobody is there, Reject when the program does not want it."""
         headers = [(name.encode("ascii", "replace"), value.encode("utf-8")) for name, value in event.headers.items()]
         headers.append((b"x-penstock-msg-id", delivery.msg_id.encode("ascii")))
+        headers.append((b"x-penstock-attempt", str(delivery.attempt).encode("ascii")))
         status, why = 0, ""
         try:
             answer = await self._http.request("POST", self._url, headers=headers, body=body, timeout_s=ANSWER_S)
