@@ -58,7 +58,8 @@ class HeldWorld:
         taken, shown = refinement.shown_steps()
         states, steps = len(refinement.graph.states), len(refinement.graph.edges)
         return (
-            f"| `{self.config}` | {states}, {steps} | {self.told} | {self.mode} | {report.schedules:,}, {report.states:,} "
+            f"| `{self.config}` | {states}, {steps} | {self.told} | {self.mode} "
+            f"| {report.schedules:,}, {report.states:,} "
             f"| {refinement.steps:,}, {outside} | {taken} of {shown} | {unused or 'none'} |"
         )
 

@@ -1,4 +1,4 @@
-"""The client's connections in every schedule: nobody waits for ever, no place is lost, a closed client dials no more."""
+"""The client's connections in every schedule: nobody waits for ever, no place is lost, a closed one dials no more."""
 
 from __future__ import annotations
 
