@@ -69,6 +69,7 @@ class Chromium:
         self._number = 0
         self._buffer = b""
         self.tabs: dict[str, Tab] = {}
+        self._targets: list[str] = []
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -112,12 +113,20 @@ class Chromium:
         decoded: dict[str, Any] = json.loads(message)
         return decoded
 
+    def close_tabs(self) -> None:
+        """Close every tab: a node has a bounded number of viewers."""
+        for target in self._targets:
+            self.call("Target.closeTarget", targetId=target)
+        self._targets.clear()
+        self.tabs.clear()
+
     def tab(self, *, width: int = 1200, dark: bool = False) -> Tab:
         """Open a tab with no cookies."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = self.tabs[session] = Tab(self, session)
+        self._targets.append(target)
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.call(f"{domain}.enable")
         tab.look(width=width, dark=dark)

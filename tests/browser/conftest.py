@@ -30,3 +30,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     )
     with NodeProcess(*options, data_dir=tmp_path_factory.mktemp("node")) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_tabs_left(browser: Chromium) -> Iterator[None]:
+    """Close what a test opened."""
+    yield
+    browser.close_tabs()
