@@ -1,4 +1,7 @@
-"""Environments of their own for the clients of others: made once, by pip, below the directory of pytest's cache."""
+"""An environment of its own for the clients of others: made once, by pip, below the directory of pytest's cache.
+
+`python -m tests.foreign.environments` makes it beforehand, which takes minutes; PENSTOCK_FOREIGN_PYTHON names another.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,9 @@ _RUN_S = 400
 @cache
 def python() -> Path:
     """Return the interpreter of an environment with every client, and with penstock itself from this checkout."""
+    given = os.environ.get("PENSTOCK_FOREIGN_PYTHON")
+    if given:
+        return Path(given)
     found = _WHERE / "bin" / "python"
     stamp = _WHERE / ".made"
     wanted = "\n".join(_CLIENTS)
@@ -69,3 +75,8 @@ def moto_source() -> Path:
         with tarfile.open(next(_WHERE.glob(f"moto-{version}.tar.gz"))) as packed:
             packed.extractall(_WHERE, filter="data")
     return folder
+
+
+if __name__ == "__main__":
+    python()
+    moto_source()

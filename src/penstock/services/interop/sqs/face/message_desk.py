@@ -143,7 +143,7 @@ class MessageDesk:
             async with timeout("sqs_call", wait_s + _MARGIN_S):
                 return await self._backing.mailbox.recv(wanted, call)
         except asyncio.CancelledError:
-            # Ours, and only ours: a client that left cancels too.
+            # lint: allow PK013 our own cancel and no other: a client that left cancels too
             if not self._ended or task.uncancel():
                 raise
             return Received(())
