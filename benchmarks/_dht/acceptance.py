@@ -1,4 +1,4 @@
-"""Promises of svc-dht, tried on a small swarm of real nodes: says what was seen, and whether it is what was promised."""
+"""Promises of svc-dht, tried on a small swarm of real nodes: says what was seen and whether that was promised."""
 
 from __future__ import annotations
 

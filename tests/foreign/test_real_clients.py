@@ -14,8 +14,8 @@ from tests.acceptance.node_process import NodeProcess
 from tests.foreign import environments
 
 pytestmark = pytest.mark.full
-# Where moto asks for what AWS refuses: a retention of one second, a FIFO queue by a misspelt word, a deduplication id on a
-# standard queue.
+# Where moto asks for what AWS refuses: a retention of one second, a FIFO queue by a misspelt word, a deduplication id
+# on a standard queue.
 AWS_REFUSES = (
     "test_message_retention_period",
     "test_create_queue_with_different_attributes_fail",

@@ -6,6 +6,7 @@ A caller may be cancelled, the peer may hang up, and the client may be closed, a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from penstock import weave
@@ -101,8 +102,9 @@ async def connections(happens: tuple[str, ...], *, planted: bool = False) -> str
         peer.closed = True
         pool.cut()
 
+    events: dict[str, Callable[..., object]] = {"cancel": callers[1].cancel, "cut": cut, "hang up": peer.hang_up}
     for what in happens:
-        weave.event({"cancel": callers[1].cancel, "cut": cut, "hang up": peer.hang_up}[what])
+        weave.event(events[what])
     await asyncio.wait(callers)
     assert not peer.dialled_late, "a closed client dials"
     assert pool.quiet, f"{pool.connections} places, {pool.idle} idle, {pool.waiting} wait"

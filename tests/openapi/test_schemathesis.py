@@ -13,8 +13,8 @@ import pytest
 from tests.acceptance.node_process import NodeProcess
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
-# A long poll and an endless stream have tests of their own; here each would only be waited for. The paths of the SQS face
-# speak the protocol of others, and are tested by their clients.
+# A long poll and an endless stream have tests of their own; here each would only be waited for. The paths of the SQS
+# face speak the protocol of others, and are tested by their clients.
 LEFT_OUT = r"recv|^/sqs|^/queue|^/$|^/\{"
 SERVICES = ("mailbox", "storage", "passport", "interop")
 

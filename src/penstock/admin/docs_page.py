@@ -36,7 +36,7 @@ def index_page(described: dict[str, dict[str, Any]]) -> str:
     body = (
         '<h1>API</h1>\n<p><a href="/">Back to the node</a></p>\n'
         "<p>Every service speaks HTTP and JSON on its own port, and through the gateway. What follows is drawn from "
-        "the routes of this very node; each operation has an example and can be tried with the operator's capability.</p>\n"
+        "the routes of this node; each operation has an example and can be tried with the operator's capability.</p>\n"
         '<ul class="plain">\n' + "\n".join(rows) + "\n</ul>\n"
     )
     return _TOP.format(title="API - penstock") + body + _END

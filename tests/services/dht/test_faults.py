@@ -1,4 +1,4 @@
-"""What goes wrong at the wrong moment: a peer that hangs up, a full disk, a place taken meanwhile, an agent that dies."""
+"""Faults at the wrong moment: a peer that hangs up, a full disk, a place taken meanwhile, an agent that dies."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ async def test_killed_child_leaves_nobody_waiting_and_comes_back(child):
             await until(lambda: any(each.done() for each in asked))
         early = {each.result().status for each in asked if each.done()}
         mailbox.go.set()
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.wait(asked)
+        answers = [each.exception() or each.result() for each in asked]
         await until(lambda: world.inventory.health.verdict().ready)
         world.http.port = world.service.listener.port
         after = [(await world.http.hook("github", live("github", b"%d" % n))).json() for n in range(4)]
@@ -85,11 +86,10 @@ async def test_burst_of_errors_behind_opens_the_breaker_turns_brownout_on_and_le
 
 
 async def _until_taken(world):
-    for _ in range(600):
-        if (await world.http.hook("github", live("github", b"after"))).status == 202:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it never came back")
+    async def taken():
+        return (await world.http.hook("github", live("github", b"after"))).status == 202
+
+    await until(taken, every_s=0.05)
 
 
 class CutStore(MemoryStorage):

@@ -353,8 +353,8 @@ _TABLE = service_table(
             "issuer_token",
             Kind.SECRET_REFS,
             (),
-            help="Where the bridge's own token lies, with op=issue: `file:path` or `env:NAME`. Empty: svc-passport mints "
-            "one for the operator of the data directory.",
+            help="Where the bridge's own token lies, with op=issue: `file:path` or `env:NAME`. Empty: svc-passport "
+            "mints one for the operator of the data directory.",
         ),
         oap_key(),
         service_drain("5s", "5s"),

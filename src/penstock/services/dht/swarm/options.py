@@ -23,8 +23,8 @@ class SwarmOptions:
 def peer_conns(nodes: int, descriptors: int) -> int:
     """Return how many connections each node may keep; raise when there are too few descriptors for a swarm.
 
-    Each end of a connection is a descriptor and counts for its own node. A node has two listeners and some HTTP clients,
-    and part of its share is left for connections that are being proved, or about to be closed.
+    Each end of a connection is a descriptor and counts for its own node. A node has two listeners and some HTTP
+    clients, and part of its share is left for connections that are being proved, or about to be closed.
     """
     conns = min(CONNS_MAX, int(KEPT_SHARE * (descriptors - RESERVED - DESCRIPTORS_A_NODE * nodes) / nodes))
     if conns < CONNS_MIN:
