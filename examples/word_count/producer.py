@@ -1,7 +1,6 @@
 """Store each file that is named, and send a message that tells the workers where it lies."""
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ async def submit(client: Client, file: Path) -> str:
     """Store one file and ask for its words to be counted; returns the id of the message."""
     stored = await client.storage.put(file.read_bytes())
     task = {"name": file.name, "address": stored.address}
-    sent = await client.mailbox.send("texts", json.dumps(task), idem_key=f"{file.name}:{stored.address}")
+    sent = await client.mailbox.send("texts", task, idem_key=f"{file.name}:{stored.address}")
     return sent.msg_id
 
 

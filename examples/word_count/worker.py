@@ -1,14 +1,13 @@
 """Count the words of every text that is sent, four at a time, until Ctrl-C."""
 
 import asyncio
-import json
 
 from penstock.client import Client, Delivery, connect
 
 
 async def count_words(client: Client, delivery: Delivery) -> None:
     """Count one text. What this raises gives the message back; after five attempts it is a dead letter."""
-    task = json.loads(delivery.payload)
+    task = delivery.json()
     text = (await client.storage.get(task["address"])).decode()
     print(f"{task['name']}: {len(text.split())} words", flush=True)
 

@@ -45,8 +45,7 @@ def test_protocol_numbers_are_those_of_the_wire_document() -> None:
 def test_table_and_protocol_name_the_same_methods_with_the_same_types(contract: type, table: Methods) -> None:
     declared = {
         name: inspect.signature(function)
-        for name, function in vars(contract).items()
-        if inspect.iscoroutinefunction(function)
+        for name, function in inspect.getmembers(contract, inspect.iscoroutinefunction)
     }
 
     assert set(declared) == set(table.by_name)
