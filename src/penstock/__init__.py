@@ -30,4 +30,4 @@ if sys.version_info < (3, 11):  # noqa: UP036 - who starts it with an older one 
         + ". Install a newer Python, or run it with uvx: uvx penstock up."
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
