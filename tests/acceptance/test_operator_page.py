@@ -108,10 +108,15 @@ def test_the_bodies_of_a_sign_in_are_strict(node: NodeProcess) -> None:
 
 
 def press(node: NodeProcess, action: str, row: str = "page/lost", **fields: str) -> tuple[int, dict]:
-    """Press a button of the dead letters; returns status and answer."""
+    """Press a button of a panel that is not there any more; returns status and answer."""
+    return say(node, "POST", f"/panels/dead-letters/{action}", {"row": row}, **fields)
+
+
+def say(node: NodeProcess, method: str, path: str, body: object = None, **fields: str) -> tuple[int, dict]:
+    """Send one request as the page does; returns status and answer."""
     with closing(node.connect("admin")) as connection:
         headers = {name.replace("_", "-"): value for name, value in fields.items()}
-        connection.request("POST", f"/panels/dead-letters/{action}", json.dumps({"row": row}), headers)
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
         with closing(connection.getresponse()) as answer:
             return answer.status, json.loads(answer.read())
 
@@ -119,15 +124,18 @@ def press(node: NodeProcess, action: str, row: str = "page/lost", **fields: str)
 def test_dead_letters_are_sent_back_by_the_operator_and_by_no_other_page(node: NodeProcess) -> None:
     letter = {"topic": "page/lost", "payload_b64": "aGk=", "ttl_ms": 1}
     sent = node.ask("mailbox", "POST", "/v1/send", letter, token=True).json()
-    cookie = sign_in(node)
-    refused = [press(node, "redrive")[0], press(node, "redrive", Cookie=cookie, Origin="http://evil.example")[0]]
-    while not (looked := press(node, "look", Cookie=cookie)[1]["rows"]):
+    cookie, back, path = sign_in(node), {"topic": "page/lost", "limit": 10}, "/api/mailbox/v1/dlq/reprocess"
+    refused = [
+        say(node, "POST", path, back)[0],
+        say(node, "POST", path, back, Cookie=cookie, Origin="http://evil.example")[0],
+    ]
+    while not (looked := say(node, "GET", "/api/mailbox/v1/dlq?topic=page/lost", Cookie=cookie)[1]["entries"]):
         continue  # it dies when the scanner comes by
-    status, done = press(node, "redrive", Cookie=cookie, Sec_Fetch_Site="same-origin")
+    done = say(node, "POST", path, back, Cookie=cookie, Sec_Fetch_Site="same-origin")
 
-    assert all(code >= 400 for code in refused)
+    assert set(refused) <= {401, 403}
     assert [(row["msg_id"], row["reason"]) for row in looked] == [(sent["msg_id"], "ttl")]
-    assert (status, done["said"]) == (200, "1 of page/lost go back.")
+    assert done == (202, {"accepted": 1})
 
 
 def test_a_button_for_a_row_that_never_was_is_not_found(node: NodeProcess) -> None:
