@@ -55,7 +55,7 @@ def test_the_exit_code_and_the_json_line_tell_the_verdict(name: str, options, co
     ("name", "options", "code", "sentence"),
     [
         ("throws_dice", [], 3, "not deterministic: the program draws random numbers (random in strange.py:"),
-        ("reads_wall_clock", ["--max-schedules", "5"], 3, "reads the wall clock (time_ns in strange.py:"),
+        ("reads_wall_clock", ["--max-schedules", "2"], 3, "reads the wall clock (time_ns in strange.py:"),
         ("connects", [], 3, "opens a socket"),
         ("starts_thread", [], 3, "starts a thread; use asyncio.to_thread"),
         ("starts_a_process", [], 3, "starts a process"),

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.kernel.errors import PenstockError
 from penstock.net.message import Peer
+from penstock.net.server.ticket import NO_TICKET, Ticket
 from penstock.services.mailbox.authority import MailboxAuthority
 from penstock.wire.http1.head import HttpHead, StartLine
 from penstock.wire.target import Target
@@ -23,6 +24,7 @@ class Asked:
 
     head: HttpHead
     peer: Peer
+    ticket: Ticket = NO_TICKET
 
     @property
     def headers(self):

@@ -75,7 +75,7 @@ async def test_issue_verify_revoke_and_the_feed():
     async with connected() as client:
         issued = await client.operator("/v1/passport/issue", ISSUE)
         assert issued.status == 200
-        assert set(issued.body) == {"token", "kid", "alg", "epoch", "exp", "caveats"}
+        assert set(issued.body) == {"token", "tid", "kid", "alg", "epoch", "exp", "caveats"}
         token = issued.body["token"]
         asked = {"token": token, "context": {"aud": "svc-mailbox", "op": "send"}}
         verdict = (await client.ask("POST", "/v1/passport/verify", asked)).body
