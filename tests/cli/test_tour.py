@@ -55,6 +55,7 @@ def test_a_running_node_passes_and_keeps_nothing_of_it(tmp_path: Path) -> None:
         assert node.process.poll() is None, "only a node of its own is drained"
 
 
+@pytest.mark.full
 def test_a_node_that_checks_no_tokens_is_a_surprise(tmp_path: Path) -> None:
     with NodeProcess("--insecure-dev", data_dir=tmp_path):
         code, said, _ = tour("--data-dir", str(tmp_path))

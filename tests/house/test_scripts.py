@@ -108,7 +108,7 @@ esac
 def test_what_a_killed_process_has_half_measured_is_thrown_away(checkout):
     checkout._tool(checkout.here / ".venv/bin/coverage", _MEASURING)
 
-    done = checkout.run("scripts/test")
+    done = checkout.run("scripts/test", "--full")
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert [call for call in checkout.calls() if call.startswith("data.")] == ["data.a.pid2.Xdefx.Hk8YKe6l1E4h"]
