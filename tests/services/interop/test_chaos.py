@@ -11,6 +11,7 @@ from penstock.contracts.call import NOBODY
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import DownstreamUnavailable
 from penstock.services.interop.brownout import BrownoutLimits
+from penstock.testing import until as patiently
 from penstock.testing.contracts.memory_mailbox import MemoryMailbox
 from penstock.testing.contracts.memory_storage import MemoryStorage
 from penstock.wire.ids import address_of
@@ -89,7 +90,7 @@ async def _until_taken(world):
     async def taken():
         return (await world.http.hook("github", live("github", b"after"))).status == 202
 
-    await until(taken, every_s=0.05)
+    await patiently(taken, every_s=0.05)
 
 
 class CutStore(MemoryStorage):
