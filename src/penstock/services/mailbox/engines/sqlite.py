@@ -139,7 +139,7 @@ class SqliteEngine:
     def _connect_writer(self) -> apsw.Connection:
         if self._db is not None:
             self._db.close(force=True)
-        self._db = db = connect(self.path, self._vfs)
+        self._db = db = connect(self.path, self._vfs, create=True)
         self._set_pragmas(db)
         db.set_wal_hook(self._wal_grew)
         return db

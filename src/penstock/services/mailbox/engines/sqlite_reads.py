@@ -69,9 +69,13 @@ _READY_FAR: Final = (
 )
 
 
-def connect(path: Path, vfs: str | None) -> apsw.Connection:
-    """Open a connection to the file; `vfs` names another file layer of SQLite, for tests."""
-    db = apsw.Connection(str(path), vfs=vfs)
+def connect(path: Path, vfs: str | None, *, create: bool = False) -> apsw.Connection:
+    """Open a connection to the file; `vfs` names another file layer of SQLite, for tests.
+
+    Only the writer may create the file, after it was examined: a reader must not make one where a mailbox was lost.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    db = apsw.Connection(str(path), flags=flags, vfs=vfs)
     db.set_busy_timeout(_BUSY_MS)
     # The writer alone checkpoints, and never because somebody closes: a file that failed is left as it is.
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
