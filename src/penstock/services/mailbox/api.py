@@ -16,13 +16,14 @@ from penstock.contracts.mailbox_batches import unread_in
 from penstock.contracts.mailbox_rules import check_batch, size_of
 from penstock.kernel.deadline import current_deadline
 from penstock.kernel.errors import Malformed, NotFound, PenstockError
+from penstock.net.promise import answer_of
 from penstock.net.tracing import TRACER
 from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.authority import ANY_TOPIC
 from penstock.services.mailbox.dead_remover import DeadRemover
 from penstock.services.mailbox.engines.engine import DeadPage, EngineReads, TopicPage
 from penstock.services.mailbox.ids import MessageName
-from penstock.services.mailbox.jobs import RequestMeta, kept
+from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
 from penstock.services.mailbox.shards.topics import Topic
 from penstock.services.mailbox.topic_admin import TopicAdmin
@@ -73,7 +74,7 @@ class MailboxApi:
         self._note_sender(request.topic, call)
         if TRACER.sink is not None:
             request = with_sender(request, call.corr_id)
-        sent: m.Sent = await kept(self._dispatcher.send(request, _meta(call)))
+        sent: m.Sent = await answer_of(self._dispatcher.send(request, _meta(call)))
         return sent
 
     def _note_sender(self, name: str | None, call: Call) -> None:
@@ -104,7 +105,7 @@ class MailboxApi:
         messages = request.messages
         if TRACER.sink is not None:
             messages = tuple(with_sender(send, call.corr_id) for send in messages)
-        return await kept(self._dispatcher.send_batch(messages, meta, refused))
+        return await answer_of(self._dispatcher.send_batch(messages, meta, refused))
 
     async def _judge_rest(
         self,
@@ -151,7 +152,7 @@ class MailboxApi:
             meta.rejudge = self._authority.watch(call, "recv", request.topic)
         job = self._dispatcher.recv(request, meta)
         try:
-            received: m.Received = await kept(job.promise)
+            received: m.Received = await answer_of(job.promise)
         except asyncio.CancelledError:
             self._dispatcher.give_back(job.got)
             raise
@@ -178,7 +179,7 @@ class MailboxApi:
         await self._authority.authenticate(call, op)
         name = self._ledger.read_name(request.msg_id)
         await self._allow(call, op, await self.topic_of(name, request.receipt))
-        return await kept(self._dispatcher.settle(request, name, _meta(call)))
+        return await answer_of(self._dispatcher.settle(request, name, _meta(call)))
 
     async def topic_of(self, name: MessageName | None, receipt: str) -> str | None:
         """Say which topic a message belongs to: a settlement is judged on that, not on what the caller says.
@@ -232,7 +233,7 @@ class MailboxApi:
                 asked = zip(topics, items, names, strict=True)
                 topics = [topic or await self.topic_of(name, item.receipt) for topic, item, name in asked]
             refused = await self._judge_rest(call, op, topics, unread)
-        return await kept(self._dispatcher.settle_batch(items, names, meta, refused))
+        return await answer_of(self._dispatcher.settle_batch(items, names, meta, refused))
 
     # --- looking
 

@@ -11,9 +11,7 @@ What a job wrote into the open `Batch` is not answered before it is durable. So 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.contracts import mailbox as m
@@ -88,26 +86,6 @@ class PromiseJob(Job[V, Any], Generic[V]):
     def fail(self, error: PenstockError) -> None:
         """Answer with an error."""
         self.promise.resolve(forget_where(error))
-
-
-async def kept(promise: Promise) -> Any:  # noqa: ANN401 - typed by its caller
-    """Wait for an answer and raise it if it is an error. Who stops waiting withdraws what nobody has taken yet."""
-    if not promise.done:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        promise.follow(partial(_wake, future))
-        try:
-            await future
-        except asyncio.CancelledError:
-            promise.cancel()
-            raise
-    if isinstance(promise.result, PenstockError):
-        raise promise.result
-    return promise.result
-
-
-def _wake(future: asyncio.Future[None], _result: object) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class BatchPromise(Promise):

@@ -18,13 +18,14 @@ from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
 from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
+from penstock.net.promise import answer_of
 from penstock.net.server.route import Route
 from penstock.net.tracing import TRACER
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.authority import call_of
 from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
 from penstock.services.mailbox.codec import JSON, JSON_TEXT
-from penstock.services.mailbox.jobs import RequestMeta, kept
+from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 from penstock.services.mailbox.tracing import with_sender
 from penstock.wire.plain_words import plain_fault
@@ -117,7 +118,7 @@ class MailboxRoutes:
         for each in (waiting, self._authority.admit(request, "admin", send.topic)):
             if each is not None:
                 await each
-        return await kept(self._dispatcher.send(send, _meta(request)))
+        return await answer_of(self._dispatcher.send(send, _meta(request)))
 
     def _send_raw(self, request: Request) -> Any:  # noqa: ANN401 - typed by its caller
         headers = request.headers
@@ -194,7 +195,7 @@ class MailboxRoutes:
             waiting = self._authority.allow(call_of(request), op, topic)
         if waiting is not None:
             await waiting
-        return await kept(self._dispatcher.settle(value, name, _meta(request)))
+        return await answer_of(self._dispatcher.settle(value, name, _meta(request)))
 
     # --- looking and the operator
 
@@ -302,7 +303,7 @@ def _now_or_later(promise: Promise) -> Any:  # noqa: ANN401 - typed by its calle
 
 async def _after(waiting: Awaitable[None], act: Callable[[], Promise]) -> Any:  # noqa: ANN401 - typed by its caller
     await waiting
-    return await kept(act())
+    return await answer_of(act())
 
 
 def _text(value: bytes | None) -> str | None:

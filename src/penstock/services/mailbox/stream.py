@@ -12,8 +12,9 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import PenstockError, Timeout
+from penstock.net.promise import answer_of
 from penstock.services.mailbox.engine_reader import pause
-from penstock.services.mailbox.jobs import RequestMeta, kept
+from penstock.services.mailbox.jobs import RequestMeta
 
 if TYPE_CHECKING:
     from penstock.services.mailbox.shards.topics import Message
@@ -131,7 +132,7 @@ class RecvStream:
         poll.rejudge = meta.rejudge
         job = self._dispatcher.recv(asked, poll, owner=self._credit)
         try:
-            received: m.Received = await kept(job.promise)
+            received: m.Received = await answer_of(job.promise)
         finally:
             self._leased = job.got
         return received.messages

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Malformed, NotFound, OverLimit
+from penstock.net.promise import answer_of
 from penstock.services.mailbox.engines.engine import DeadPage
-from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, SettingsJob, kept
+from penstock.services.mailbox.jobs import PurgeJob, RequestMeta, SettingsJob
 from penstock.services.mailbox.rows import Loaded, MessageRow, TopicRow
 from penstock.services.mailbox.state import settings_size
 
@@ -93,7 +94,7 @@ class TopicAdmin:
         # What was held back may go out now, and what waited may be deliverable in another order.
         self._dispatcher.notify(topic)
         self._writer.wake()
-        await kept(job.promise)
+        await answer_of(job.promise)
 
     async def delete(self, name: str, meta: RequestMeta) -> m.SettingsGone:
         """Let a topic have the service's settings again; harmless when it has them."""
@@ -139,7 +140,7 @@ class TopicAdmin:
         jobs = [PurgeJob(group) for group in groups.values()]
         for index, job in zip(groups, jobs, strict=True):
             self._dispatcher.workers[index].work.try_send(job)
-        return sum([await kept(job.promise) for job in jobs])
+        return sum([await answer_of(job.promise) for job in jobs])
 
     async def delete_topic(self, name: str, meta: RequestMeta) -> int:
         """Remove a topic whole: its settings first, so that nothing goes by them any more, then what it holds."""

@@ -18,7 +18,6 @@ from penstock.services.mailbox.jobs import (
     RequestMeta,
     SendBatchJob,
     SendItem,
-    kept,
 )
 from penstock.services.mailbox.rows import DeadRow, MessageRow
 
@@ -147,7 +146,7 @@ async def send_back(dispatcher: Dispatcher, items: list[SendItem], meta: Request
             item.bulk, item.place = bulk, place
         try:
             dispatcher.workers[index].offer(SendBatchJob([*group], bulk, meta))
-            results += await kept(bulk)
+            results += await answer_of(bulk)
         except PenstockError as error:
             _log.info("redrive.refused", detail=error.detail, corr_id=meta.corr_id)
     moved = sum(isinstance(result.msg_id, str) for result in results)

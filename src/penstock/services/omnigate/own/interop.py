@@ -19,7 +19,7 @@ from penstock.kernel.errors import NotReady, PenstockError, Unsupported
 from penstock.net.message import Response
 from penstock.net.server.route import Route
 from penstock.services.omnigate.own.calling import call_of, convert, present, text_of
-from penstock.services.omnigate.own.objects import ObjectReads
+from penstock.services.omnigate.own.objects import DOWNSTREAM_ERRORS, ObjectReads
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
@@ -39,18 +39,6 @@ _WEBHOOK_ERRORS: Final = (
     "busy",
     "rate_limited",
     "backpressure",
-    "timeout",
-    "not_ready",
-    "downstream_unavailable",
-)
-_ERRORS: Final = (
-    "malformed",
-    "unauthenticated",
-    "expired",
-    "forbidden",
-    "policy_blocked",
-    "busy",
-    "rate_limited",
     "timeout",
     "not_ready",
     "downstream_unavailable",
@@ -90,7 +78,7 @@ class GatewayInteropRoutes:
                 answer=PutAnswer,
                 op="put",
                 summary="Store up to 1 MiB under their address; larger ones go to svc-interop itself.",
-                errors=(*_ERRORS, "conflict", "over_limit", "backpressure", "unsupported"),
+                errors=(*DOWNSTREAM_ERRORS, "conflict", "over_limit", "backpressure", "unsupported"),
             ),
             Route(
                 method="GET",
@@ -98,7 +86,7 @@ class GatewayInteropRoutes:
                 handler=self.reads.answer,
                 op="get",
                 summary="Read an object, or a range of it.",
-                errors=(*_ERRORS, "not_found", "integrity"),
+                errors=(*DOWNSTREAM_ERRORS, "not_found", "integrity"),
             ),
         ]
 
@@ -148,7 +136,7 @@ class GatewayInteropRoutes:
                 answer=answer,
                 op="admin",
                 summary=text,
-                errors=(*_ERRORS, "not_found", "conflict"),
+                errors=(*DOWNSTREAM_ERRORS, "not_found", "conflict"),
             )
             for method, path, name, kind, answer, text in rows
         ]

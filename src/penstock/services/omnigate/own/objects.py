@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.services.omnigate.own.calling import DownstreamCalls
 
 OCTETS: Final = b"application/octet-stream"
-_ERRORS: Final = (
+DOWNSTREAM_ERRORS: Final = (
     "malformed",
     "unauthenticated",
     "expired",
@@ -159,7 +159,7 @@ class ObjectRoutes:
                 handler=self.reads.answer,
                 op="get",
                 summary="The bytes of an object, verified; one range at a time.",
-                errors=(*_ERRORS, "not_found", "integrity"),
+                errors=(*DOWNSTREAM_ERRORS, "not_found", "integrity"),
             ),
             *(
                 Route(
@@ -173,7 +173,7 @@ class ObjectRoutes:
                     deadline_s=TRANSFER_S,
                     op="put",
                     summary=summary,
-                    errors=(*_ERRORS, "conflict", "over_limit"),
+                    errors=(*DOWNSTREAM_ERRORS, "conflict", "over_limit"),
                 )
                 for path, summary in _PUTS
             ),
