@@ -14,7 +14,7 @@ from penstock.services.mailbox.ledger import MailboxLedger, Now
 from penstock.services.mailbox.shards.topics import LEASED
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, lagging, reopened, taken, until
-from tests.services.mailbox.worlds import RequestMeta, kept, make_room
+from tests.services.mailbox.worlds import RequestMeta, answer_of, make_room
 
 # --- topics that are forgotten
 
@@ -38,7 +38,7 @@ async def test_receiver_that_gives_up_after_a_reopening_takes_no_living_topic_wi
         await asyncio.sleep(0.01)
         await reopened(mailbox)
         await mailbox.api.send(Send("orders", b"1"))
-        (got,) = (await kept(early.promise)).messages
+        (got,) = (await answer_of(early.promise)).messages
         await mailbox.api.send(Send("orders", b"2", delay_ms=50))
         late.promise.cancel()
         await asyncio.sleep(0.2)
@@ -129,7 +129,7 @@ def test_send_and_receive_at_any_step_of_a_topics_forgetting_find_each_other() -
             # The retention comes by, and forgets the topic.
             await asyncio.sleep(0.6)
             steps.end()
-            (got,) = (await kept(receiving[0].promise)).messages
+            (got,) = (await answer_of(receiving[0].promise)).messages
 
             assert got.payload == b"new"
             await settled(mailbox)
@@ -213,7 +213,7 @@ async def test_follower_on_its_way_out_is_not_delivered_when_its_turn_comes(end:
             shard.expire(
                 row, state, Now(mailbox.state.now().mono, mailbox.state.now().wall + 500), mailbox.writer.batch
             )
-        await kept(acked)
+        await answer_of(acked)
         got = await taken(mailbox, "orders")
 
         assert [message.payload for message in got] == [b"3"]
@@ -248,7 +248,7 @@ def test_next_of_a_key_is_found_by_a_scan_that_meets_its_first_on_the_way_out() 
             steps.begin(lambda: receiving.append(mailbox.dispatcher.recv(Recv("orders", wait_ms=400), RequestMeta())))
             await asyncio.sleep(0.1)
             steps.end()
-            got = (await kept(receiving[0].promise)).messages
+            got = (await answer_of(receiving[0].promise)).messages
 
             assert [message.payload for message in got] == [b"2"]
             await settled(mailbox)

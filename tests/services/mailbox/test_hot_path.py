@@ -15,7 +15,7 @@ from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.codec import JSON, VALUES
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.jobs import BatchPromise
-from tests.services.mailbox.worlds import kept, mailbox_options, mailbox_world, running
+from tests.services.mailbox.worlds import answer_of, mailbox_options, mailbox_world, running
 
 
 class Noting(MemoryEngine):
@@ -251,7 +251,7 @@ def test_a_received_answer_is_written_without_the_flag_that_is_a_header(full: bo
 
 async def test_whoever_stops_waiting_withdraws_the_work() -> None:
     promise = Promise()
-    waiting = asyncio.ensure_future(kept(promise))
+    waiting = asyncio.ensure_future(answer_of(promise))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
@@ -264,7 +264,7 @@ async def test_an_error_that_a_promise_holds_is_raised() -> None:
     promise.resolve(Busy("full"))
 
     with pytest.raises(Busy):
-        await kept(promise)
+        await answer_of(promise)
 
 
 async def test_a_batch_that_failed_as_a_whole_stays_so_whatever_comes_later() -> None:
@@ -274,4 +274,4 @@ async def test_a_batch_that_failed_as_a_whole_stays_so_whatever_comes_later() ->
     bulk.put(1, "late")
 
     with pytest.raises(Busy):
-        await kept(bulk)
+        await answer_of(bulk)

@@ -11,7 +11,7 @@ from penstock.kernel.errors import PenstockError
 from penstock.services.mailbox.rows import KIND_LEASED
 from tests.services.mailbox.invariants import check_all, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, lagging, reopened, taken, until
-from tests.services.mailbox.worlds import RequestMeta, kept
+from tests.services.mailbox.worlds import RequestMeta, answer_of
 
 
 async def test_receiver_that_waits_through_a_reopening_is_served_after_it() -> None:
@@ -25,7 +25,7 @@ async def test_receiver_that_waits_through_a_reopening_is_served_after_it() -> N
         await mailbox.until_ready()
         before = asyncio.get_running_loop().time()
 
-        assert [message.payload for message in (await kept(waiting.promise)).messages] == [b"doubtful"]
+        assert [message.payload for message in (await answer_of(waiting.promise)).messages] == [b"doubtful"]
         assert asyncio.get_running_loop().time() - before < 0.1
 
 
@@ -68,7 +68,7 @@ async def test_reads_that_come_back_after_a_reopening_change_nothing() -> None:
         await settled(mailbox)
 
         check_all(mailbox)
-        assert (await kept(waiting.promise)).messages
+        assert (await answer_of(waiting.promise)).messages
 
 
 async def test_expired_message_that_was_read_before_a_reopening_is_buried_once() -> None:
@@ -187,7 +187,9 @@ def test_reopening_at_any_step_of_a_receive_answers_it_and_leaves_every_count_ri
             async with asyncio.timeout(20):
                 for _ in range(3):
                     try:
-                        await kept(mailbox.dispatcher.recv(Recv("orders", 4, wait_ms=wait_ms), RequestMeta()).promise)
+                        await answer_of(
+                            mailbox.dispatcher.recv(Recv("orders", 4, wait_ms=wait_ms), RequestMeta()).promise
+                        )
                     except PenstockError:
                         await mailbox.until_ready()
             steps.end()

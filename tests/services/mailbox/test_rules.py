@@ -14,7 +14,7 @@ from penstock.kernel.errors import Busy, Malformed, NotFound, Timeout
 from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.config import MailboxBounds, MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.engine import DeadPage
-from tests.services.mailbox.worlds import RequestMeta, kept, make_engine, running
+from tests.services.mailbox.worlds import RequestMeta, answer_of, make_engine, running
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
 
@@ -113,7 +113,7 @@ async def test_job_whose_deadline_passed_in_the_queue_is_not_done(tmp_path: Path
         now = mailbox.inventory.clock.monotonic()
         late = mailbox.dispatcher.send(Send("orders", b"late"), RequestMeta(deadline=Deadline(now, 2.0)))
         with pytest.raises(Timeout):
-            await kept(late)
+            await answer_of(late)
 
         assert mailbox.state.ledger.messages == 0
 

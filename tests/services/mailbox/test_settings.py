@@ -24,7 +24,7 @@ from tests.services.mailbox.test_narrow_tokens import guarded, token
 from tests.services.mailbox.worlds import (
     WALL,
     RequestMeta,
-    kept,
+    answer_of,
     mailbox_options,
     mailbox_world,
     make_engine,
@@ -178,8 +178,8 @@ async def test_old_receipt_settles_a_message_whose_lease_is_just_ending(kind: st
             m.Nack(got.msg_id, got.receipt, delay_ms=0), name_of(mailbox, got), RequestMeta()
         )
         ack = mailbox.dispatcher.settle(m.Ack(got.msg_id, got.receipt), name_of(mailbox, got), RequestMeta())
-        assert not (await kept(nack)).dead_lettered
-        assert (await kept(ack)).ok
+        assert not (await answer_of(nack)).dead_lettered
+        assert (await answer_of(ack)).ok
         await settled(mailbox)
         check_all(mailbox)
 

@@ -24,7 +24,7 @@ from penstock.services.mailbox.shards.topics import READY
 from penstock.services.mailbox.stream import StreamCredit
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Steps, at_every_step, lagging, until
-from tests.services.mailbox.worlds import RequestMeta, kept, make_engine, make_room, running
+from tests.services.mailbox.worlds import RequestMeta, answer_of, make_engine, make_room, running
 
 SHARDS = 4
 TOPIC = "orders"
@@ -69,7 +69,7 @@ class Asking:
 
     async def got(self, promise) -> list[bytes]:
         async with asyncio.timeout(60):
-            received = await kept(promise)
+            received = await answer_of(promise)
         assert self.misled == []
         return [message.payload for message in received.messages]
 
@@ -187,7 +187,7 @@ async def test_stream_is_served_when_an_undone_lease_makes_room_for_it() -> None
         leased.promise.cancel()
         before = now()
 
-        assert [message.topic for message in (await kept(stream.promise)).messages] == ["b"]
+        assert [message.topic for message in (await answer_of(stream.promise)).messages] == ["b"]
         assert now() - before < 0.1
         check_ram(mailbox)
 
@@ -221,7 +221,7 @@ async def test_stream_that_waits_for_room_is_served_though_the_shards_were_rebou
         await mailbox.api.ack(Ack(held.msg_id, held.receipt))
         before = now()
 
-        assert len((await kept(stream.promise)).messages) == 1
+        assert len((await answer_of(stream.promise)).messages) == 1
         assert now() - before < 0.1
 
 
@@ -279,7 +279,7 @@ async def test_reads_that_fail_are_tried_again_at_a_pace_and_those_who_would_not
         before = now()
 
         assert 5 <= tried <= 40
-        assert [message.payload for message in (await kept(waiting.promise)).messages] == [b"x"]
+        assert [message.payload for message in (await answer_of(waiting.promise)).messages] == [b"x"]
         assert now() - before < 0.1
 
 
@@ -313,7 +313,7 @@ async def test_receive_that_waits_for_a_read_does_not_hold_up_a_drain() -> None:
         mailbox.stop_intake()
         before = now()
 
-        assert (await kept(late.promise)).messages == ()
+        assert (await answer_of(late.promise)).messages == ()
         assert now() - before < 0.1
 
 
@@ -333,7 +333,7 @@ async def test_places_that_come_free_go_round_among_the_topics_that_wait_for_one
             await until(lambda: any(job.promise.done for job in jobs))
             (done,) = [job for job in jobs if job.promise.done]
             jobs.remove(done)
-            (held,) = (await kept(done.promise)).messages
+            (held,) = (await answer_of(done.promise)).messages
             order.append(held.topic)
 
         assert order == ["a", "b", "c", "a", "b", "c"]
@@ -354,7 +354,7 @@ async def test_place_that_comes_free_is_offered_to_nobody_who_waits_for_nothing(
         await asyncio.sleep(1)
         asked = {name: [lane.used for lane in topics[name].lanes.values()] for name in topics if name != "busy"}
         for job in busy:
-            (held,) = (await kept(job.promise)).messages
+            (held,) = (await answer_of(job.promise)).messages
             await mailbox.api.ack(Ack(held.msg_id, held.receipt))
             await asyncio.sleep(0.01)
 
@@ -374,7 +374,7 @@ async def test_nobody_is_misled_under_load_on_the_disk(tmp_path: Path) -> None:
             nonlocal acked
             while acked < 400:
                 recv = Recv(TOPIC, rng.randint(1, 4), visibility_ms=60_000, wait_ms=rng.choice([0, 5, 50]))
-                for message in (await kept(asking.recv(recv))).messages:
+                for message in (await answer_of(asking.recv(recv))).messages:
                     await mailbox.api.ack(Ack(message.msg_id, message.receipt))
                     acked += 1
 

@@ -15,11 +15,12 @@ from penstock.kernel.supervisor import Supervisor
 from penstock.net.oap.client import OapClient, OapClientOptions
 from penstock.net.oap.server import OapServer
 from penstock.net.oap.service import OapServerOptions
+from penstock.net.promise import answer_of
 from penstock.rpc.oap import Stub, serve
 from penstock.services.mailbox.config import MailboxBounds, MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
-from penstock.services.mailbox.jobs import RequestMeta, kept
+from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from penstock.services.mailbox.shards.eviction import make_room
 from penstock.testing.loop import VirtualLoop
@@ -27,7 +28,7 @@ from penstock.testing.transport import memory_pair
 from tests.contracts.worlds import World
 
 # What a test needs to begin a call in the same step, to wait for it, and to make messages leave RAM.
-__all__ = ["RequestMeta", "kept", "make_room"]
+__all__ = ["RequestMeta", "answer_of", "make_room"]
 
 WALL = 1_700_000_000.0
 _BOUNDS = {

@@ -11,6 +11,7 @@ from penstock.kernel.channel import Channel
 from penstock.kernel.child import Child
 from penstock.kernel.errors import Busy, Closed, PenstockError
 from penstock.kernel.log import Log
+from penstock.net.promise import answer_of
 from penstock.services.mailbox.codec import VALUES
 from penstock.services.mailbox.engines.engine import DeadPage
 from penstock.services.mailbox.jobs import (
