@@ -4,8 +4,9 @@
 
 One node, one upstream behind its gateway, and two mailboxes in processes of their own: one follows the issuer over
 HTTP, one reads its published file. On each way a token is used, revoked, and used again at once, and again every few
-milliseconds until it is refused. Two times are told: from the answer to the revocation to the first refusal, and from
-the asking for it, which counts the disk that a revocation waits for.
+milliseconds until it is refused; a long poll or a stream that is open when its token is revoked is watched until it
+ends. Two times are told: from the answer to the revocation to the first refusal, and from the asking for it, which
+counts the disk that a revocation waits for.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,8 @@ from tests.acceptance.upstream_process import Upstream
 RESULTS = Path(__file__).parent / "results" / "revocation.json"
 PAUSE_S = 0.005
 GIVE_UP_S = 30.0
+# How long a request is open before its token is revoked: whatever looks in turns is met at every point of its turn.
+OPEN_S = (0.05, 1.05)
 console = Console(stderr=True)
 Row = dict[str, Any]
 
@@ -144,6 +150,7 @@ forward = "token"
 
 Try = Callable[[], int]
 End = Callable[[], object]
+Way = Callable[["Site"], tuple[Try, End]]
 
 
 def _sends(site: Site, node: NodeProcess, token: str, service: str = "mailbox", path: str = "/v1/send") -> Try:
@@ -223,7 +230,7 @@ def other_process_by_file(site: Site) -> tuple[Try, End]:
     return _sends(site, site.by_file, token), lambda: site.passport("revoke", {"tid": tid})
 
 
-WAYS: dict[str, Callable[[Site], tuple[Try, End]]] = {
+WAYS: dict[str, Way] = {
     "new request": new_request,
     "gateway": gateway,
     "forwarded": forwarded,
@@ -234,7 +241,41 @@ WAYS: dict[str, Callable[[Site], tuple[Try, End]]] = {
 }
 
 
-def measured(site: Site, way: Callable[[Site], tuple[Try, End]]) -> tuple[float, float]:
+# --- what is open while its token is revoked: service, path and body ---
+
+WAITING: dict[str, tuple[str, str, Row]] = {
+    "long poll": ("mailbox", "/v1/recv", {"topic": "silent", "wait_ms": 20_000}),
+    "long poll, gateway": ("omnigate", "/v1/recv", {"topic": "silent", "wait_ms": 20_000}),
+    "stream": ("mailbox", "/v1/recv/stream", {"topic": "silent"}),
+    "stream, gateway": ("omnigate", "/v1/recv/stream", {"topic": "silent"}),
+}
+
+
+def waited(site: Site, pool: ThreadPoolExecutor, service: str, path: str, body: Row) -> tuple[float, float]:
+    """Leave a request open, revoke its token, and return how long it stayed open, as `measured` does."""
+    token = site.issue("op=recv")
+    tid, connection = site.tid(token), site.node.connect(service)
+    connection.request("POST", path, json.dumps(body), {**bearer(token), "X-Deadline-Ms": "30000"})
+    ending = pool.submit(_ending, connection)
+    time.sleep(random.uniform(*OPEN_S))
+    if ending.done():
+        raise RuntimeError(f"{path} ended before its token was revoked: {ending.result()}")
+    revoking = time.perf_counter()
+    site.passport("revoke", {"tid": tid})
+    began = time.perf_counter()
+    text, ended = ending.result(GIVE_UP_S)
+    connection.close()
+    if "revoked" not in text:
+        raise RuntimeError(f"{path} ended otherwise: {text}")
+    return max(0.0, (ended - began) * 1000), (ended - revoking) * 1000
+
+
+def _ending(connection: http.client.HTTPConnection) -> tuple[str, float]:
+    text = connection.getresponse().read().decode()
+    return text, time.perf_counter()
+
+
+def measured(site: Site, way: Way) -> tuple[float, float]:
     """Use a token, revoke it, and return how long it went on working: after the answer and after the asking, in ms."""
     attempt, end = way(site)
     if attempt() >= 400:
@@ -274,13 +315,17 @@ def figures(times: list[tuple[float, float]]) -> dict[str, float]:
 def main() -> int:
     """Measure every way and show the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=72, help="measurements a way")
+    parser.add_argument("--times", type=int, default=50, help="measurements a way")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as site:
-        for name, way in WAYS.items():
-            times = [measured(site, way) for _ in range(options.times)]
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as site, ThreadPoolExecutor(1) as pool:
+        tries: dict[str, Callable[[], tuple[float, float]]] = {
+            **{name: partial(measured, site, way) for name, way in WAYS.items()},
+            **{name: partial(waited, site, pool, *what) for name, what in WAITING.items()},
+        }
+        for name, attempt in tries.items():
+            times = [attempt() for _ in range(options.times)]
             rows.append({"way": name, "times": len(times), **figures(times)})
     table = Table("way", "times", *FIGURES, title="from a revocation to the first refusal, ms")
     for row in rows:
