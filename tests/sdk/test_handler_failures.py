@@ -8,9 +8,10 @@ import logging
 import pytest
 
 from penstock.client import ConsumerStopped
+from penstock.contracts.mailbox import Nack
 from penstock.kernel.errors import Expired, Forbidden, Malformed
 from penstock.testing import until
-from tests.sdk.kit import TOPIC, started, world
+from tests.sdk.kit import GONE, TOPIC, started, world
 
 
 async def fails(_delivery) -> None:
@@ -36,6 +37,32 @@ async def test_one_line_says_which_message_failed_how_and_when_it_comes_again(
     )
     assert said[1] == "Traceback (most recent call last):"
     assert any('raise ValueError("no such\\nsize")' in line for line in said)
+
+
+async def test_a_lost_lease_is_told_in_one_line_and_is_no_failure_of_the_handler(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("penstock.client"), "propagate", False)
+
+    async def handle(delivery) -> None:
+        if delivery.attempt == 1:
+            await here.server.nack(Nack(delivery.msg_id, delivery.receipt))
+
+    async def gone() -> bool:
+        return await here.left() == GONE
+
+    async with world() as here:
+        [msg_id] = await here.send(1)
+        async with started(here.mailbox.run(TOPIC, handle)):
+            await until(gone)
+    said = capsys.readouterr().err.splitlines()
+
+    assert said == [
+        (
+            f"penstock: the lease of message {msg_id} of orders ended before its handler did, attempt 1; "
+            "it is delivered again, so it may be handled twice"
+        )
+    ]
 
 
 async def _dead(here) -> bool:

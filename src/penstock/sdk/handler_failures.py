@@ -1,7 +1,8 @@
 """What a person reads when a handler fails: one line that says everything, then the traceback.
 
-It goes through `logging` as the event `handler.failed`. A program that has configured no logging gets it on standard
-error all the same.
+A lease that was lost is no failure of the handler: it is told in one line, without a traceback. All of it goes
+through `logging` as the event `handler.failed`. A program that has configured no logging gets it on standard error all
+the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.contracts.handler_error import ERROR_CHARS_MAX, HandlerError
 from penstock.contracts.mailbox import Nacked
-from penstock.kernel.errors import Expired, Forbidden, Unauthenticated
+from penstock.kernel.errors import Expired, Forbidden, PenstockError, Unauthenticated
 from penstock.kernel.log import redact
 from penstock.wire.plain_words import age_text
 
@@ -47,7 +48,10 @@ class FailedDelivery(Protocol):
 
 
 def tell_failure(topic: str, delivery: FailedDelivery, error: BaseException) -> None:
-    """Tell that a handler failed: on the log, or on standard error where there is none."""
+    """Tell that a handler failed, or lost its lease: on the log, or on standard error where there is none."""
+    if error is delivery.lost and isinstance(error.__cause__, PenstockError | None):
+        _tell_lost_lease(topic, delivery)
+        return
     line = failure_line(topic, delivery, error)
     if _logger.hasHandlers():
         fields = {"topic": topic, "msg_id": delivery.msg_id, "attempt": delivery.attempt, "error": type(error).__name__}
@@ -63,6 +67,20 @@ def tell_failure(topic: str, delivery: FailedDelivery, error: BaseException) -> 
         return
     with suppress(OSError, ValueError):
         sys.stderr.write(f"penstock: {line}\n{''.join(traceback.format_exception(error))}")
+        sys.stderr.flush()
+
+
+def _tell_lost_lease(topic: str, delivery: FailedDelivery) -> None:
+    line = (
+        f"the lease of message {delivery.msg_id} of {topic} ended before its handler did, attempt {delivery.attempt}; "
+        "it is delivered again, so it may be handled twice"
+    )
+    if _logger.hasHandlers():
+        fields = {"topic": topic, "msg_id": delivery.msg_id, "attempt": delivery.attempt, "error": "LeaseLost"}
+        _logger.warning(line, extra={"fields": {"service": "client", "event": "handler.failed", **redact(fields)}})
+        return
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"penstock: {line}\n")
         sys.stderr.flush()
 
 
