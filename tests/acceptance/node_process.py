@@ -144,7 +144,7 @@ class NodeProcess:
 
     def metric(self, start: str) -> float:
         """Return the value of the one series whose line starts like this."""
-        lines = self.ask("admin", "GET", "/metrics").body.decode().splitlines()
+        lines = self.ask("admin", "GET", "/metrics", token=True).body.decode().splitlines()
         values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(start)]
         assert len(values) == 1, (start, values)
         return values[0]

@@ -75,7 +75,7 @@ async def kill_workers(node: NodeProcess, after_s: float) -> None:
 
 def held(node: NodeProcess) -> float:
     """Add up everything the gate holds."""
-    lines = node.ask("admin", "GET", "/metrics").body.decode().splitlines()
+    lines = node.ask("admin", "GET", "/metrics", token=True).body.decode().splitlines()
     rows = [line for line in lines if line.startswith(("fq_inflight{", "fq_waiting{", "fq_parked{"))]
     assert len(rows) == 9
     return sum(float(row.rsplit(" ", 1)[1]) for row in rows)

@@ -68,7 +68,7 @@ class Unread:
 
     def page(self, path: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.ready["ports"]["admin"], timeout=STOP_S)
-        body = ask(connection, "GET", path).body.decode()
+        body = ask(connection, "GET", path, None, self.ready["token"]).body.decode()
         connection.close()
         return body
 

@@ -88,3 +88,62 @@ def test_page_that_is_asked_for_too_often_is_the_last_one() -> None:
         exposition.page()
 
     assert (at_once, len(made)) == (4, 7)
+
+
+def test_strangers_of_one_second_share_one_page() -> None:
+    clock, metrics, made = VirtualClock(), Metrics("svc"), []
+    counter = metrics.counter("asked_total", "Asked.")
+
+    def sources() -> list[Metrics]:
+        made.append(1)
+        return [metrics]
+
+    exposition = Exposition(sources, clock)
+    pages = set()
+    for _ in range(500):
+        counter.value += 1
+        pages.add(exposition.recent_page())
+        clock.advance(0.01)
+
+    assert (len(made), len(pages)) == (5, 5)
+
+
+def test_a_page_shows_what_has_changed_since_the_last_one_and_forgets_what_is_gone() -> None:
+    metrics = Metrics("svc")
+    counter = metrics.counter("asked_total", "Asked.")
+    metrics.gauge("topic_depth", "Depth.", read=lambda: 4, topic="a")
+    latency = metrics.histogram("took_seconds", "Took.", buckets=(0.1,))
+    exposition = Exposition(lambda: [metrics])
+    exposition.render()
+
+    counter.value = 7
+    latency.observe(0.05)
+    metrics.forget("topic_depth", topic="a")
+    page = exposition.render().decode()
+
+    assert 'asked_total{service="svc"} 7.0\n' in page
+    assert 'took_seconds_bucket{service="svc",le="0.1"} 1.0\n' in page
+    assert 'took_seconds_sum{service="svc"} 0.05\n' in page
+    assert "topic_depth{" not in page
+
+
+def test_a_series_that_is_declared_again_gets_its_new_bounds() -> None:
+    metrics = Metrics("svc")
+    metrics.histogram("took_seconds", "Took.", buckets=(0.1,))
+    exposition = Exposition(lambda: [metrics])
+    exposition.render()
+    metrics.forget("took_seconds")
+    metrics.histogram("took_seconds", "Took.", buckets=(0.1, 0.2))
+
+    assert b'le="0.2"' in exposition.render()
+
+
+def test_labels_and_help_are_escaped_and_odd_numbers_are_readable() -> None:
+    metrics = Metrics("svc")
+    metrics.gauge("odd", 'A "help"\nof two \\ lines.', read=lambda: float("inf"), path='a"b\\c\nd')
+    page = Exposition(lambda: [metrics]).render().decode()
+    (family,) = [each for each in text_string_to_metric_families(page) if each.name == "odd"]
+
+    assert family.documentation == 'A "help"\nof two \\ lines.'
+    assert family.samples[0].labels["path"] == 'a"b\\c\nd'
+    assert family.samples[0].value == float("inf")

@@ -23,5 +23,7 @@ panel             one section of the page as data
 node_panels       the panels about the node itself
 event_tail        the last events of the node
 exposition        metrics in Prometheus' text format
+process_metrics   what the process uses, in the same format
+scrapes           how often an address may read the metrics without the operator token
 metrics_listener  a listener that serves /metrics alone
 """

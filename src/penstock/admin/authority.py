@@ -71,6 +71,10 @@ class OperatorOnly:
             return _MISSING
         return None if _own_page(request) and self.sessions.holds(secret, self._token(), self._now()) else _LAPSED
 
+    def is_operator(self, request: Request) -> bool:
+        """Tell whether a request comes from the operator, also where the route is open to all."""
+        return self.judge(request) is None
+
     def _token(self) -> str:
         """Return the operator's token while it is good; no token admits nobody and holds no session."""
         return self._kept() if self._stands() else ""

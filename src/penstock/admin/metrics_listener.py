@@ -21,7 +21,7 @@ def metrics_child(inventory: Inventory, host: str, port: int) -> ChildSpec:
     exposition = Exposition(lambda: [inventory.metrics])
 
     def metrics(_request: Request) -> Response:
-        return Response(200, exposition.page(), CONTENT_TYPE)
+        return Response(200, exposition.recent_page(), CONTENT_TYPE)
 
     route = Route(method="GET", path="/metrics", handler=metrics, open=True, summary="The metrics of this service.")
     options = ListenerOptions(name="metrics_listener", host=host, port=port, max_conns=64)

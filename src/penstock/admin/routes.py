@@ -13,7 +13,7 @@ from penstock.net.message import Response
 from penstock.net.server.route import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from penstock.admin.view import NodeView
     from penstock.net.message import Request
@@ -44,9 +44,10 @@ class ReloadReport(msgspec.Struct, frozen=True):
 class AdminRoutes:
     """The node as an operator sees it."""
 
-    def __init__(self, view: NodeView) -> None:
-        """Ask the view; decide nothing."""
+    def __init__(self, view: NodeView, is_operator: Callable[[Request], bool]) -> None:
+        """Ask the view; whoever is not the operator gets metrics that all others of that second get too."""
         self._view = view
+        self._is_operator = is_operator
         self._exposition = Exposition(view.metrics)
 
     def routes(self) -> list[Route]:
@@ -94,8 +95,9 @@ class AdminRoutes:
             ),
         ]
 
-    def _metrics(self, _request: Request) -> Response:
-        return Response(200, self._exposition.page(), CONTENT_TYPE)
+    def _metrics(self, request: Request) -> Response:
+        made = self._exposition
+        return Response(200, made.page() if self._is_operator(request) else made.recent_page(), CONTENT_TYPE)
 
     def _inventory(self, _request: Request) -> dict[str, object]:
         return self._view.inventory()

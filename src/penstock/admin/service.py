@@ -20,6 +20,7 @@ from penstock.admin.publisher import Publisher
 from penstock.admin.readings import MetricReadings, ProcessReadings
 from penstock.admin.routes import AdminRoutes
 from penstock.admin.sampler import Sampler
+from penstock.admin.scrapes import ScrapeQuota
 from penstock.kernel.child import Child, ChildSpec, Drain
 from penstock.kernel.runtime import LoopWatch
 from penstock.kernel.supervisor import SupervisorOptions
@@ -102,18 +103,20 @@ class AdminService:
         self.routes = [
             *page.routes(),
             *PanelActions(panels).routes(),
-            *AdminRoutes(view).routes(),
+            *AdminRoutes(view, authority.is_operator).routes(),
             *self.sampler.routes(),
             *self.log_tail.routes(),
             *self._passage.routes(),
             *(route for part in shown.parts for route in part.routes),
             *self.extra,
         ]
+        options = listener_options(settings)
+        scrapes = ScrapeQuota(self._inventory, options.name, is_operator=authority.is_operator)
         self.listener = Listener(
             self._inventory,
-            listener_options(settings),
+            options,
             self.routes,
-            admission=authority,
+            admission=lambda request: authority(request) or scrapes.admit(request),
             budget=budget,
             health=self._health,
         )
