@@ -1,9 +1,10 @@
-"""The SQS face beside moto_server: send, receive and delete in requests as boto3 writes them, in the same run.
+"""The SQS face beside other emulators: send, receive and delete in requests as boto3 writes them, in the same run.
 
-    python -m benchmarks.sqs [--against moto] [--json] [--seconds N] [--connections N] [--rounds N]
+    python -m benchmarks.sqs [--against moto,local-aws-sqs] [--json] [--seconds N] [--connections N] [--rounds N]
 
 Server and load are processes of their own on one machine. Ours is a whole node on a disk: every send and delete is
-durable before it is answered, and every signature is checked. moto_server keeps its messages in memory and checks none.
+durable before it is answered, and every signature is checked. moto_server (Python) and local-aws-sqs (Node.js, from
+npm; installed in a directory of this run) keep their messages in memory and check no signature.
 A cycle is one message sent, received and deleted: three requests. Each connection has a queue of its own, so that a
 receive always finds a message. The figures are ratios of the same run.
 """
@@ -35,6 +36,7 @@ RESULTS = Path(__file__).parent / "results" / "sqs.json"
 TICKS = os.sysconf("SC_CLK_TCK")
 REGION = "us-east-1"
 BODY = "x" * 1024
+LOCAL_AWS_SQS = "2.0.2"
 console = Console(stderr=True)
 
 
@@ -74,16 +76,38 @@ def penstock() -> Iterator[Place]:
 @contextmanager
 def moto(python: str) -> Iterator[Place]:
     """Run moto's server; it has to be installed for `python`."""
+    port = _free_port()
+    with _listening([python, "-m", "moto.server", "-p", str(port)], port) as place:
+        yield place
+
+
+@contextmanager
+def local_aws_sqs() -> Iterator[Place]:
+    """Run local-aws-sqs, the fastest emulator that we know of besides; it needs Node.js and npm."""
+    port = _free_port()
+    with tempfile.TemporaryDirectory() as directory:
+        package = f"local-aws-sqs@{LOCAL_AWS_SQS}"
+        npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", directory, package]
+        subprocess.run(npm, check=True, timeout=300, stdout=subprocess.DEVNULL)
+        program = f'require("local-aws-sqs").createSqsServer({{ port: {port}, hostname: "127.0.0.1" }})'
+        with _listening(["node", "-e", program], port, directory) as place:
+            yield place
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    process = subprocess.Popen(
-        [python, "-m", "moto.server", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _listening(command: list[str], port: int, directory: str | None = None) -> Iterator[Place]:
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=directory, **quiet)
     try:
         for _ in range(300):
             if process.poll() is not None:
-                raise SystemExit("moto_server did not start: is moto[server] installed?")
+                raise SystemExit(f"{command[0]} did not start a server: {' '.join(command)}")
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 break
@@ -196,10 +220,9 @@ async def load(place: Place, connections: int, seconds: float) -> dict[str, floa
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
-    """Run the servers in turn, so that a slow moment of the machine meets both."""
-    makers = {"penstock": penstock}
-    if "moto" in options.against.split(","):
-        makers["moto_server"] = lambda: moto(options.moto_python)
+    """Run the servers in turn, so that a slow moment of the machine meets all."""
+    peers = {"moto": lambda: moto(options.moto_python), "local-aws-sqs": local_aws_sqs}
+    makers = {"penstock": penstock, **{name: peers[name] for name in options.against.split(",")}}
     results: dict[str, list[dict[str, float]]] = {name: [] for name in makers}
     for _ in range(options.rounds):
         for name, make in makers.items():
@@ -213,7 +236,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--against", default="moto")
+    parser.add_argument("--against", default="moto,local-aws-sqs")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--connections", type=int, default=32)

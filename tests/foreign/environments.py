@@ -1,46 +1,129 @@
-"""An environment of its own for the clients of others: made once, by pip, below the directory of pytest's cache.
+"""An environment of its own for the clients of others, from `requirements-foreign.lock`; and the suites of others.
 
-`python -m tests.foreign.environments` makes it beforehand, which takes minutes; PENSTOCK_FOREIGN_PYTHON names another.
+`python -m tests.foreign.environments` makes both beforehand: a minute or two, once for each state of the lock.
+
+Every version is in the lock, so nothing is resolved here. A resolver without one tries version after version: awscli,
+boto3 and aiobotocore each ask for a narrow range of botocore, and pip looks at eighty of aiobotocore's releases before
+two agree. What is made lies in the user's cache, not in the checkout: it serves every checkout, and a clean one too.
+One process makes it while others wait; one that was interrupted goes on from what is there. PENSTOCK_FOREIGN_DIR names
+another place.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-_WHERE = ROOT / ".pytest_cache" / "foreign"
-_CLIENTS = ("boto3", "aiobotocore", "awscli", "celery[sqs]", "dramatiq", "moto[server]", "pytest", "freezegun")
-_INSTALL_S = 900
-_RUN_S = 400
+LOCK = ROOT / "requirements-foreign.lock"
+# The projects whose own tests run against a node; their source is that of the version in the lock.
+SUITES = ("dramatiq", "kombu", "moto")
+# The whole of making it, downloads included.
+_MAKE_S = 1200
+_RUN_S = 500
+
+
+class ForeignEnvironment:
+    """A directory with an interpreter that has every client, and with the sources of those whose tests are run."""
+
+    def __init__(self, where: Path) -> None:
+        """Take the directory of this state of the lock; it may not be there yet."""
+        self.where = where
+        self.python = where / "venv" / "bin" / "python"
+        self._due = time.monotonic() + _MAKE_S
+
+    def make(self) -> None:
+        """Make what is missing, unless another process has; bounded in time."""
+        self.where.mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            if not (self.where / "installed").exists():
+                self._install()
+                (self.where / "installed").touch()
+            for project in SUITES:
+                if not self.source(project).exists():
+                    self._download(project)
+
+    def source(self, project: str) -> Path:
+        """Return where a project's source distribution is unpacked."""
+        return self.where / f"{project}-{versions()[project]}"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with (self.where / "lock").open("w") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    self._left()
+                    time.sleep(0.5)
+            yield
+
+    def _install(self) -> None:
+        uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+        if not self.python.exists():
+            self._do(sys.executable, "-m", "venv", str(self.where / "venv"))
+        install = ["install", "--quiet", "--no-deps", "--require-hashes", "-r", str(LOCK)]
+        if uv:
+            self._do(uv, "pip", *install, "--python", str(self.python))
+        else:
+            self._do(str(self.python), "-m", "pip", "--disable-pip-version-check", *install)
+
+    def _download(self, project: str) -> None:
+        packed = self.where / "packed"
+        pip = [str(self.python), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        options = ["--no-binary", ":all:", "--no-build-isolation", "-d", str(packed)]
+        self._do(*pip, *options, f"{project}=={versions()[project]}")
+        with tarfile.open(next(packed.glob(f"{project}-*.tar.gz"))) as archive:
+            archive.extractall(packed, filter="data")
+        # Renamed when it is whole, so that what is there is all there.
+        (packed / self.source(project).name).rename(self.source(project))
+
+    def _left(self) -> float:
+        left = self._due - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"{self.where} is not made after {_MAKE_S} s; run this again, it goes on from there.")
+        return left
+
+    def _do(self, *command: str) -> None:
+        done = subprocess.run(command, timeout=self._left(), check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
 @cache
-def python() -> Path:
-    """Return the interpreter of an environment with every client, and with penstock itself from this checkout."""
-    given = os.environ.get("PENSTOCK_FOREIGN_PYTHON")
-    if given:
-        return Path(given)
-    found = _WHERE / "bin" / "python"
-    stamp = _WHERE / ".made"
-    wanted = "\n".join(_CLIENTS)
-    if not stamp.exists() or stamp.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", _WHERE], check=True, timeout=_INSTALL_S)
-        pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *_CLIENTS, str(ROOT)], check=True, timeout=_INSTALL_S, capture_output=True)
-        stamp.write_text(wanted)
+def versions() -> dict[str, str]:
+    """Return the version of each package in the lock."""
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", LOCK.read_text(), re.MULTILINE))
+
+
+@cache
+def environment() -> ForeignEnvironment:
+    """Return the environment of this lock and this Python, made."""
+    given = os.environ.get("PENSTOCK_FOREIGN_DIR")
+    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    state = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    found = ForeignEnvironment(base / f"foreign-{state}")
+    found.make()
     return found
 
 
 def run(program: str, *arguments: str, env: dict[str, str]) -> str:
     """Run a program of a user to its end and return what it printed; one that fails is shown whole."""
     done = subprocess.run(
-        [python(), PROGRAMS / program, *arguments],
+        [environment().python, PROGRAMS / program, *arguments],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{PROGRAMS}", **env},
         cwd=PROGRAMS,
         capture_output=True,
@@ -49,34 +132,23 @@ def run(program: str, *arguments: str, env: dict[str, str]) -> str:
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    sys.stdout.write(done.stdout)
     return done.stdout
 
 
-@cache
-def moto_source() -> Path:
-    """Return moto's source with its own tests, of the version that is installed; downloaded, never kept with ours."""
-    version = subprocess.run(
-        [python(), "-c", "import moto; print(moto.__version__)"], capture_output=True, text=True, check=True, timeout=60
-    ).stdout.strip()
-    folder = _WHERE / f"moto-{version}"
-    if not folder.exists():
-        pip = [
-            str(python()),
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--no-binary",
-            ":all:",
-            "--no-build-isolation",
-        ]
-        subprocess.run([*pip, f"moto=={version}", "-d", _WHERE], check=True, timeout=_INSTALL_S, capture_output=True)
-        with tarfile.open(next(_WHERE.glob(f"moto-{version}.tar.gz"))) as packed:
-            packed.extractall(_WHERE, filter="data")
-    return folder
+def run_suite(project: str, *arguments: str, env: dict[str, str]) -> str:
+    """Run tests of a project from its own source with pytest and return what was printed, whatever came of them."""
+    done = subprocess.run(
+        [environment().python, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-W", "ignore", *arguments],
+        cwd=environment().source(project),
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{PROGRAMS}", **env},
+        capture_output=True,
+        text=True,
+        timeout=_RUN_S,
+        check=False,
+    )
+    return done.stdout + done.stderr
 
 
 if __name__ == "__main__":
-    python()
-    moto_source()
+    sys.stdout.write(f"{environment().where}\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,39 +80,17 @@ def moto_node(tmp_path: Path) -> Iterator[NodeProcess]:
 def test_motos_own_tests_pass(moto_node: NodeProcess):
     tests = ["tests/test_sqs/test_sqs.py", "tests/test_sqs/test_sqs_message_attributes.py"]
     env = {
-        **os.environ,
         "TEST_SERVER_MODE": "true",
         "TEST_SERVER_MODE_ENDPOINT": "http://localhost:5000",
         "AWS_ACCESS_KEY_ID": "FOOBARKEY",
         "AWS_SECRET_ACCESS_KEY": "FOOBARSECRET",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "PYTHONPATH": str(environments.PROGRAMS),
     }
-    done = subprocess.run(
-        [
-            environments.python(),
-            "-m",
-            "pytest",
-            "-p",
-            "moto_plugin",
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "-W",
-            "ignore",
-            *tests,
-        ],
-        cwd=environments.moto_source(),
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    printed = environments.run_suite("moto", "-p", "moto_plugin", *tests, env=env)
 
-    failed = set(re.findall(r"^FAILED \S+::(\w+)", done.stdout, re.MULTILINE))
+    failed = set(re.findall(r"^FAILED \S+::(\w+)", printed, re.MULTILINE))
     # The pause after a purge is off unless it is set (`interop.sqs.cooldown`), and which of two groups comes first in a
     # receive that has room for both is not promised.
     chosen = {"test_purge_queue_twice_raises_purge_in_progress", "test_receive_messages_with_message_group_id"}
-    assert failed <= {*AWS_REFUSES, *chosen}, done.stdout[-4000:]
-    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) >= 140
+    assert failed <= {*AWS_REFUSES, *chosen}, printed[-4000:]
+    assert int(re.findall(r"(\d+) passed", printed)[-1]) >= 140

@@ -23,8 +23,9 @@ def _names(requirements: list[str]) -> set[str]:
     return {re.split(r"[<>=!~;\[ ]", requirement)[0].lower() for requirement in requirements}
 
 
-def test_there_is_a_lock_for_running_developing_and_measuring():
-    assert set(LOCKS) == {"requirements.lock", "requirements-dev.lock", "requirements-bench.lock"}
+def test_there_is_a_lock_for_running_developing_measuring_and_foreign_clients():
+    names = {"", "-dev", "-bench", "-foreign"}
+    assert set(LOCKS) == {f"requirements{name}.lock" for name in names}
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -52,3 +53,4 @@ def test_locks_cover_what_the_project_asks_for():
     assert runtime | _names(groups["build"]) <= set(_versions("requirements.lock"))
     assert runtime | _names(groups["dev"]) <= set(_versions("requirements-dev.lock"))
     assert runtime | _names(groups["bench"]) <= set(_versions("requirements-bench.lock"))
+    assert runtime | _names(groups["foreign"]) <= set(_versions("requirements-foreign.lock"))

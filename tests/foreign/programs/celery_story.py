@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -25,9 +26,19 @@ def worker() -> subprocess.Popen:
     return subprocess.Popen(command, cwd=HERE, start_new_session=True)
 
 
-def stop(process: subprocess.Popen, number: int) -> None:
-    """End a worker and its children."""
-    os.killpg(process.pid, number)
+def kill(process: subprocess.Popen) -> None:
+    """End a worker and its children at once; one that is gone already is none."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def stop(process: subprocess.Popen) -> None:
+    """End a worker as Celery asks for it: its main process is told, and ends its children itself.
+
+    A child that is ended while it holds the lock of the pool's pipe leaves the main process waiting for that lock.
+    """
+    process.terminate()
     process.wait(60)
 
 
@@ -46,6 +57,16 @@ def until(found, seconds: float = 90.0) -> None:
 
 
 def main() -> None:
+    """Tell the story; no worker outlives it, or it would hold our output open."""
+    workers: list[subprocess.Popen] = []
+    try:
+        tell(workers)
+    finally:
+        for each in workers:
+            kill(each)
+
+
+def tell(workers: list[subprocess.Popen]) -> None:
     """Tell the story."""
     for number in range(5):
         tasks.add.delay(900, number)
@@ -55,6 +76,7 @@ def main() -> None:
     print("purge: 5 tasks removed", flush=True)
 
     first = worker()
+    workers.append(first)
     for number in range(COUNT):
         tasks.add.delay(number, 1)
     for number in range(5):
@@ -77,12 +99,13 @@ def main() -> None:
     for number in range(4):
         tasks.slow.delay(number, 3.0)
     until(lambda: sum(line.startswith("begun") for line in lines()) >= 2)
-    stop(first, signal.SIGKILL)
+    kill(first)
     print(f"killed the worker while it worked on {sum(line.startswith('begun') for line in lines())}", flush=True)
     second = worker()
+    workers.append(second)
     until(lambda: {line for line in lines() if line.startswith("slow")} == {f"slow {n}" for n in range(4)})
     print("acks_late: all 4 tasks done by another worker", flush=True)
-    stop(second, signal.SIGTERM)
+    stop(second)
 
 
 main()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import dramatiq
@@ -76,11 +77,23 @@ def worker():
 
 
 def main():
+    """Tell the story; no worker outlives it, or it would hold our output open."""
+    workers = []
+    try:
+        tell(workers)
+    finally:
+        for each in workers:
+            with suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
+
+
+def tell(workers):
     """Tell the story."""
     for number in range(5):
         add.send(900, number)
     broker.flush("default")
     first = worker()
+    workers.append(first)
     for number in range(COUNT):
         add.send(number, 1)
     for number in range(3):
@@ -104,6 +117,7 @@ def main():
     first.wait(60)
     print("killed the worker mid-task", flush=True)
     second = worker()
+    workers.append(second)
     until(lambda: {line for line in lines() if line.startswith("slow")} == {f"slow {n}" for n in range(4)})
     print("all 4 done by another worker", flush=True)
     broker.join("default", timeout=30_000)
