@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.house.tree import ROOT
 
-_TOOLS = ("awk", "bash", "cat", "cksum", "dirname", "env", "grep", "rm", "sh", "touch", "true")
+_TOOLS = ("awk", "bash", "cat", "cksum", "dirname", "env", "find", "grep", "rm", "sh", "touch", "true")
 
 # Hides the modules by standing before the standard library.
 _PYTHON = '#!/bin/sh\nPYTHONPATH={here}/hidden exec {python} "$@"\n'

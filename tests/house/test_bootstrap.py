@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -52,6 +53,22 @@ def test_a_second_run_does_nothing_and_says_nothing(made):
 
     assert debian.run() == (0, "")
     assert stamp.stat().st_mtime_ns == before
+
+
+def test_sources_are_compiled_and_again_after_a_change(made):
+    debian, _, _ = made
+    source = debian.checkout / "src/penstock/__init__.py"
+    compiled = next((source.parent / "__pycache__").glob("__init__.*.pyc"))
+    compiled.unlink()
+
+    debian.run()
+    untouched = compiled.exists()
+    changed = (debian.checkout / ".venv/.compiled").stat().st_mtime + 2
+    os.utime(source, (changed, changed))
+    debian.run()
+
+    assert not untouched
+    assert compiled.exists()
 
 
 def test_a_changed_lock_is_installed_again_into_the_same_environment(made):
