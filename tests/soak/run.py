@@ -95,7 +95,8 @@ class Soak:
         self.lives[-1].tasks.append(len(tasks))
         rested = [name for name in tasks if now - self._rested.get(name, -REST_S) >= REST_S and "admin" not in name]
         if rested:
-            name = random.choice(rested)
+            # Each is killed once before any is killed twice.
+            name = min(rested, key=lambda each: (self.killed.get(each, 0), random.random()))
             self._rested[name] = now
             if node.kill_task(name.replace("[", "%5B").replace("]", "%5D")).status == 200:
                 self.killed[name] = self.killed.get(name, 0) + 1
