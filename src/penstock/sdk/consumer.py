@@ -17,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, Self, TypedDict
+from dataclasses import dataclass
+from typing import Final, Self, get_args
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import FullJitter
 from penstock.kernel.deadline import current_deadline, pause, timeout
-from penstock.kernel.errors import PenstockError, Timeout
+from penstock.kernel.errors import Malformed, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
@@ -44,35 +45,31 @@ _VISIBILITY_MS: Final = 30_000
 _ABORT_S: Final = 3.0
 
 
-class ConsumeOptions(TypedDict, total=False):
-    """How to consume."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumeOptions:
+    """How to consume; `MailboxClient.consume` says what each means."""
 
-    # How many messages may be worked on at once (1-256, default 1).
     concurrency: int
-    # How long a lease lasts between renewals (default 30 s): a consumer that dies is noticed after this.
     visibility_ms: int
-    # How long one poll waits for a message.
     wait_ms: int
-    # How long `run` lets handlers finish when it is cancelled.
     drain_s: float
-    # What a lost lease does to the handler: cancel it, or only tell (`delivery.lost`, and the end of its block).
     on_lost: OnLost
 
 
 def consumer_of(
-    mailbox: m.Mailbox, topic: str, keeper: LeaseKeeper, metrics: Metrics, said: ConsumeOptions
+    mailbox: m.Mailbox, topic: str, keeper: LeaseKeeper, metrics: Metrics, options: ConsumeOptions
 ) -> Consumer:
     """Make a consumer from its user's options."""
-    concurrency = said.get("concurrency", 1)
+    if options.on_lost not in get_args(OnLost):
+        raise Malformed(f"on_lost is one of {', '.join(get_args(OnLost))}, not {options.on_lost!r}.")
     ask = checked(
         m.Recv,
         topic=topic,
-        max_messages=concurrency,
-        visibility_ms=said.get("visibility_ms", _VISIBILITY_MS),
-        wait_ms=said.get("wait_ms", 20_000),
+        max_messages=options.concurrency,
+        visibility_ms=options.visibility_ms,
+        wait_ms=options.wait_ms,
     )
-    source = MessageSource(mailbox, ask, keeper, on_lost=said.get("on_lost", "interrupt"))
-    return Consumer(source, metrics, drain_s=said.get("drain_s", 10.0))
+    return Consumer(MessageSource(mailbox, ask, keeper, on_lost=options.on_lost), metrics, drain_s=options.drain_s)
 
 
 class MessageSource:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypedDict, Unpack
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,7 @@ from penstock.sdk.consumer import (
     Handler,
     consumer_of,
 )
-from penstock.sdk.delivery import Delivery
+from penstock.sdk.delivery import Delivery, OnLost
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.values import checked
 from penstock.wire.ids import address_of
@@ -44,52 +44,6 @@ class Leased(Protocol):
         ...
 
 
-class SendOptions(TypedDict, total=False):
-    """The options of a message."""
-
-    # Messages with one key are delivered in order, one at a time.
-    key: str | None
-    attrs: dict[str, str]
-    # None: the topic's own, if it has one.
-    delay_ms: int | None
-    ttl_ms: int | None
-    # None: one is made, so that a retry cannot become a second message.
-    idem_key: str | None
-    # Groups take turns in a topic that is fair by group.
-    group: str | None
-    # Opaque bytes that travel with the payload and are counted with it.
-    meta: bytes | None
-
-
-class RecvOptions(TypedDict, total=False):
-    """The options of a receive."""
-
-    max_messages: int
-    # None: the topic's own, or else the service's.
-    visibility_ms: int | None
-    wait_ms: int
-    max_bytes: int | None
-
-
-class ReprocessOptions(TypedDict, total=False):
-    """Which dead letters to send back, and where to."""
-
-    limit: int
-    reason: str | None
-    dry_run: bool
-    to: str | None
-    msg_id: str | None
-
-
-class DeleteDeadOptions(TypedDict, total=False):
-    """Which dead letters to remove."""
-
-    limit: int
-    reason: str | None
-    dry_run: bool
-    msg_id: str | None
-
-
 class MailboxClient:
     """The mailbox of a node. Every call has a deadline; errors are those of `penstock.kernel`."""
 
@@ -102,9 +56,37 @@ class MailboxClient:
 
     # --- send
 
-    async def send(self, topic: str, payload: Payload, **said: Unpack[SendOptions]) -> m.Sent:
-        """Store a message; returns when it is as durable as the engine promises."""
-        message = new_message(topic, payload, **said)
+    async def send(  # noqa: PLR0913 - the options of a message, each by its name
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: str | None = None,
+        attrs: Mapping[str, str] | None = None,
+        delay_ms: int | None = None,
+        ttl_ms: int | None = None,
+        idem_key: str | None = None,
+        group: str | None = None,
+        meta: bytes | None = None,
+    ) -> m.Sent:
+        """Store a message; returns when it is as durable as the engine promises.
+
+        Messages with one `key` are delivered in order, one at a time. `delay_ms` holds a message back; one that
+        waited `ttl_ms` becomes a dead letter; unset, the topic's own settings count. A repeat with the same `idem_key`
+        is the same message; without one the SDK makes one, so that a retry cannot become a second message. Groups
+        take turns in a topic that is fair by `group`. `meta` are bytes that travel with the payload.
+        """
+        message = new_message(
+            topic,
+            payload,
+            key=key,
+            attrs=attrs,
+            delay_ms=delay_ms,
+            ttl_ms=ttl_ms,
+            idem_key=idem_key,
+            group=group,
+            meta=meta,
+        )
         async with timeout("send", self._timeout_s):
             return await self._mailbox.send(message)
 
@@ -116,9 +98,28 @@ class MailboxClient:
 
     # --- receive and settle
 
-    async def recv(self, topic: str, **said: Unpack[RecvOptions]) -> tuple[m.Envelope, ...]:
-        """Lease messages, possibly none; a message that was changed on its way is refused."""
-        request = checked(m.Recv, topic=topic, **said)
+    async def recv(
+        self,
+        topic: str,
+        *,
+        max_messages: int = 1,
+        visibility_ms: int | None = None,
+        wait_ms: int = 0,
+        max_bytes: int | None = None,
+    ) -> tuple[m.Envelope, ...]:
+        """Lease messages, possibly none; a message that was changed on its way is refused.
+
+        `wait_ms` is how long to wait for the first (at most 20 s). A lease lasts `visibility_ms`; unset, as long as the
+        topic or else the service says.
+        """
+        request = checked(
+            m.Recv,
+            topic=topic,
+            max_messages=max_messages,
+            visibility_ms=visibility_ms,
+            wait_ms=wait_ms,
+            max_bytes=max_bytes,
+        )
         async with timeout("recv", self._timeout_s + request.wait_ms / 1000):
             received = await self._mailbox.recv(request)
         for envelope in received.messages:
@@ -150,25 +151,66 @@ class MailboxClient:
 
     # --- consume
 
-    async def lease(self, topic: str, **said: Unpack[RecvOptions]) -> list[Delivery]:
+    async def lease(
+        self,
+        topic: str,
+        *,
+        max_messages: int = 1,
+        visibility_ms: int | None = None,
+        wait_ms: int = 0,
+        max_bytes: int | None = None,
+    ) -> list[Delivery]:
         """Lease messages whose leases are renewed from now on, until each is acked or nacked."""
-        request = checked(m.Recv, topic=topic, **said)
-        visibility_ms = request.visibility_ms or _LEASE_MS
-        said["visibility_ms"] = visibility_ms
-        taken = [
-            Delivery(envelope, visibility_ms, self._mailbox, self._keeper, on_lost="tell")
-            for envelope in await self.recv(topic, **said)
-        ]
+        lasting_ms = visibility_ms or _LEASE_MS
+        received = await self.recv(
+            topic, max_messages=max_messages, visibility_ms=lasting_ms, wait_ms=wait_ms, max_bytes=max_bytes
+        )
+        taken = [Delivery(envelope, lasting_ms, self._mailbox, self._keeper, on_lost="tell") for envelope in received]
         # Left by ack or nack, not by the end of a block.
         return [await delivery.__aenter__() for delivery in taken]
 
-    def consume(self, topic: str, **said: Unpack[ConsumeOptions]) -> Consumer:
-        """Iterate over deliveries, at most `concurrency` of them unsettled; see `Consumer`."""
-        return consumer_of(self._mailbox, topic, self._keeper, self._metrics, said)
+    def consume(  # noqa: PLR0913 - the options of a consumer, each by its name
+        self,
+        topic: str,
+        *,
+        concurrency: int = 1,
+        visibility_ms: int = 30_000,
+        wait_ms: int = 20_000,
+        drain_s: float = 10.0,
+        on_lost: OnLost = "interrupt",
+    ) -> Consumer:
+        """Iterate over deliveries, at most `concurrency` (1-256) of them unsettled; see `Consumer`.
 
-    async def run(self, topic: str, handler: Handler, **said: Unpack[ConsumeOptions]) -> None:
+        A lease lasts `visibility_ms` between renewals, so a consumer that dies is noticed after this. One poll waits
+        `wait_ms` for a message. `drain_s` is how long `run` lets handlers finish when it is cancelled. A lost lease
+        cancels the handler, or with `on_lost="tell"` only sets `delivery.lost`.
+        """
+        options = ConsumeOptions(
+            concurrency=concurrency, visibility_ms=visibility_ms, wait_ms=wait_ms, drain_s=drain_s, on_lost=on_lost
+        )
+        return consumer_of(self._mailbox, topic, self._keeper, self._metrics, options)
+
+    async def run(  # noqa: PLR0913 - the options of a consumer, each by its name
+        self,
+        topic: str,
+        handler: Handler,
+        *,
+        concurrency: int = 1,
+        visibility_ms: int = 30_000,
+        wait_ms: int = 20_000,
+        drain_s: float = 10.0,
+        on_lost: OnLost = "interrupt",
+    ) -> None:
         """Have `handler` work on messages, `concurrency` at a time, until cancelled; then finish what it holds."""
-        await self.consume(topic, **said).run(handler)
+        consumer = self.consume(
+            topic,
+            concurrency=concurrency,
+            visibility_ms=visibility_ms,
+            wait_ms=wait_ms,
+            drain_s=drain_s,
+            on_lost=on_lost,
+        )
+        await consumer.run(handler)
 
     # --- look
 
@@ -226,15 +268,35 @@ class MailboxClient:
                 return
             page = await self.dlq(topic, reason=reason, cursor=page.cursor)
 
-    async def reprocess(self, topic: str, **said: Unpack[ReprocessOptions]) -> int:
-        """Send dead letters back to their topic; returns how many will go back."""
-        request = checked(m.Reprocess, **{"topic": topic, "limit": 1000, **said})
+    async def reprocess(  # noqa: PLR0913 - which dead letters and where to, each by its name
+        self,
+        topic: str,
+        *,
+        limit: int = 1000,
+        reason: str | None = None,
+        dry_run: bool = False,
+        to: str | None = None,
+        msg_id: str | None = None,
+    ) -> int:
+        """Send dead letters back to their topic, or `to` another; returns how many will go back.
+
+        `reason` and `msg_id` pick some of them; `dry_run` only counts.
+        """
+        request = checked(m.Reprocess, topic=topic, limit=limit, reason=reason, dry_run=dry_run, to=to, msg_id=msg_id)
         async with timeout("reprocess", self._timeout_s):
             return (await self._mailbox.reprocess(request)).accepted
 
-    async def delete_dead(self, topic: str, **said: Unpack[DeleteDeadOptions]) -> int:
+    async def delete_dead(
+        self,
+        topic: str,
+        *,
+        limit: int = 1000,
+        reason: str | None = None,
+        dry_run: bool = False,
+        msg_id: str | None = None,
+    ) -> int:
         """Remove dead letters for good; returns how many are gone, or would be with `dry_run`."""
-        request = checked(m.DeleteDead, **{"topic": topic, "limit": 1000, **said})
+        request = checked(m.DeleteDead, topic=topic, limit=limit, reason=reason, dry_run=dry_run, msg_id=msg_id)
         async with timeout("delete_dead", self._timeout_s):
             return (await self._mailbox.delete_dead(request)).deleted
 
@@ -261,27 +323,40 @@ class MailboxClient:
             return (await self._mailbox.delete_topic(checked(m.DeleteTopic, topic=topic))).deleted
 
 
-def new_message(topic: str, payload: Payload, **said: Unpack[SendOptions]) -> m.Send:
+def new_message(  # noqa: PLR0913 - the options of a message, each by its name
+    topic: str,
+    payload: Payload,
+    *,
+    key: str | None = None,
+    attrs: Mapping[str, str] | None = None,
+    delay_ms: int | None = None,
+    ttl_ms: int | None = None,
+    idem_key: str | None = None,
+    group: str | None = None,
+    meta: bytes | None = None,
+) -> m.Send:
     """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
-    attrs = said.get("attrs", {})
+    attached = dict(attrs or {})
     if isinstance(payload, str):
         data = payload.encode()
     elif isinstance(payload, bytes | bytearray | memoryview):
         data = bytes(payload)
     else:
         data, kind = json_bytes(payload)
-        attrs = attrs if CONTENT_TYPE in attrs else {**attrs, CONTENT_TYPE: kind}
-    fields: dict[str, object] = {
-        "topic": topic,
-        "payload_b64": data,
-        "payload_hash": address_of(data),
-        **said,
-        "attrs": attrs,
-    }
-    if "meta" in fields:
-        fields["meta_b64"] = fields.pop("meta")
-    fields["idem_key"] = said.get("idem_key") or secrets.token_hex(16)
-    return checked(m.Send, **fields)
+        attached.setdefault(CONTENT_TYPE, kind)
+    return checked(
+        m.Send,
+        topic=topic,
+        payload_b64=data,
+        payload_hash=address_of(data),
+        idem_key=idem_key or secrets.token_hex(16),
+        attrs=attached,
+        key=key,
+        delay_ms=delay_ms,
+        ttl_ms=ttl_ms,
+        group=group,
+        meta_b64=meta,
+    )
 
 
 def json_bytes(payload: object) -> tuple[bytes, str]:

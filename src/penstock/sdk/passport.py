@@ -3,36 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypedDict, Unpack
 
 from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext, TrafficClass
 from penstock.kernel.deadline import timeout
 from penstock.sdk.values import checked
-
-
-class IssueOptions(TypedDict, total=False):
-    """The options of a new token."""
-
-    # Written form, all of them must hold: `op=recv,ack`, `topic=orders/`.
-    caveats: Iterable[str]
-    ttl_s: int
-    tenant: str | None
-    traffic_class: TrafficClass
-    accept_algs: Iterable[str]
-
-
-class RevokeOptions(TypedDict, total=False):
-    """What to revoke, by exactly one target, and why."""
-
-    epoch: int
-    kid: str
-    tenant: str
-    subject_ref: str
-    tid: str
-    rid: str
-    reason: str
-    force: bool
 
 
 class PassportClient:
@@ -42,16 +17,34 @@ class PassportClient:
         self._passport = passport
         self._timeout_s = timeout_s
 
-    async def issue(self, subject: str, audience: str | Iterable[str], **said: Unpack[IssueOptions]) -> p.Issued:
-        """Mint a token that the client's own capability covers."""
-        fields: dict[str, object] = {name: value for name, value in said.items() if value is not None}
-        if "traffic_class" in fields:
-            fields["class"] = fields.pop("traffic_class")
-        for name in ("caveats", "accept_algs"):
-            fields[name] = tuple(said.get(name, ()))  # type: ignore[arg-type]
-        who = audience if isinstance(audience, str) else tuple(audience)
+    async def issue(  # noqa: PLR0913 - what the token says, each by its name
+        self,
+        subject: str,
+        audience: str | Iterable[str],
+        *,
+        caveats: Iterable[str] = (),
+        ttl_s: int = p.TTL_S_DEFAULT,
+        tenant: str | None = None,
+        traffic_class: TrafficClass = "authed",
+        accept_algs: Iterable[str] = (),
+    ) -> p.Issued:
+        """Mint a token that the client's own capability covers.
+
+        `audience` names the services that accept it. All `caveats` must hold, each as it is written: `op=recv,ack`,
+        `svc-mailbox:topic=orders/`. The token's requests spend the quota of `tenant`, and queue in `traffic_class`.
+        """
+        asked = checked(
+            p.Issue,
+            subject_ref=subject,
+            audience=audience if isinstance(audience, str) else tuple(audience),
+            caveats=_several(caveats),
+            ttl_s=ttl_s,
+            tenant=tenant,
+            accept_algs=_several(accept_algs),
+            **{"class": traffic_class},
+        )
         async with timeout("issue", self._timeout_s):
-            return await self._passport.issue(checked(p.Issue, subject_ref=subject, audience=who, **fields))
+            return await self._passport.issue(asked)
 
     async def worker_token(  # noqa: PLR0913 - what a worker does, each by its name
         self,
@@ -60,7 +53,7 @@ class PassportClient:
         *,
         send: bool = False,
         store: Iterable[str] = (),
-        ttl_s: int | None = None,
+        ttl_s: int = p.TTL_S_DEFAULT,
         tenant: str | None = None,
     ) -> p.Issued:
         """Mint a token for a worker: it takes and settles the messages of `topic`, and nothing else.
@@ -68,10 +61,7 @@ class PassportClient:
         With `send` it may also send there; `store` names what it may do in the content store: `get`, `put`.
         """
         audience, caveats = worker_caveats(topic, send=send, store=store)
-        said: IssueOptions = {"caveats": caveats, "tenant": tenant}
-        if ttl_s is not None:
-            said["ttl_s"] = ttl_s
-        return await self.issue(subject, audience, **said)
+        return await self.issue(subject, audience, caveats=caveats, ttl_s=ttl_s, tenant=tenant)
 
     async def verify(self, token: str, context: RequestContext | None = None) -> p.Verified:
         """Have the node verify a token; a bad token is an answer, not an error."""
@@ -84,10 +74,35 @@ class PassportClient:
             items = tuple(p.Verify(token) for token in tokens)
             return (await self._passport.verify_batch(p.VerifyBatch(items))).results
 
-    async def revoke(self, **said: Unpack[RevokeOptions]) -> int:
-        """Revoke tokens by exactly one of epoch, kid, tenant, subject_ref, tid and rid; returns the epoch."""
+    async def revoke(  # noqa: PLR0913 - exactly one target by its name, and why
+        self,
+        *,
+        epoch: int | None = None,
+        kid: str | None = None,
+        tenant: str | None = None,
+        subject_ref: str | None = None,
+        tid: str | None = None,
+        rid: str | None = None,
+        reason: str = "",
+        force: bool = False,
+    ) -> int:
+        """Revoke tokens by exactly one of epoch, kid, tenant, subject_ref, tid and rid; returns the epoch.
+
+        `tid` is one token with all that came of it, `rid` one narrowing of it. The operator himself needs `force`.
+        """
+        asked = checked(
+            p.Revoke,
+            epoch=epoch,
+            kid=kid,
+            tenant=tenant,
+            subject_ref=subject_ref,
+            tid=tid,
+            rid=rid,
+            reason=reason,
+            force=force,
+        )
         async with timeout("revoke", self._timeout_s):
-            return (await self._passport.revoke(checked(p.Revoke, **said))).current_epoch
+            return (await self._passport.revoke(asked)).current_epoch
 
     async def rotate(self) -> p.Rotated:
         """Sign with a new key from now on."""
@@ -105,10 +120,15 @@ class PassportClient:
             return await self._passport.revocations(p.GetRevocations(since))
 
 
+def _several(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts; a single one is meant as a list of one, not as its letters."""
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
 def worker_caveats(topic: str, *, send: bool, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the audiences and the caveats of a worker's token, each caveat scoped to the service it is about."""
     ops = ("recv", "ack", "nack", "send") if send else ("recv", "ack", "nack")
-    stored = tuple(store)
+    stored = _several(store)
     caveats = (f"svc-mailbox:op={','.join(ops)}", f"svc-mailbox:topic={topic}")
     if not stored:
         return ("svc-mailbox",), caveats

@@ -15,9 +15,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Canceled
@@ -25,14 +26,14 @@ from penstock.kernel.lock import HIERARCHY, Lock
 from penstock.kernel.metrics import Metrics
 from penstock.sdk.calling import SdkOptions
 from penstock.sdk.connecting import Client, place_of
-from penstock.sdk.consumer import ConsumeOptions, Consumer
+from penstock.sdk.consumer import Consumer
 from penstock.sdk.delivery import Delivery
 from penstock.sdk.dht import DhtClient
 from penstock.sdk.errors import LeaseLost
 from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.interop import InteropClient
 from penstock.sdk.loop_thread import LoopThread, Work
-from penstock.sdk.mailbox import MailboxClient, RecvOptions
+from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.storage import StorageClient
@@ -77,9 +78,8 @@ def blocking(
     def call(face: SyncService[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return face._call(lambda: method(face._service, *args, **kwargs))  # noqa: SLF001 - a method of the face
 
-    call.__name__ = method.__name__
-    call.__doc__ = method.__doc__
-    return call
+    # The twin shows the parameters of the method, to `help` and to editors.
+    return wraps(method)(call)
 
 
 class SyncMailbox(SyncService[MailboxClient]):
@@ -113,23 +113,46 @@ class SyncMailbox(SyncService[MailboxClient]):
             page = self.dlq(topic, reason=reason, cursor=page.cursor)
             yield from page.entries
 
-    def lease(self, topic: str, **said: Unpack[RecvOptions]) -> list[SyncDelivery]:
+    def lease(
+        self,
+        topic: str,
+        *,
+        max_messages: int = 1,
+        visibility_ms: int | None = None,
+        wait_ms: int = 0,
+        max_bytes: int | None = None,
+    ) -> list[SyncDelivery]:
         """Lease messages whose leases are renewed from now on, until each is acked or nacked."""
-        taken = self._call(lambda: self._service.lease(topic, **said))
+        taken = self._call(
+            lambda: self._service.lease(
+                topic, max_messages=max_messages, visibility_ms=visibility_ms, wait_ms=wait_ms, max_bytes=max_bytes
+            )
+        )
         return [SyncDelivery(self._thread, delivery) for delivery in taken]
 
-    def consume(self, topic: str, **said: Unpack[ConsumeOptions]) -> SyncConsumer:
+    def consume(
+        self, topic: str, *, concurrency: int = 1, visibility_ms: int = 30_000, wait_ms: int = 20_000
+    ) -> SyncConsumer:
         """Iterate over deliveries; several threads may share the consumer, `concurrency` bounds them together."""
-        said["on_lost"] = "tell"
 
         async def make() -> Consumer:  # noqa: RUF029 - made on the loop it will live on
-            return self._service.consume(topic, **said)
+            return self._service.consume(
+                topic, concurrency=concurrency, visibility_ms=visibility_ms, wait_ms=wait_ms, on_lost="tell"
+            )
 
         return SyncConsumer(self._thread, self._call(make))
 
-    def run(self, topic: str, handler: Callable[[SyncDelivery], object], **said: Unpack[ConsumeOptions]) -> None:
+    def run(
+        self,
+        topic: str,
+        handler: Callable[[SyncDelivery], object],
+        *,
+        concurrency: int = 1,
+        visibility_ms: int = 30_000,
+        wait_ms: int = 20_000,
+    ) -> None:
         """Have `handler` work on messages in `concurrency` threads until Ctrl-C; then finish what they hold."""
-        self.consume(topic, **said).run(handler)
+        self.consume(topic, concurrency=concurrency, visibility_ms=visibility_ms, wait_ms=wait_ms).run(handler)
 
 
 class SyncPassport(SyncService[PassportClient]):

@@ -11,7 +11,6 @@ from penstock.cli import asking
 if TYPE_CHECKING:
     from penstock.contracts.mailbox import DeadLetter
     from penstock.sdk import Client
-    from penstock.sdk.mailbox import ReprocessOptions
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -100,8 +99,9 @@ async def _show(client: Client, args: argparse.Namespace) -> int:
 
 
 async def _redrive(client: Client, args: argparse.Namespace) -> int:
-    said: ReprocessOptions = {"limit": args.max, "reason": args.reason, "to": args.to, "dry_run": args.dry_run}
-    accepted = await client.mailbox.reprocess(args.topic, **said)
+    accepted = await client.mailbox.reprocess(
+        args.topic, limit=args.max, reason=args.reason, to=args.to, dry_run=args.dry_run
+    )
     if args.json:
         asking.print_json({"accepted": accepted, "dry_run": args.dry_run})
     else:

@@ -12,7 +12,6 @@ from penstock.cli import asking
 
 if TYPE_CHECKING:
     from penstock.sdk import Client
-    from penstock.sdk.mailbox import SendOptions
 
 # More than any mailbox takes: whoever pipes a disk image into it is told so before it is read.
 _READ_BYTES_MAX: Final = 64 << 20
@@ -60,9 +59,15 @@ def run(args: argparse.Namespace) -> int:
         return asking.refuse(args, str(error))
 
     async def work(client: Client) -> int:
-        said: SendOptions = {"key": args.key, "attrs": attrs, "delay_ms": args.delay, "ttl_ms": args.ttl}
-        said["idem_key"] = args.idem_key
-        sent = await client.mailbox.send(args.topic, payload, **said)
+        sent = await client.mailbox.send(
+            args.topic,
+            payload,
+            key=args.key,
+            attrs=attrs,
+            delay_ms=args.delay,
+            ttl_ms=args.ttl,
+            idem_key=args.idem_key,
+        )
         if args.json:
             asking.print_json(asking.plain(sent))
         else:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from penstock.capability.token import IssuingLevel
     from penstock.sdk import Client
-    from penstock.sdk.passport import IssueOptions
 
 _TARGETS = ("epoch", "kid", "tenant", "subject-ref", "tid", "rid")
 _CONTEXT = ("aud", "op", "topic", "method", "route", "ip", "tenant", "region")
@@ -68,8 +67,12 @@ def _add_issue(issue: argparse.ArgumentParser) -> None:
     issue.add_argument("--store", metavar="OPS", help="of a worker: what it may do in the store: get, put or get,put")
     issue.add_argument("--caveat", action="append", default=[], metavar="NAME=VALUE", help="repeatable: op=recv,ack")
     issue.add_argument("--tenant", help="whose quota it spends")
-    issue.add_argument("--class", dest="class_", choices=("anon", "authed", "internal"), help="its traffic class")
-    issue.add_argument("--ttl", type=_seconds, metavar="TIME", help="how long it lives: 10m, or seconds (default 900)")
+    issue.add_argument(
+        "--class", dest="class_", choices=("anon", "authed", "internal"), default="authed", help="its traffic class"
+    )
+    issue.add_argument(
+        "--ttl", type=_seconds, default=900, metavar="TIME", help="how long it lives: 10m, or seconds (default 900)"
+    )
     asking.add(issue)
     issue.set_defaults(action=_issue)
 
@@ -181,19 +184,21 @@ def _issue(args: argparse.Namespace) -> int:
         return asking.refuse(args, fault)
 
     async def work(client: Client) -> int:
-        said: IssueOptions = {"caveats": args.caveat, "tenant": args.tenant}
-        audience = args.audience
+        audience, caveats = args.audience, args.caveat
         if args.for_:
             from penstock.sdk.passport import worker_caveats
 
             store = args.store.split(",") if args.store else ()
             audience, scoped = worker_caveats(args.topic, send=args.send, store=store)
-            said["caveats"] = (*scoped, *args.caveat)
-        if args.class_ is not None:
-            said["traffic_class"] = args.class_
-        if args.ttl is not None:
-            said["ttl_s"] = args.ttl
-        issued = await client.passport.issue(args.subject, audience, **said)
+            caveats = (*scoped, *args.caveat)
+        issued = await client.passport.issue(
+            args.subject,
+            audience,
+            caveats=caveats,
+            ttl_s=args.ttl,
+            tenant=args.tenant,
+            traffic_class=args.class_,
+        )
         return _say(args, asking.plain(issued)) if args.json else _say_token(args, issued.token)
 
     return asking.ask(args, work)
