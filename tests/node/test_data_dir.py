@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,53 @@ def test_a_directory_in_the_tokens_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataDirRefused, match="cannot be used"):
         directory.operator_token()
     directory.close()
+
+
+def lost(how: str, home: Path) -> None:
+    """Take the directory away, as a person might."""
+    if how == "removed":
+        shutil.rmtree(home)
+        return
+    home.rename(home.with_name("elsewhere"))
+    if how == "replaced":
+        other = DataDir(home)
+        other.open()
+        other.close()
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "replaced"])
+@pytest.mark.parametrize("only", [None, "mailbox"])
+def test_a_holder_notices_that_its_directory_is_elsewhere(tmp_path: Path, how: str, only: str | None) -> None:
+    held = DataDir(tmp_path / "data", only=only)
+    held.open()
+    assert held.astray() == ""
+
+    lost(how, tmp_path / "data")
+
+    assert "was moved" in held.astray()
+    if how != "removed" and Path("/proc/self/fd").exists():
+        assert f"penstock up --data-dir {tmp_path / 'elsewhere'}" in held.astray()
+    held.close()
+
+
+def test_a_holder_that_lost_its_directory_leaves_the_files_of_the_next_one_alone(tmp_path: Path) -> None:
+    first, second = DataDir(tmp_path / "data"), DataDir(tmp_path / "data")
+    first.open()
+    lost("moved", tmp_path / "data")
+    second.open()
+    second.write_ports({"mailbox": 5305}, {})
+
+    first.close()
+
+    assert (tmp_path / "data" / "run" / "ports.json").exists()
+    second.close()
+
+
+def test_a_closed_directory_may_be_moved(tmp_path: Path) -> None:
+    held = DataDir(tmp_path / "data")
+    held.open()
+    held.close()
+
+    lost("moved", tmp_path / "data")
+
+    assert held.astray() == ""

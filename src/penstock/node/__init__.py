@@ -8,6 +8,7 @@ neighbours      the services behind a gateway, in the same process or in others
 remote_admin    what an operator asks from elsewhere, through the gateway
 trust_source    where a process gets the keys and revocations from that it trusts
 data_dir        the data directory: one node at a time, the operator token, `run/ports.json`
+data_dir_guard  ends a node whose data directory was moved or removed
 port_owner      who listens on a port of this machine
 process         the life of the process: loop, signals, start, ready, drain, exit code
 service_notice  tells systemd how far the node is

@@ -32,6 +32,7 @@ from penstock.net.server.route import Route
 from penstock.net.server.tls import CertificateRefused
 from penstock.node.bus_subscriber import BusSubscriber
 from penstock.node.config_watcher import ConfigWatcher
+from penstock.node.data_dir_guard import DataDirGuard
 from penstock.node.frames import frame_children
 from penstock.node.part import STAGE_NODE, ServicePart
 from penstock.node.remote_admin import NO_ADMIN
@@ -111,6 +112,7 @@ class Node:
         self._declare_limits()
         reloader = Reloader(schema(), sources, self.settings, self.own)
         self.watcher = ConfigWatcher(self.own, reloader, self.settings, self.bus, self._apply)
+        self.data_dir_guard = DataDirGuard()
         self._gc_pauses = GcPauses(self.own.metrics)
         # Told after a reload, because a listener may have moved.
         self.on_moved: Callable[[Node], None] | None = None
@@ -211,6 +213,7 @@ class Node:
         )
         children = [
             ChildSpec("bus_subscriber", subscriber.run),
+            ChildSpec("data_dir_guard", self.data_dir_guard.run),
             ChildSpec("config_watcher", self.watcher.run, drain=Drain.FINISH, consumes=(self.watcher.requests,)),
             *admin.children(),
         ]

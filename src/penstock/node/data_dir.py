@@ -52,7 +52,11 @@ class DataDir:
             self._hold_back()
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise DataDirRefused(f"the data directory {self.path} cannot be used: {reason}") from error
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                reason = "a file is in the way"
+            raise DataDirRefused(
+                f"the data directory {self.path} cannot be used: {reason}. Choose another one with --data-dir DIR."
+            ) from error
         self._check_private(self.path / TOKEN_FILE)
 
     def _lock(self) -> None:
@@ -71,7 +75,10 @@ class DataDir:
         except BlockingIOError:
             holder = self._holder()
             self._let_go()
-            raise DataDirRefused(f"{holder} is using the data directory {self.path}") from None
+            raise DataDirRefused(
+                f"{holder} is using the data directory {self.path}. "
+                f"Stop it (penstock stop --data-dir {self.path}), or choose another one with --data-dir DIR."
+            ) from None
         if how == fcntl.LOCK_EX:
             _write_over(pid_file.fileno(), f"{os.getpid()}\n")
 
@@ -159,9 +166,40 @@ class DataDir:
         temporary.write_text(text, encoding="ascii")
         temporary.replace(self.run / name)
 
+    def astray(self) -> str:
+        """Tell whether the path still leads to the directory that was opened: empty, or what became of it.
+
+        Somebody may move or remove the directory while the node runs. The path then leads nowhere, or to the directory
+        of another node, and whatever is written by it is written to the wrong place.
+        """
+        if not self._locks:
+            return ""
+        lock = self._locks[-1]
+        held = os.fstat(lock.fileno())
+        with suppress(OSError):
+            found = (self.run / f"{self._only or 'node'}.pid").stat()
+            if (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+                return ""
+        where = self._now_at(lock)
+        now = f" to {where}" if where else ", or removed,"
+        return (
+            f"the data directory {self.path} was moved{now} while the node ran. The node has ended at once, because it "
+            "would write to the wrong place. Everything it had acknowledged is in the directory. "
+            f"Start it there: penstock up --data-dir {where or 'DIR'}"
+        )
+
+    @staticmethod
+    def _now_at(lock: IO[str]) -> str:
+        """Return where the directory of an open lock file is now, where the system can tell."""
+        try:
+            file = Path(os.readlink(f"/proc/self/fd/{lock.fileno()}"))  # noqa: PTH115 - a link that is no path
+        except OSError:
+            return ""
+        return str(file.parent.parent) if file.exists() else ""
+
     def close(self) -> None:
         """Remove what names a running node, or the service that runs alone, and give the lock back."""
-        if self._locks:
+        if self._locks and not self.astray():
             for name in ("ports", "admin") if self._only is None else (self._only,):
                 (self.run / f"{name}.json").unlink(missing_ok=True)
             self._hold_back()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +76,9 @@ def launch(
         token = _own_token(settings, data_dir, only)
         talk = _Talk(data_dir, output, as_json=as_json, quiet=quiet)
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
-        return process.run(lambda: Node(settings, given, token=token, only=only, caps=caps), hooks)
+        return process.run(
+            lambda: _guarded(Node(settings, given, token=token, only=only, caps=caps), data_dir, fail), hooks
+        )
     except DataDirRefused as refused:
         return fail.say(str(refused), "conflict", process.FAILED)
     except (NeedsPassport, CertificateRefused) as refused:
@@ -95,6 +98,14 @@ def launch(
         # A crash is told after what led to it.
         output.settle()
         settle()
+
+
+def _guarded(node: Node, data_dir: DataDir | None, fail: _Failure) -> Node:
+    """Have the node end when its data directory is not where it was."""
+    if data_dir is not None:
+        node.data_dir_guard.astray = data_dir.astray
+        node.data_dir_guard.end = fail.end_at_once
+    return node
 
 
 def _cannot_bind(failed: CannotBind) -> str:
@@ -133,6 +144,14 @@ class _Failure:
         settle()
         sys.stderr.write(f"penstock: {sentence}\n")
         return exit_code
+
+    def end_at_once(self, sentence: str) -> None:
+        """Say why and end the process without a drain, as a kill would."""
+        code = self.say(sentence, "conflict", process.FAILED)
+        if self._output is not None:
+            self._output.settle()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _because(error: PenstockError) -> str:
