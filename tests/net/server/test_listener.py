@@ -6,11 +6,13 @@ import asyncio
 import gzip
 import re
 
+import msgspec
 import pytest
 
 from penstock.kernel.errors import Busy, NotFound
 from penstock.kernel.limiter import ByteBudget
 from penstock.net.message import Request, Response
+from penstock.net.server.endpoint import check_strict_within
 from tests.net.server.listener_kit import (
     ROUTES,
     Ask,
@@ -24,6 +26,18 @@ from tests.net.server.listener_kit import (
 from tests.wire.http1.test_request import REFUSED
 
 UUID7 = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+class LooseInside(msgspec.Struct):
+    """A part of a body that would drop a misspelt field."""
+
+    text: str
+
+
+class StrictAround(msgspec.Struct, forbid_unknown_fields=True):
+    """A body that holds such a part."""
+
+    inner: list[LooseInside]
 
 
 async def test_a_json_request_gets_its_json_answer_on_a_connection_that_stays() -> None:
@@ -376,14 +390,18 @@ async def test_a_handler_sees_the_whole_request() -> None:
 
 
 async def test_a_request_body_struct_must_forbid_unknown_fields() -> None:
-    import msgspec
-
     class Loose(msgspec.Struct):
         text: str
 
     with pytest.raises(ValueError, match="forbid unknown fields"):
         async with serving([route(echo, "POST", body=Loose)]):
             raise AssertionError("it started")
+
+
+def test_a_struct_inside_a_request_body_must_forbid_them_too() -> None:
+    check_strict_within(list[int])
+    with pytest.raises(ValueError, match="LooseInside must forbid unknown fields"):
+        check_strict_within(StrictAround)
 
 
 async def test_a_method_that_no_route_takes_is_answered_with_the_ones_it_takes() -> None:
