@@ -22,8 +22,8 @@ __main__   `python -m penstock.cli`
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
-import json
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -138,6 +138,8 @@ def _leave_output() -> None:
 def _fail(sentence: str, code: int, *, as_json: bool = False) -> int:
     with suppress(OSError):
         if as_json:
+            import json
+
             sys.stdout.write(json.dumps({"error": {"code": "malformed", "detail": sentence}}) + "\n")
             sys.stdout.flush()
         sys.stderr.write(f"penstock: {sentence}\n")
@@ -154,14 +156,22 @@ def _run(arguments: list[str]) -> int:
         arguments = [*arguments[1:], "--help"]
     parser = _parser(arguments)
     args = parser.parse_args(arguments)
+    _collect_garbage()
     if not hasattr(args, "run"):
         parser.print_help()
         return BAD_USE
     return int(args.run(args))
 
 
+def _collect_garbage() -> None:
+    """Turn the collector on again, if `__main__` has turned it off; what was imported meanwhile is never looked at."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
-    """Make the parser; only the named command's module is imported, the others are listed by name."""
+    """Make the parser of the named command alone; the page of `penstock --help` lists the others."""
     wanted = next((word for word in arguments if not word.startswith("-")), "")
     parser = parser_of({wanted})
     if wanted and wanted not in COMMANDS:
@@ -207,8 +217,10 @@ def parser_of(wanted: Collection[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"penstock {__version__}", help="print the version")
     commands = parser.add_subparsers(metavar="command", title="commands", parser_class=_Parser)
     for name, text in COMMANDS.items():
+        if name not in wanted:
+            continue
         sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        if name in wanted and name != "lint":
+        if name != "lint":
             module = importlib.import_module(f"penstock.cli.commands.{name}")
             module.add(sub)
             sub.set_defaults(run=module.run)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
 
 from penstock import __version__
@@ -17,6 +15,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the version, and what it runs on."""
-    facts = {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    sys.stdout.write(json.dumps(facts) + "\n" if args.json else f"penstock {__version__}\n")
+    sys.stdout.write(_facts() if args.json else f"penstock {__version__}\n")
     return 0
+
+
+def _facts() -> str:
+    import json
+    import platform
+
+    facts = {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    return json.dumps(facts) + "\n"
