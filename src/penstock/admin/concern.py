@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal
+
+from penstock.kernel.dataclass import dataclass
 
 if TYPE_CHECKING:
     from penstock.admin.readings import Readings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from penstock.config.kinds import (
     Secret,
 )
 from penstock.config.schema import REQUIRED, Derived, Key, Schema
+from penstock.kernel.dataclass import dataclass
 
 T = TypeVar("T")
 

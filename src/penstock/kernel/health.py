@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from penstock.kernel.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

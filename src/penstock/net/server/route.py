@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import NotFound, Unsupported
 from penstock.net.message import HandlerResult
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.plain_payloads import plain_json
+from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import PenstockError
 from penstock.net.message import Response, WrittenJson
 from penstock.services.mailbox.bodies import ReceivedOut

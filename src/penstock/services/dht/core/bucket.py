@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.core.diversity import DiversityRules, Mix
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.kernel.dataclass import dataclass
 
 HOUR_S = 3600.0
 

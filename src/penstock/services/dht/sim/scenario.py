@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING
 
+from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.core.ids import ID_BITS
 from penstock.services.dht.core.lookup import Goal, Lookup, LookupOutcome
 from penstock.services.dht.sim.network import SimNetwork

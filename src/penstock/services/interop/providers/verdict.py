@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+from penstock.kernel.dataclass import dataclass
 from penstock.services.interop.providers.claims import Claim
 
 CANDIDATES_MAX: Final = 16

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from penstock.kernel.dataclass import dataclass
 from penstock.services.omnigate.fair.chain import Chain
 from penstock.services.omnigate.fair.entry import (
     EntryState,
