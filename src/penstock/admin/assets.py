@@ -1,10 +1,10 @@
-"""The files of the operator's page: read once from the package, each under a name that changes with its content."""
+"""The files of the operator's page: read when first asked for, each under a name that changes with its content."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-from importlib.resources import files
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import NotFound
@@ -39,17 +39,41 @@ GUARDS: Final = (
 class Assets:
     """The page's HTML and the files it refers to."""
 
+    @cached_property
+    def _loaded(self) -> LoadedAssets:
+        # A node that nobody looks at never reads or compresses them.
+        return LoadedAssets()
+
+    def dress(self, html: str) -> bytes:
+        """Point the references of a page at the present names of the files."""
+        return self._loaded.dress(html)
+
+    def shell(self, request: Request) -> Response:
+        """Serve the page's HTML; its figures come by `/events/stream`, which needs a session."""
+        return self._loaded.shell.answer(request)
+
+    def file(self, request: Request) -> Response:
+        """Serve one file of the page."""
+        found = self._loaded.answers.get(request.params["name"])
+        if found is None:
+            raise NotFound("The page has no such file.")
+        return found.answer(request)
+
+
+class LoadedAssets:
+    """The files in RAM, named by content, so that a browser may cache them for ever."""
+
     def __init__(self) -> None:
-        """Read the files and name them by content, so that a browser may cache them for ever."""
-        folder = files("penstock.admin") / "static"
+        """Read the files that lie beside this module."""
+        folder = Path(__file__).parent / "static"
         self._names: dict[str, str] = {}
-        self._answers: dict[str, WebFile] = {}
+        self.answers: dict[str, WebFile] = {}
         for name in _FILES:
             stem, _, kind = name.rpartition(".")
             body = (folder / name).read_bytes()
             self._names[name] = f"{stem}-{_mark(body)}.{kind}"
-            self._answers[self._names[name]] = WebFile(body, _TYPES[kind], _FOREVER)
-        self._shell = WebFile(self.dress((folder / "page.html").read_text("utf-8")), HTML, b"no-cache")
+            self.answers[self._names[name]] = WebFile(body, _TYPES[kind], _FOREVER)
+        self.shell = WebFile(self.dress((folder / "page.html").read_text("utf-8")), HTML, b"no-cache")
 
     def dress(self, html: str) -> bytes:
         """Point the references of a page at the present names of the files."""
@@ -57,23 +81,14 @@ class Assets:
             html = html.replace(f'"{name}"', f'"/assets/{present}"')
         return html.encode("utf-8")
 
-    def shell(self, request: Request) -> Response:
-        """Serve the page's HTML; its figures come by `/events/stream`, which needs a session."""
-        return self._shell.answer(request)
-
-    def file(self, request: Request) -> Response:
-        """Serve one file of the page."""
-        found = self._answers.get(request.params["name"])
-        if found is None:
-            raise NotFound("The page has no such file.")
-        return found.answer(request)
-
 
 class WebFile:
     """A file as it is sent: as it lies there, or compressed once, when the page was loaded."""
 
     def __init__(self, body: bytes, kind: bytes, keep: bytes) -> None:
         """Make both answers; they have marks of their own, because their bytes differ."""
+        import gzip  # noqa: PLC0415 - with the first page, not with the node
+
         self._plain = _cached(body, kind, keep)
         packed = gzip.compress(body, mtime=0)
         self._packed = _cached(packed, kind, keep, (b"Content-Encoding", b"gzip"))

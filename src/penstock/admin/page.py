@@ -8,7 +8,6 @@ import msgspec
 
 from penstock.admin.assets import Assets, guarded
 from penstock.admin.authority import session_cookie, session_of
-from penstock.admin.docs_page import index_page, service_page
 from penstock.admin.publisher import DEADLINE_S
 from penstock.kernel.errors import NotFound, Unauthenticated
 from penstock.net.message import Response, StreamResponse
@@ -97,9 +96,13 @@ class OperatorPage:
         return StreamResponse(200, viewer, b"text/event-stream", headers)
 
     def _docs(self, request: Request) -> Response:
+        from penstock.admin.docs_page import index_page  # noqa: PLC0415 - many nodes never show it
+
         return self._sent_away(request) or guarded(self._assets.dress(index_page(self._descriptions())))
 
     def _docs_of(self, request: Request) -> Response:
+        from penstock.admin.docs_page import service_page  # noqa: PLC0415 - many nodes never show it
+
         away = self._sent_away(request)
         if away is not None:
             return away

@@ -13,10 +13,6 @@ from penstock.net.oap.client import OapClientOptions
 from penstock.node.frames import socket_beside
 from penstock.rpc.oap import remote_mailbox, remote_passport, remote_storage
 from penstock.rpc.remote import Remote, RemoteOptions, oap_place
-from penstock.sdk.calling import Caller, SdkOptions
-from penstock.sdk.http_mailbox import HttpMailbox
-from penstock.sdk.http_passport import HttpPassport
-from penstock.sdk.remote_place import RemotePlace
 from penstock.services.interop.authority import issuer_request
 from penstock.services.interop.service import SERVICE
 
@@ -27,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.pool import Pool
     from penstock.node.build import Node
+    from penstock.sdk.calling import Caller
 
 T = TypeVar("T")
 _OAP: Final = "oap:"
@@ -52,11 +49,19 @@ class BridgeNeighbours:
 
     def _find_mailbox(self) -> Mailbox | None:
         found = self._find("mailbox")
-        return HttpMailbox(found) if isinstance(found, Caller) else None if found is None else remote_mailbox(found)
+        if found is None or isinstance(found, Remote):
+            return None if found is None else remote_mailbox(found)
+        from penstock.sdk.http_mailbox import HttpMailbox  # noqa: PLC0415 - see _caller
+
+        return HttpMailbox(found)
 
     def _find_passport(self) -> Passport | None:
         found = self._find("passport")
-        return HttpPassport(found) if isinstance(found, Caller) else None if found is None else remote_passport(found)
+        if found is None or isinstance(found, Remote):
+            return None if found is None else remote_passport(found)
+        from penstock.sdk.http_passport import HttpPassport  # noqa: PLC0415 - see _caller
+
+        return HttpPassport(found)
 
     def _find_storage(self) -> Storage | None:
         found = self._find("storage")
@@ -88,6 +93,10 @@ class BridgeNeighbours:
         return OapClientOptions(uds_path=socket_beside(folder, table))
 
     def _caller(self, table: str, url: str) -> Caller:
+        # Only a bridge that calls over HTTP needs the SDK, which is large: a whole node starts without it.
+        from penstock.sdk.calling import Caller, SdkOptions  # noqa: PLC0415
+        from penstock.sdk.remote_place import RemotePlace  # noqa: PLC0415
+
         certificate = self._node.settings.value.path("interop.downstream.certificate")
         # One try: the bridge's own calls decide about another. Every call brings its own capability.
         options = SdkOptions(timeout_s=_CALL_S, connections_max=16, tries_max=1)
