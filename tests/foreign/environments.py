@@ -68,6 +68,7 @@ class ForeignEnvironment:
                     break
                 except BlockingIOError:
                     self._left()
+                    # lint: allow PK018 another process installs; it tells nobody when it is done
                     time.sleep(0.5)
             yield
 

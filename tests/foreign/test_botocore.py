@@ -8,6 +8,7 @@ import random
 import shlex
 import threading
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,29 @@ def test_dead_letters_and_moves_keep_id_and_time(sqs):
 
     assert buried["MessageId"] == back["MessageId"] == sent["MessageId"]
     assert buried["Attributes"]["DeadLetterQueueSourceArn"].endswith(":source")
+    assert buried["Attributes"]["ApproximateReceiveCount"] == "2"
     assert buried["Attributes"]["SentTimestamp"] == back["Attributes"]["SentTimestamp"]
     assert back["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
+def test_a_fifo_receive_takes_what_it_can_of_the_longest_waiting_group_first(sqs):
+    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    url = sqs.create_queue(QueueName="runs.fifo", Attributes=attributes)["QueueUrl"]
+    # Enough groups that they lie in several shards, and their messages between each other.
+    for number in range(3):
+        for group in range(6):
+            sqs.send_message(QueueUrl=url, MessageBody=f"{group}.{number}", MessageGroupId=f"g{group}")
+
+    got = [sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=each)["Messages"] for each in (2, 3, 10)]
+
+    first, second, rest = ([message["Body"] for message in messages] for messages in got)
+    assert first == ["0.0", "0.1"]
+    assert second == ["1.0", "1.1", "1.2"]
+    assert rest[0] == "2.0"
+    # A group's messages stand together, in order; only the last group of an answer may be cut.
+    groups = [list(members) for _, members in groupby(rest, key=lambda body: body[0])]
+    assert [len(members) for members in groups] == [3, 3, 3, 1]
+    assert all(members == [f"{members[0][0]}.{number}" for number in range(len(members))] for members in groups)
 
 
 def test_a_noisy_group_does_not_hold_another_one_up(sqs):

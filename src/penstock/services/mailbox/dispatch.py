@@ -253,8 +253,14 @@ class Dispatcher:
         return options.default_visibility_ms if own is None else own
 
     def _path(self, topic: Topic) -> list[int]:
-        """Name the shards to ask, in rotating order: all that may have something of the topic."""
+        """Name the shards to ask, the first of them last: all that may have something of the topic, in rotating order.
+
+        Where one receive takes several messages of a key, the shard with the oldest one comes first. Its answer then
+        begins with the longest waiting key, and no key waits behind younger ones.
+        """
         lanes = [*topic.lanes] or [topic.slot % len(self._state.shards)]
+        if len(lanes) > 1 and topic.settings.key_batch > 1:
+            return sorted(lanes, key=lambda index: topic.lanes[index].oldest, reverse=True)
         if len(lanes) > 1:
             start = topic.turn % len(lanes)
             lanes = lanes[start:] + lanes[:start]

@@ -216,8 +216,16 @@ class ShardWorker:
         self._finish_recv(job, now)
 
     def _add(self, job: RecvJob, leased: list[Leased]) -> None:
-        """Give a receiver what was leased for it; what several shards gave is put in order."""
-        job.got = sorted([*job.got, *leased], key=_seq) if job.got else leased
+        """Give a receiver what was leased for it; what several shards gave is put in order.
+
+        Messages of one key stay together where a receive takes several of them: a key is of one shard alone.
+        """
+        if not job.got:
+            job.got = leased
+        elif job.topic.settings.key_batch > 1:
+            job.got = [*job.got, *leased]
+        else:
+            job.got = sorted([*job.got, *leased], key=_seq)
         self._alarm.wake(leased[0][0].until)
 
     def _pass_on(self, job: RecvJob) -> None:

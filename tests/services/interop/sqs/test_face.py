@@ -10,7 +10,7 @@ import pytest
 
 from penstock.kernel.clock import SYSTEM
 from penstock.testing.contracts.memory_mailbox import MemoryMailbox
-from tests.services.interop.sqs.signed import SqsError, face
+from tests.services.interop.sqs.signed import SqsError, error_of, face
 from tests.services.interop.worlds import until
 
 pytestmark = pytest.mark.real_loop
@@ -58,6 +58,42 @@ async def test_an_empty_receive_has_no_messages_key():
         answer = await sqs.ask("ReceiveMessage", QueueUrl=await sqs.queue())
 
     assert json.loads(answer.body) == {}
+
+
+async def test_a_message_carries_the_trace_of_its_request_unless_it_says_one_itself():
+    own = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=own"}}
+    async with face() as sqs:
+        url = await sqs.queue()
+        for more in ({}, {"MessageSystemAttributes": own}):
+            fields = {"QueueUrl": url, "MessageBody": "x", **more}
+            headers = {"X-Amz-Target": "AmazonSQS.SendMessage", "X-Amzn-Trace-Id": "Root=asked"}
+            await sqs.raw(json.dumps(fields).encode(), headers)
+        received = await sqs.receive(url)
+
+    assert sorted(each["Attributes"]["AWSTraceHeader"] for each in received) == ["Root=asked", "Root=own"]
+
+
+@pytest.mark.parametrize("name", ["All", "*", ".*"])
+async def test_three_words_ask_for_all_message_attributes(name):
+    async with face() as sqs:
+        url = await sqs.queue()
+        await sqs.send(url, "x", MessageAttributes=ATTRIBUTES)
+        (message,) = await sqs.receive(url, MessageAttributeNames=[name])
+
+    assert message["MessageAttributes"] == ATTRIBUTES
+
+
+async def test_at_the_address_of_a_queue_only_its_own_operations_are_valid():
+    async with face("query") as sqs:
+        await sqs.queue()
+        path = "/000000000000/q"
+        answers = [await sqs.ask("ListQueues", path=path), await sqs.ask("CreateQueue", path=path, QueueName="r")]
+        nothing = await sqs.raw(b"", method="GET", path=path)
+        listed = await sqs("ListQueues")
+
+    assert [error_of(answer) for answer in answers] == [(400, "InvalidAction")] * 2
+    assert (nothing.status, nothing.body) == (404, b"<UnknownOperationException/>")
+    assert [url.rpartition("/")[2] for url in listed["QueueUrls"]] == ["q"]
 
 
 @both
@@ -387,7 +423,7 @@ async def test_attributes_are_set_shown_and_checked():
     }  # fmt: skip
     assert "Policy" not in without
     assert [code for _, code in codes] == [
-        "InvalidAttributeName", "InvalidAttributeName", "InvalidAttributeValue", "InvalidAttributeValue"
+        "InvalidAttributeName", "InvalidAttributeName", "InvalidAttributeValue", "InvalidAttributeName"
     ]  # fmt: skip
 
 

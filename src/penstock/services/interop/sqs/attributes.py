@@ -161,16 +161,23 @@ def check_attributes(given: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
     found = {}
     for raw, value in given.items():
         name = raw.strip()
-        if name == "FifoQueue" and value.lower() == "false" and not fifo:
-            # It says what the queue is anyway. AWS refuses it; nobody is helped by that.
-            continue
         check = _CHECKS.get(name)
-        if check is None or (name in _FIFO_ONLY and not fifo):
+        if check is None:
             raise unknown_attribute(name)
+        if name in _FIFO_ONLY and not fifo:
+            raise _only_fifo(name)
         found[name] = check(name, value)
     if found.get("FifoQueue", "true") != "true":
-        raise _refuse("FifoQueue")
+        said = "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
+        raise SqsRefusal("InvalidAttributeValue", said)
     return found
+
+
+def _only_fifo(name: str) -> SqsRefusal:
+    """Refuse an attribute that only FIFO queues have; AWS knows two of them by name."""
+    if name not in ("DeduplicationScope", "FifoThroughputLimit"):
+        return unknown_attribute(name)
+    return SqsRefusal("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
 
 
 def check_together(stored: Mapping[str, str]) -> None:
@@ -188,7 +195,11 @@ def merged(stored: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, s
 
 def effective(stored: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
     """Return every attribute that has a value, with the defaults."""
-    return {**DEFAULTS, **(FIFO_DEFAULTS if fifo else {}), **stored}
+    values = {**DEFAULTS, **(FIFO_DEFAULTS if fifo else {}), **stored}
+    if not values.get("KmsMasterKeyId"):
+        # It says how long a key is used, and there is none.
+        values.pop("KmsDataKeyReusePeriodSeconds", None)
+    return values
 
 
 def select(names: Iterable[str], everything: Mapping[str, str]) -> dict[str, str]:

@@ -172,16 +172,8 @@ def each_entry(entries: list[Given], check: Callable[[Given], object]) -> list[B
         try:
             found.append(BatchItem(entry["Id"], check(entry)))
         except SqsRefusal as refusal:
-            found.append(BatchItem(entry["Id"], _named_handle(refusal, entry)))
+            found.append(BatchItem(entry["Id"], refusal))
     return found
-
-
-def _named_handle(refusal: SqsRefusal, entry: Given) -> SqsRefusal:
-    """Name the handle of an entry that is refused for it: a batch has many."""
-    if refusal.name != "ReceiptHandleIsInvalid":
-        return refusal
-    said = f'The input receipt handle "{entry["ReceiptHandle"][:200]}" is not a valid receipt handle.'
-    return SqsRefusal(refusal.name, said)
 
 
 def check_send_batch(entries: list[Given], rules: QueueRules) -> list[BatchItem]:
@@ -196,7 +188,9 @@ def check_send_batch(entries: list[Given], rules: QueueRules) -> list[BatchItem]
     if rules.fifo:
         # AWS refuses the whole batch for these two.
         for entry in entries:
-            _check_fifo(entry.get("MessageGroupId", ""), entry.get("MessageDeduplicationId", ""), rules)
+            if not entry.get("MessageGroupId"):
+                raise invalid("The request must contain the parameter MessageGroupId.")
+            _check_fifo(entry["MessageGroupId"], entry.get("MessageDeduplicationId", ""), rules)
     return each_entry(entries, lambda entry: check_send(entry, rules))
 
 

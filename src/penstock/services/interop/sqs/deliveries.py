@@ -24,6 +24,7 @@ from penstock.services.interop.sqs.messages import (
 # What the mailbox says of a dead letter in another topic, and where it says which topic it came from.
 DEAD_ATTRS: Final = "penstock.dead."
 DEAD_FROM: Final = "penstock.dead.topic"
+DEAD_ATTEMPTS: Final = "penstock.dead.attempts"
 # What every receiver may ask for; beside the meta, so that these bytes do not count as the message's own.
 SENDER: Final = "sqs.sender"
 DEDUP_ID: Final = "sqs.dedup_id"
@@ -51,9 +52,9 @@ def seq_of(msg_id: str) -> int:
     return (high << _LOW_BITS | low) >> _SEQ_SHIFT
 
 
-def send_of(queue: SendingQueue, checked: CheckedSend, sender: str) -> Send:
-    """Make the mailbox's message."""
-    meta = pack_meta(MessageMeta(carried(checked.attributes), checked.trace))
+def send_of(queue: SendingQueue, checked: CheckedSend, sender: str, trace: str = "") -> Send:
+    """Make the mailbox's message; `trace` is that of the request, for a message that says none itself."""
+    meta = pack_meta(MessageMeta(carried(checked.attributes), checked.trace or trace))
     payload, attrs = checked.body.encode("utf-8"), {SENDER: sender}
     if queue.fifo:
         attrs[DEDUP_ID] = effective_dedup_id(checked.body, checked.dedup_id)
@@ -103,7 +104,8 @@ def _system(envelope: Envelope, meta: MessageMeta, *, fifo: bool) -> dict[str, s
     known = {
         "SenderId": envelope.attrs.get(SENDER, ""),
         "SentTimestamp": str(envelope.origin_ts or envelope.ts),
-        "ApproximateReceiveCount": str(envelope.attempt),
+        # A dead letter counts on from where its own queue gave it up.
+        "ApproximateReceiveCount": str(envelope.attempt + int(envelope.attrs.get(DEAD_ATTEMPTS, 0))),
         "ApproximateFirstReceiveTimestamp": str(envelope.first_at) if envelope.first_at else "",
         "MessageGroupId": (envelope.key if fifo else envelope.group) or "",
         "AWSTraceHeader": meta.trace,

@@ -26,9 +26,11 @@ def write_handle(handle: ReceiptHandle) -> str:
     return base64.b64encode("\n".join((_VERSION, *handle)).encode("utf-8")).decode("ascii")
 
 
-def foreign_handle() -> SqsRefusal:
+def foreign_handle(text: str) -> SqsRefusal:
     """Refuse a handle that is not one of this queue."""
-    return SqsRefusal("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+    return SqsRefusal(
+        "ReceiptHandleIsInvalid", f'The input receipt handle "{text[:200]}" is not a valid receipt handle.'
+    )
 
 
 def read_handle(text: str) -> ReceiptHandle:
@@ -36,7 +38,7 @@ def read_handle(text: str) -> ReceiptHandle:
     data = decode_base64(text.encode("utf-8")) or b""
     parts = data.decode("utf-8", "replace").split("\n")
     if len(parts) != 4 or parts[0] != _VERSION or not all(parts):
-        raise foreign_handle()
+        raise foreign_handle(text)
     return ReceiptHandle(*parts[1:])
 
 

@@ -29,8 +29,10 @@ SYSTEM_NAMES: Final = frozenset(
     }
 )
 ENCODING: Final = "penstock.encoding"
+_ALL: Final = frozenset({"All", "*", ".*"})
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
+# Letters of any script: AWS takes them, whatever its message says.
+_NAME: Final = re.compile(r"[\w.-]{1,256}")
 _TYPE: Final = re.compile(r"(String|Number|Binary)(\..+)?", re.ASCII | re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 _TYPE_CHARS_MAX: Final = 256
@@ -81,7 +83,7 @@ def _check_attribute(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
         raise SqsRefusal("UnsupportedOperation", "Message attribute list values are not supported.")
     member = "BinaryValue" if found[1] == "Binary" else "StringValue"
     if not value.get(member):
-        raise invalid(f"The message attribute '{name}' must contain a non-empty value of type '{kind}'.")
+        raise invalid(f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'.")
     if member == "StringValue" and not is_legal(value[member]):
         raise invalid(f"Invalid characters found in the value of message attribute '{name}'.")
     if found[1] == "Number" and not _NUMBER.fullmatch(value[member]):
@@ -194,7 +196,7 @@ def body_of(payload: bytes) -> ShownBody:
 def select_attributes(names: Iterable[str], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message attributes asked for: all, by name, or by the beginning of the name."""
     wanted = tuple(names)
-    if "All" in wanted or ".*" in wanted:
+    if not _ALL.isdisjoint(wanted):
         return dict(attributes)
     starts = tuple(name[:-2] for name in wanted if name.endswith(".*"))
     return {name: value for name, value in attributes.items() if name in wanted or (starts and name.startswith(starts))}

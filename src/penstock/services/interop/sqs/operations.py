@@ -53,6 +53,11 @@ class SqsOperation:
     takes: tuple[SqsField, ...]
     answers: tuple[SqsField, ...] = ()
 
+    @property
+    def names_queue(self) -> bool:
+        """Tell whether it is asked of one queue, so that it may be asked at the address of that queue."""
+        return any(field.name == "QueueUrl" for field in self.takes)
+
 
 def _text(name: str, query: str = "") -> SqsField:
     return SqsField(name, query=query)

@@ -54,8 +54,13 @@ def operation_of(tree: Tree) -> SqsOperation:
     if not isinstance(name, str) or not name:
         raise SqsRefusal("MissingAction", "The request is missing an Action parameter.")
     if name not in OPERATIONS:
-        raise SqsRefusal("InvalidAction", f"The action {name[:80]} is not valid for this endpoint.")
+        raise not_valid_here(name)
     return OPERATIONS[name]
+
+
+def not_valid_here(name: str) -> SqsRefusal:
+    """Refuse an operation that there is not, or not at the address of a queue."""
+    return SqsRefusal("InvalidAction", f"The action {name[:80]} is not valid for this endpoint.")
 
 
 def decode_query(operation: SqsOperation, tree: Tree) -> dict[str, Any]:
@@ -145,13 +150,18 @@ def escape(text: str) -> str:
 def encode_query(operation: SqsOperation, answer: dict[str, Any], request_id: str) -> bytes:
     """Write an answer as XML."""
     name = operation.name
-    result = f"<{name}Result>{_write_fields(operation.answers, answer)}</{name}Result>" if operation.answers else ""
+    inside = _write_fields(operation.answers, answer)
+    result = (f"<{name}Result>{inside}</{name}Result>" if inside else f"<{name}Result/>") if operation.answers else ""
     tail = f"<ResponseMetadata><RequestId>{escape(request_id)}</RequestId></ResponseMetadata>"
     return _document(f"{name}Response", result + tail)
 
 
 def encode_query_refusal(refusal: SqsRefusal, request_id: str) -> bytes:
-    """Write an error as XML."""
+    """Write an error as XML; AWS has other words for two of them than in JSON."""
+    if refusal.name == "UnknownOperationException":
+        return b"<UnknownOperationException/>"
+    if refusal.name == "QueueDoesNotExist":
+        refusal = SqsRefusal(refusal.name, "The specified queue does not exist for this wsdl version.")
     code, message = f"<Code>{refusal.legacy}</Code>", f"<Message>{escape(refusal.message)}</Message>"
     error = f"<Error><Type>{refusal.fault}</Type>{code}{message}<Detail/></Error>"
     return _document("ErrorResponse", f"{error}<RequestId>{escape(request_id)}</RequestId>")

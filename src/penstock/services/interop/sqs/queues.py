@@ -135,7 +135,7 @@ def _policy(record: QueueRecord, account: str) -> dict[str, Any]:
     if stored:
         policy: dict[str, Any] = json.loads(stored)
         return policy
-    return {"Version": "2012-10-17", "Id": f"{record.queue.arn(account)}/SQSDefaultPolicy", "Statement": []}
+    return {"Version": "2008-10-17", "Id": f"{record.queue.arn(account)}/SQSDefaultPolicy", "Statement": []}
 
 
 def with_permission(record: QueueRecord, permission: Permission, account: str) -> str | None:

@@ -37,6 +37,7 @@ KINDS: Final = {
     "InvalidParameterCombinationException": _Kind("InvalidParameterCombination"),
     "MissingRequiredParameterException": _Kind("MissingParameter"),
     "InvalidAction": _Kind("InvalidAction"),
+    "UnknownOperationException": _Kind("UnknownOperationException", 404),
     "MissingAction": _Kind("MissingAction"),
     "MalformedQueryString": _Kind("MalformedQueryString"),
     "SerializationException": _Kind("SerializationException"),

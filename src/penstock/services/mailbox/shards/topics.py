@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -153,6 +154,11 @@ class Lane:
     def busy(self) -> bool:
         """Tell whether a receiver could get something here, now or after a read."""
         return bool(self.ready or self.stalled or self.backlog.unread or self.turns or self.hungry)
+
+    @property
+    def oldest(self) -> float:
+        """Return the seq of what was ready first, about: it may have been taken since. Infinite when nothing is."""
+        return self.ready[0] if self.ready else inf
 
     def line(self, group: str) -> GroupLine:
         """Return the line of a group; a new one may have more on the disk where not all groups were read."""

@@ -22,3 +22,5 @@ class SqsAsked:
     corr_id: str
     # The queue that the path names, if it names one.
     path: PathQueue | None = None
+    # The request's X-Amzn-Trace-Id: a message that is sent by it carries it, unless it says one itself.
+    trace: str = ""

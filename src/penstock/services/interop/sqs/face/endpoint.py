@@ -51,6 +51,7 @@ _ERRORS: Final = (
     "malformed", "forbidden", "not_found", "over_limit", "busy", "rate_limited", "not_ready", "timeout",
     "downstream_unavailable", "internal",
 )  # fmt: skip
+_TRACE_CHARS_MAX: Final = 256
 Perform = Callable[[SqsAsked], Awaitable[dict[str, Any]]]
 
 
@@ -137,7 +138,9 @@ class SqsEndpoint:
             path = read_path(request.path)
             key, region = self._signer(request)
             operation, fields = voice.read(request, path)
-            asked = SqsAsked(operation.name, fields, key, region, self._base(request), request.corr_id, path)
+            asked = SqsAsked(
+                operation.name, fields, key, region, self._base(request), request.corr_id, path, _trace(request)
+            )
         except SqsRefusal as refusal:
             return voice.refuse(refusal, request.corr_id)
         self._requests[operation.name].value += 1
@@ -174,6 +177,12 @@ class SqsEndpoint:
         found = head.memo
         ours = found.route.op == OP if isinstance(found, RouteMatch) else _OURS.fullmatch(head.target.path)
         return _voice(head).refuse(refusal_of(error), corr_id) if ours else None
+
+
+def _trace(request: Request) -> str:
+    """Return the trace that a request is part of; one that is no legal text is none."""
+    trace = request.headers.get(b"x-amzn-trace-id", b"")
+    return trace.decode("ascii") if trace.isascii() and len(trace) <= _TRACE_CHARS_MAX else ""
 
 
 # --- the two protocols -----------------------------------------------------------------------------------------------
@@ -216,8 +225,12 @@ class _QueryVoice:
         tree = query_protocol.decode_form(text)
         if request.method != "GET" and "Action" not in tree and request.query:
             tree = {**query_protocol.decode_form(request.query), **tree}
+        if request.method == "GET" and "Action" not in tree:
+            raise SqsRefusal("UnknownOperationException", "")
         operation = query_protocol.operation_of(tree)
         if path is not None:
+            if not operation.names_queue:
+                raise query_protocol.not_valid_here(operation.name)
             # Older clients name the queue by the path alone.
             tree.setdefault("QueueUrl", request.path)
         return operation, query_protocol.decode_query(operation, tree)

@@ -20,7 +20,7 @@ from penstock.contracts.mailbox import (
     SettleResult,
 )
 from penstock.contracts.mailbox_rules import NOT_LEASED, SETTLED_OR_UNKNOWN, STALE_RECEIPT
-from penstock.kernel.deadline import pause, timeout
+from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Conflict, Forbidden, NotFound
 from penstock.services.interop.sqs.checks import (
     BatchItem,
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 CALL_S: Final = 5.0
 _MARGIN_S: Final = 2.0
-# How long a delete waits for the end of a lease to be written, from try to try.
-_AGAIN_S: Final = (0.005, 0.02, 0.08, 0.3)
 Answer = dict[str, Any]
 
 
@@ -87,7 +85,7 @@ class MessageDesk:
         checked = check_send(asked.fields, queue.rules)
         call = await self._backing.call(asked.key, "send", queue.topic, asked.corr_id)
         async with timeout("sqs_call", CALL_S):
-            sent = await self._backing.mailbox.send(send_of(_sending(queue), checked, asked.key.id), call)
+            sent = await self._backing.mailbox.send(send_of(_sending(queue), checked, asked.key.id, asked.trace), call)
         self._sent.value += 1
         return sent_answer(checked, sent.msg_id, fifo=queue.fifo)
 
@@ -99,7 +97,7 @@ class MessageDesk:
         results: Sequence[SendResult] = ()
         if good:
             call = await self._backing.call(asked.key, "send", queue.topic, asked.corr_id)
-            sends = tuple(send_of(_sending(queue), item.value, asked.key.id) for item in good)
+            sends = tuple(send_of(_sending(queue), item.value, asked.key.id, asked.trace) for item in good)
             async with timeout("sqs_call", CALL_S):
                 results = (await self._backing.mailbox.send_batch(SendBatch(sends), call)).results
         outcomes = {
@@ -174,45 +172,11 @@ class MessageDesk:
             async with timeout("sqs_call", CALL_S):
                 await self._backing.mailbox.ack(Ack(handle.msg_id, handle.receipt), call)
         except (Conflict, NotFound, Forbidden) as error:
-            reason = str(error.facts.get("reason", ""))
-            if _between_leases(reason, queue):
-                (outcome,) = await self._delete_many([handle], queue, call)
-            else:
-                outcome = _delete_refusal(error.code, reason, handle, queue)
-            if outcome is not None:
-                raise outcome from error
+            refusal = _delete_refusal(error.code, str(error.facts.get("reason", "")), handle)
+            if refusal is not None:
+                raise refusal from error
         self._deleted.value += 1
         return {}
-
-    async def _delete_many(
-        self, handles: Sequence[ReceiptHandle], queue: LiveQueue, call: Call
-    ) -> list[SqsRefusal | None]:
-        """Delete messages; None for each that is gone.
-
-        A message of a standard queue whose lease just ended belongs to nobody until that is written, and is refused
-        meanwhile, although any handle may delete it. It is tried again until it is.
-        """
-        outcomes: dict[ReceiptHandle, SqsRefusal | None] = {}
-        left = list(dict.fromkeys(handles))
-        for wait_s in (*_AGAIN_S, None):
-            acks = AckBatch(tuple(Ack(handle.msg_id, handle.receipt) for handle in left))
-            async with timeout("sqs_call", CALL_S):
-                results = (await self._backing.mailbox.ack_batch(acks, call)).results
-            again = []
-            for handle, result in zip(left, results, strict=True):
-                reason = _text(result.reason)
-                if result.ok is True:
-                    outcomes[handle] = None
-                elif _between_leases(reason, queue):
-                    outcomes[handle] = SqsRefusal("ServiceUnavailable", "The message is between two leases; try again.")
-                    again.append(handle)
-                else:
-                    outcomes[handle] = _delete_refusal(_text(result.code), reason, handle, queue)
-            left = again
-            if not left or wait_s is None:
-                break
-            await pause("sqs_call", wait_s)
-        return [outcomes[handle] for handle in handles]
 
     async def delete_batch(self, asked: SqsAsked) -> Answer:
         """DeleteMessageBatch."""
@@ -223,7 +187,10 @@ class MessageDesk:
         refusals: Sequence[SqsRefusal | None] = ()
         if good:
             call = await self._backing.call(asked.key, "ack", queue.topic, asked.corr_id)
-            refusals = await self._delete_many([item.value for item in good], queue, call)
+            acks = AckBatch(tuple(Ack(item.value.msg_id, item.value.receipt) for item in good))
+            async with timeout("sqs_call", CALL_S):
+                results = (await self._backing.mailbox.ack_batch(acks, call)).results
+            refusals = [_deleted(result, item.value) for item, result in zip(good, results, strict=True)]
         self._deleted.value += sum(refusal is None for refusal in refusals)
         return _batch(items, {item.id: refusal or {} for item, refusal in zip(good, refusals, strict=True)})
 
@@ -284,7 +251,7 @@ def _sending(queue: LiveQueue) -> SendingQueue:
 def _of_queue(handle: ReceiptHandle, queue: LiveQueue) -> ReceiptHandle:
     """Refuse a handle of another queue."""
     if handle.topic != queue.topic:
-        raise foreign_handle()
+        raise foreign_handle(write_handle(handle))
     return handle
 
 
@@ -331,26 +298,29 @@ def _refused_code(code: str, detail: str) -> SqsRefusal:
 _GONE: Final = (NotFound.code, Forbidden.code)
 
 
-def _between_leases(reason: str, queue: LiveQueue) -> bool:
-    """Tell whether a message lives and is only being returned: any handle of a standard queue will settle it."""
-    return reason == STALE_RECEIPT and not queue.fifo
+def _deleted(result: SettleResult, handle: ReceiptHandle) -> SqsRefusal | None:
+    return None if result.ok is True else _delete_refusal(_text(result.code), _text(result.reason), handle)
 
 
-def _delete_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQueue) -> SqsRefusal | None:
-    """Say why a message was not deleted; None when it is gone anyway."""
-    if code == Conflict.code and reason == STALE_RECEIPT and queue.fifo:
+def _delete_refusal(code: str, reason: str, handle: ReceiptHandle) -> SqsRefusal | None:
+    """Say why a message was not deleted; None when it is gone anyway.
+
+    Of a standard queue any handle deletes a message that lives, between two leases too: the mailbox waits for the end
+    of the lease that is being written. What is left is a FIFO queue's lease that is over, and a message that is dying.
+    """
+    if code == Conflict.code and reason == STALE_RECEIPT:
         return _expired(handle)
     if code == Conflict.code and reason == SETTLED_OR_UNKNOWN:
         return None
-    return foreign_handle() if code in _GONE else _refused_code(code, "")
+    return foreign_handle(write_handle(handle)) if code in _GONE else _refused_code(code, "")
 
 
 def _visibility_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQueue) -> SqsRefusal:
     if code in _GONE:
-        return foreign_handle()
-    if code == Conflict.code and (reason == NOT_LEASED or _between_leases(reason, queue)):
+        return foreign_handle(write_handle(handle))
+    if code == Conflict.code and reason == NOT_LEASED:
         return SqsRefusal("MessageNotInflight", "The message is not in flight.")
-    if code == Conflict.code and reason == STALE_RECEIPT:
+    if code == Conflict.code and reason == STALE_RECEIPT and queue.fifo:
         return _expired(handle)
     if code == Conflict.code:
         return invalid(

@@ -184,9 +184,6 @@ class QueueDesk:
         for name in given:
             if name.strip() in READ_ONLY:
                 raise SqsRefusal("InvalidAttributeName", f"Unknown Attribute {name.strip()}.")
-        if "FifoQueue" in given and not live.fifo:
-            said = "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
-            raise SqsRefusal("InvalidAttributeValue", said)
         changes = check_attributes(given, fifo=live.fifo)
 
         def edit(record: QueueRecord) -> QueueRecord:
@@ -268,7 +265,8 @@ class QueueDesk:
         def edit(record: QueueRecord) -> QueueRecord:
             policy = without_permission(record, label, self._account)
             if policy is None:
-                raise bad_value(label[:80], "Label", "can't find label on existing policy.")
+                where = " on existing policy" if record.attributes.get("Policy") else ""
+                raise bad_value(label[:80], "Label", f"can't find label{where}.")
             return edited(record, attributes=merged(record.attributes, {"Policy": policy}))
 
         await self._edit(asked, self._queue(asked), edit)
