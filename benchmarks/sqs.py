@@ -1,6 +1,7 @@
 """The SQS face beside other emulators: send, receive and delete in requests as boto3 writes them, in the same run.
 
     python -m benchmarks.sqs [--against moto,local-aws-sqs] [--json] [--seconds N] [--connections N] [--rounds N]
+                             [--backlog N]
 
 Server and load are processes of their own on one machine. Ours is a whole node on a disk: every send and delete is
 durable before it is answered, and every signature is checked. moto_server (Python) and local-aws-sqs (Node.js, from
@@ -187,10 +188,13 @@ class Connection:
             raise SystemExit(f"{operation}: {status} {body[:300]!r}")
         return json.loads(body) if body else {}
 
-    async def begin(self, name: str) -> None:
-        """Make a queue, and use it once: what is done only once is not measured."""
+    async def begin(self, name: str, backlog: int) -> None:
+        """Make a queue with some messages in it, and use it once: what is done only once is not measured."""
         await self.open()
         self._queue = (await self.ask("CreateQueue", QueueName=name))["QueueUrl"]
+        for _ in range(0, backlog, 10):
+            entries = [{"Id": str(number), "MessageBody": BODY} for number in range(10)]
+            await self.ask("SendMessageBatch", QueueUrl=self._queue, Entries=entries)
         await self._cycle()
 
     async def run(self, until: float) -> None:
@@ -207,11 +211,11 @@ class Connection:
             await self.ask("DeleteMessage", QueueUrl=self._queue, ReceiptHandle=message["ReceiptHandle"])
 
 
-async def load(place: Place, connections: int, seconds: float) -> dict[str, float]:
-    """Drive a server from so many connections."""
+async def load(place: Place, connections: int, seconds: float, backlog: int = 0) -> dict[str, float]:
+    """Drive a server from so many connections, each with a queue in which so many messages wait already."""
     signer = Signer(place)
     clients = [Connection(place, signer) for _ in range(connections)]
-    await asyncio.gather(*(client.begin(f"bench-{number}") for number, client in enumerate(clients)))
+    await asyncio.gather(*(client.begin(f"bench-{number}", backlog) for number, client in enumerate(clients)))
     before, began = place.cpu_s(), time.monotonic()
     await asyncio.gather(*(client.run(began + seconds) for client in clients))
     took, used = time.monotonic() - began, place.cpu_s() - before
@@ -227,7 +231,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
     for _ in range(options.rounds):
         for name, make in makers.items():
             with make() as place:
-                found = uvloop.run(load(place, options.connections, options.seconds))
+                found = uvloop.run(load(place, options.connections, options.seconds, options.backlog))
             console.print(f"{name}: {found['requests_s']:.0f} requests/s, {found['cpu_us']:.0f} us CPU each")
             results[name].append(found)
     return results
@@ -241,6 +245,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--backlog", type=int, default=0, help="messages that wait in every queue beforehand")
     parser.add_argument("--moto-python", default=sys.executable, help="an interpreter that has moto[server]")
     options = parser.parse_args()
     results = measure(options)
