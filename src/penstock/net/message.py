@@ -17,6 +17,7 @@ from penstock.net.server.ticket import NO_TICKET
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from penstock.net.server.admission import Refusal
     from penstock.net.server.body import BodyStream
     from penstock.net.server.core import RouteMatch
     from penstock.net.server.ticket import Ticket
@@ -172,6 +173,12 @@ class WrittenJson(bytes):
     __slots__ = ()
 
 
+class AcceptedJson(bytes):
+    """The JSON body of a 202 that the handler has encoded itself."""
+
+    __slots__ = ()
+
+
 class RelayedResponse:
     """A whole answer of somebody else, passed on: its head is written already, up to the value of X-Corr-ID."""
 
@@ -213,9 +220,13 @@ class StreamResponse:
 
 
 HandlerAnswer: TypeAlias = (
-    msgspec.Struct | dict[str, Any] | WrittenJson | Response | StreamResponse | RelayedResponse | PenstockError | None
+    "msgspec.Struct | dict[str, Any] | WrittenJson | AcceptedJson | Response | StreamResponse | RelayedResponse"
+    " | Refusal | PenstockError | None"
 )
-"""What a handler answers with: a struct or a dictionary is the JSON of a 200, None a 204, an error its problem."""
+"""What a handler answers with: a struct or a dictionary is the JSON of a 200, None a 204, an error its problem.
 
-HandlerResult: TypeAlias = HandlerAnswer | Promise | asyncio.Future[Any] | Coroutine[Any, Any, HandlerAnswer]
+A `Refusal` is an error whose answer is prebuilt: for what a handler refuses in numbers.
+"""
+
+HandlerResult: TypeAlias = "HandlerAnswer | Promise | asyncio.Future[Any] | Coroutine[Any, Any, HandlerAnswer]"
 """What a handler may return: an answer, or one of three things that bring one later. Anything else is a bug: 500."""

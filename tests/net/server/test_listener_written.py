@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.kernel.errors import Conflict
-from penstock.net.message import Request, WrittenJson
+from penstock.kernel.errors import Conflict, Unauthenticated
+from penstock.net.message import AcceptedJson, Request, WrittenJson
 from penstock.net.promise import Promise
+from penstock.net.server.admission import Refusal
 from tests.net.server.listener_kit import (
     get,
     route,
@@ -147,3 +148,61 @@ async def test_a_handler_that_returns_what_it_may_not_is_a_bug_and_one_500(value
         answers = await client.answers(3)
 
     assert [answer.status for answer in answers] == [500, 500, 200]
+
+
+@pytest.mark.parametrize("size", [7, 40_000])
+async def test_an_accepted_body_is_a_202_at_once_and_late(size: int) -> None:
+    desk, body = Desk(), AcceptedJson(b"1" * size)
+    async with serving([route(desk), route(lambda _: body, path="/now")]) as site:
+        client = site.connect()
+        client.send(get("/it"))
+        await settle()
+        desk.promises[0].resolve(body)
+        late = await client.answer()
+        client.send(get("/now"))
+        now = await client.answer()
+
+        for answer, path in ((late, "/it"), (now, "/now")):
+            assert (answer.status, answer.body) == (202, body)
+            assert answer.headers[b"content-type"] == b"application/json"
+            assert site.count("http_requests_total", route=path, method="GET", status="202") == 1
+        assert site.listener.inflight == 0
+
+
+@pytest.mark.parametrize("field", ["A: b", "X-Corr-ID: mine", "Connection: close"])
+async def test_a_prebuilt_refusal_is_what_its_error_would_be_at_once_and_late(field: str) -> None:
+    desk, refusal = Desk(), Refusal(Unauthenticated("No."))
+    async with serving(
+        [route(desk, path="/late"), route(lambda _: refusal), route(lambda _: refusal.error, path="/error")]
+    ) as site:
+        answers = []
+        for path in ("/late", "/it", "/error"):
+            client = site.connect()
+            client.send(get(path, field))
+            await settle()
+            if path == "/late":
+                desk.promises[0].resolve(refusal)
+            answers += await client.gone() if "close" in field else [await client.answer()]
+
+        said = []
+        for answer in answers:
+            assert answer.json()["corr_id"].encode() == answer.headers[b"x-corr-id"]
+            headers = {name: value for name, value in answer.headers.items() if name not in (b"date", b"x-corr-id")}
+            said.append((answer.status, {**answer.json(), "corr_id": ""}, {**headers, b"content-length": b""}))
+        assert said[0] == said[1] == said[2]
+        assert said[0][0] == 401
+        assert site.count("http_requests_total", route="/it", method="GET", status="401") == 1
+        assert site.count("rejected_total", reason="unauthenticated") == 3
+        assert site.listener.inflight == 0
+
+
+async def test_a_prebuilt_refusal_waits_for_the_answer_before_it() -> None:
+    desk, refusal = Desk(), Refusal(Unauthenticated("No."))
+    async with serving([route(desk), route(lambda _: refusal, path="/now")]) as site:
+        client = site.connect()
+        client.send(get("/it") + get("/now"))
+        await settle()
+        desk.promises[0].resolve(SMALL)
+
+        assert [answer.status for answer in await client.answers(2)] == [200, 401]
+        assert site.listener.inflight == 0

@@ -59,6 +59,10 @@ class AnswerHeads:
         """Return a whole 200 with a JSON body on a connection that stays open: the common case."""
         return b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (self.json_start, corr, len(body), body)
 
+    def accepted(self, corr: bytes, body: bytes) -> bytes:
+        """Return a whole 202 with a JSON body on a connection that stays open."""
+        return b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (self.start(202, JSON), corr, len(body), body)
+
     def whole(self, response: Response, corr: bytes, *, close: bool) -> bytes:
         """Return the head of a whole answer; the caller adds the body unless the method was HEAD."""
         framing = b"" if response.status in _NO_BODY else b"Content-Length: %d\r\n" % len(response.body)

@@ -23,7 +23,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.kernel.errors import Canceled, PenstockError
-from penstock.net.message import WrittenJson
+from penstock.net.message import AcceptedJson, WrittenJson
 from penstock.net.peer import peer_of
 from penstock.net.server.body import UnreadBody
 from penstock.net.server.caps import HEALTH_HEAD_S
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         outbox, core, request = self.outbox, self._core, exchange.request
         inbox, reader = self.inbox, self.inbox.reader
         if (
-            type(result) is not WrittenJson
+            not isinstance(result, WrittenJson | AcceptedJson)
             or len(outbox.waiting) > 1
             or reader.pos < len(reader.data)
             or inbox.intake is not None
@@ -206,10 +206,15 @@ class Connection(asyncio.BufferedProtocol):
             if now >= core.heads.until:
                 core.heads.tick(now)
             exchange.endpoint.latency.observe(now - request.received_at)
-            exchange.endpoint.ok.value += 1
+            if isinstance(result, AcceptedJson):
+                exchange.endpoint.count(request.method, 202)
+                data = core.heads.accepted(request.corr, result)
+            else:
+                exchange.endpoint.ok.value += 1
+                data = core.heads.json(request.corr, result)
             outbox.waiting.clear()
             core.release(request, len(result))
-            self._transport.write(core.heads.json(request.corr, result))
+            self._transport.write(data)
             self._settle(now)
         except Exception as error:  # noqa: BLE001 - the connection's boundary: whoever kept the promise goes on
             core.log.error("connection.failed", error=error)

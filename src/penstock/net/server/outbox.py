@@ -25,6 +25,7 @@ import msgspec
 from penstock.kernel.deadline import no_deadline, use_deadline
 from penstock.kernel.errors import Canceled, PenstockError, Timeout, forget_where
 from penstock.net.message import (
+    AcceptedJson,
     RelayedResponse,
     Response,
     StreamResponse,
@@ -54,9 +55,11 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _JSON: Final = (msgspec.Struct, dict)
 # What of a `HandlerResult` will bring an answer later, in the order of how often it is met: each is asked in turn.
 _PENDING: Final = (Promise, CoroutineType, asyncio.Future)
-_AS_IT_IS: Final = (WrittenJson, *_PENDING, Response, RelayedResponse, StreamResponse, PenstockError)
-# A handler's value once it is ready to be written: bytes are the body of a JSON 200.
-Ready = bytes | Response | RelayedResponse | StreamResponse | PenstockError
+_AS_IT_IS: Final = (
+    WrittenJson, AcceptedJson, *_PENDING, Response, RelayedResponse, StreamResponse, Refusal, PenstockError,
+)  # fmt: skip
+# A handler's value once it is ready to be written: bytes are the body of a JSON 200, AcceptedJson that of a 202.
+Ready = bytes | Response | RelayedResponse | StreamResponse | Refusal | PenstockError
 Pending: TypeAlias = "asyncio.Future[Any] | CoroutineType[Any, Any, Any] | Promise"
 
 
@@ -130,6 +133,9 @@ class Outbox:
     def _serve_uncommon(self, request: Request, endpoint: Endpoint, result: object) -> None:
         """Place an answer that has to wait, or is not a JSON 200 on a connection that stays open."""
         core = self._core
+        if type(result) is Refusal and not self.waiting and self.inbox.intake is None:
+            self._refuse_at_once(request, endpoint, result)
+            return
         core.inflight += 1
         if isinstance(result, _PENDING):
             self._wait(request, endpoint, result)
@@ -138,6 +144,17 @@ class Outbox:
             exchange = Exchange(self.connection, request, endpoint)
             self.queue(exchange)
             self._place(exchange, cast("Ready", result))
+
+    def _refuse_at_once(self, request: Request, endpoint: Endpoint, refusal: Refusal) -> None:
+        """Write a handler's refusal, which is prebuilt; nothing is owed before it, and the request's body is read."""
+        core, head = self._core, request.head
+        endpoint.latency.observe(core.monotonic() - request.received_at)
+        if request.held_bytes:
+            core.let_go(request)
+        if request.ticket is not NO_TICKET:
+            request.ticket.ended(len(request.body), answered=True)
+        close = self.closing or not head.keep_alive or core.draining
+        self.refuse(head, request.corr, endpoint, refusal, close=close)
 
     @staticmethod
     def _ready_or_pending(result: object) -> Ready | Pending:
@@ -225,9 +242,13 @@ class Outbox:
             core.release(request, sum(map(len, data)))
         self._write_in_order()
 
-    def _render(self, exchange: Exchange, ready: bytes | Response | RelayedResponse | PenstockError) -> list[bytes]:
+    def _render(
+        self, exchange: Exchange, ready: bytes | Response | RelayedResponse | Refusal | PenstockError
+    ) -> list[bytes]:
         """Make and count the bytes of an answer: its head, and its body beside it."""
         request, endpoint = exchange.request, exchange.endpoint
+        if isinstance(ready, Refusal):
+            ready = ready.error
         if isinstance(ready, RelayedResponse):
             endpoint.count(request.method, ready.status)
             head = self._core.heads.relayed(ready, request.corr, close=exchange.close)
@@ -240,7 +261,7 @@ class Outbox:
             ready = self._in_words(request.head, ready, request.corr) or problem(ready, request.corr_id)
         else:
             if isinstance(ready, bytes):
-                ready = Response(200, ready)
+                ready = Response(202 if isinstance(ready, AcceptedJson) else 200, ready)
             endpoint.count(request.method, ready.status)
         head = self._core.heads.whole(ready, request.corr, close=exchange.close)
         return [head] if request.method == "HEAD" or not ready.body else [head, ready.body]
@@ -255,6 +276,8 @@ class Outbox:
         own = None if head is None else self._in_words(head, refusal.error, corr)
         if own is not None:
             data = core.heads.whole(own, corr, close=close) + (b"" if method == "HEAD" else own.body)
+        elif head is not None and head.plain and head.corr_id is None and not close:
+            data = refusal.common(corr, core.heads.date_line)
         else:
             data = refusal.render(corr, core.heads.date_line, close=close, head_only=method == "HEAD")
         self.closing = self.closing or close
