@@ -30,7 +30,7 @@ from penstock.kernel.restart import RestartPolicy
 from penstock.kernel.snapshot import Snapshot
 from penstock.kernel.supervisor import Supervisor, SupervisorOptions
 from penstock.kernel.worker import Job
-from penstock.net.message import Response
+from penstock.net.message import AcceptedJson
 from penstock.net.promise import answer_of
 from penstock.services.interop.authority import BridgeAuthority
 from penstock.services.interop.brownout import Brownout
@@ -82,9 +82,9 @@ class Hooks:
         waiting = [promise for promise in self.promises[event] if not promise.done]
         return self.marks[event] if waiting else "none"
 
-    def answers(self, event: str) -> list[Response]:
+    def answers(self, event: str) -> list[AcceptedJson]:
         """List the good answers to an event's deliveries."""
-        return [promise.result for promise in self.promises[event] if isinstance(promise.result, Response)]
+        return [promise.result for promise in self.promises[event] if isinstance(promise.result, AcceptedJson)]
 
     def view(self) -> dict[str, object]:
         """Show the state; faults and what consumers did are not shown."""
@@ -149,8 +149,8 @@ class SeenDesk(WebhookDesk):
 
     hooks: Hooks
 
-    def _judge(self, job):
-        verified = super()._judge(job)
+    def _prepare(self, job):
+        verified = super()._prepare(job)
         if verified is not None:
             self.hooks.marks[verified.body.decode()] = "verified"
         weave.shown()
@@ -166,7 +166,7 @@ class HastyDesk(SeenDesk):
 
     async def _pass_on(self, group):
         for each in group:
-            each.job.done(Response(202, b""))
+            each.job.done(AcceptedJson(b"{}"))
             weave.shown()
         with suppress(PenstockError):
             await self._send(group)
@@ -176,8 +176,8 @@ class ClaimlessDesk(SeenDesk):
     """Sends without the claim: the planted bug."""
 
     @staticmethod
-    def _event_of(job, verdict):
-        found = WebhookDesk._event_of(job, verdict)
+    def _event_of(job):
+        found = WebhookDesk._event_of(job)
         return found._replace(send=m.Send(found.send.topic, found.send.payload))
 
 
@@ -270,7 +270,7 @@ async def webhooks(
         while mailbox.commits:
             await asyncio.wait(mailbox.commits)
     for event in events:
-        ids = {answer.body for answer in hooks.answers(event)}
+        ids = set(hooks.answers(event))
         assert mailbox.stored[event] <= 1, f"{event} is there {mailbox.stored[event]} times"
         assert not ids or mailbox.stored[event] == 1, f"{event} was answered and is not there"
         assert all(promise.done for promise in hooks.promises[event]), f"{event} waits for ever"

@@ -247,6 +247,21 @@ async def test_full_work_queue_is_429_at_once():
     assert statuses.count(202) >= 2
 
 
+async def test_forged_webhooks_take_no_place_in_work_and_are_told_so_when_it_is_full():
+    mailbox = Stuck()
+    async with bridge(mailbox=mailbox, workers=1, work_capacity=1) as world:
+        first = asyncio.ensure_future(world.http.hook("github", live("github", b"a")))
+        await until(lambda: mailbox.waiting)
+        second = asyncio.ensure_future(world.http.hook("github", live("github", b"b")))
+        await until(lambda: world.service.work.depth)
+        forged = [await world.http.hook("github", live("github", secret="wrong-fake")) for _ in range(3)]
+        depth = world.service.work.depth
+        mailbox.go.set()
+        good = [(await each).status for each in (first, second)]
+
+    assert ([answer.status for answer in forged], depth, good) == ([401] * 3, 1, [202, 202])
+
+
 # --- downstreams -----------------------------------------------------------------------------------------------------
 
 

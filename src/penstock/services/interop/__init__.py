@@ -18,6 +18,7 @@
 | `endpoint_topics` | how an event and its claim become one message: settings of the topics, and sends |
 | `records` | what is told about each decision: audit, events, inbox, counters |
 | `intake` | what is refused before any work, and the way into the `work` channel |
+| `judging` | is this webhook its provider's: asked before it becomes work |
 | `work` | what travels from the intake to a worker |
 | `webhooks` | a worker's duty for webhooks |
 | `worker`, `sentinel`, `audit_writer`, and `endpoint_topics` once a minute | the agents: one job each |

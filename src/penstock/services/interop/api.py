@@ -11,7 +11,9 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.storage import Chunk, Get, Head, ObjectInfo, Put, Stored
 from penstock.kernel.deadline import Deadline, current_deadline, timeout
 from penstock.kernel.errors import NotFound, OverLimit
+from penstock.net.message import Response
 from penstock.net.promise import answer_of
+from penstock.net.server.admission import Refusal
 from penstock.services.interop.providers.verdict import WebhookRequest
 from penstock.services.interop.webhooks import BODY_BYTES_MAX
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.services.interop.reads import BridgeReads
     from penstock.services.interop.records import BridgeRecords
     from penstock.services.interop.replays import EventReplays
+    from penstock.services.interop.work import WebhookPromise
 
 _PUT_S: Final = 30.0
 
@@ -67,7 +70,7 @@ class InteropApi:
         webhook = WebhookRequest(request.fields, request.body, request.target)
         due = self._deadline(intake.webhook_deadline_s)
         async with timeout("webhook", due.remaining(self._now())):
-            answer = await answer_of(intake.webhook(endpoint, webhook, due, call.corr_id))
+            answer = await _settled(intake.webhook(endpoint, webhook, due, call.corr_id))
         return i.WebhookReply(answer.status, answer.body, answer.content_type)
 
     async def put(self, request: Put, call: Call = NOBODY) -> Stored:
@@ -156,6 +159,13 @@ class InteropApi:
             refused=inbox.count(name, "refused"),
             failed=inbox.count(name, "failed"),
         )
+
+
+async def _settled(answer: WebhookPromise | Refusal | Response) -> Response:
+    """Wait for an answer that was promised; a refusal is raised, as an error of its own each time."""
+    if isinstance(answer, Refusal):
+        raise type(answer.error)(answer.error.detail)
+    return answer if isinstance(answer, Response) else Response(202, await answer_of(answer))
 
 
 async def _whole(data: bytes) -> AsyncIterator[bytes]:  # noqa: RUF029 - pieces come asynchronously

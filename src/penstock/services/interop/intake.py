@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import Backpressure, BadOrigin, NotFound, NotReady, PenstockError, RateLimited
 from penstock.kernel.worker import Job
+from penstock.services.interop.judging import WebhookJudge
 from penstock.services.interop.work import PutWork, WebhookJob, WebhookPromise, WebhookWork
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.kernel.deadline import Deadline
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.snapshot import Snapshot
+    from penstock.net.message import Response
+    from penstock.net.server.admission import Refusal
     from penstock.services.interop.brownout import Brownout
     from penstock.services.interop.config import InteropOptions
     from penstock.services.interop.endpoints import Endpoints, WebhookEndpoint
@@ -51,6 +54,7 @@ class BridgeIntake:
         self._records = records
         self._brownout = brownout
         self._clock = inventory.clock
+        self._judge = WebhookJudge(records, inventory.clock)
         self.webhook_deadline_s = options.webhook_deadline_s
         self.rate = inventory.bucket("rps", rate=options.rps, depth=options.burst)
         self._puts = inventory.limiter("puts", max(1, options.workers // 2))
@@ -90,10 +94,15 @@ class BridgeIntake:
 
     def webhook(
         self, endpoint: WebhookEndpoint, request: WebhookRequest, deadline: Deadline, corr_id: str
-    ) -> WebhookPromise:
-        """Give a webhook to the workers, and promise their Response; Busy when their channel is full."""
+    ) -> WebhookPromise | Refusal | Response:
+        """Give a verified webhook to the workers and promise their answer; Busy when their channel is full.
+
+        One that is refused, or is a handshake, is answered here.
+        """
+        work = self._judge.judge(endpoint, request, corr_id)
+        if not isinstance(work, WebhookWork):
+            return work
         promise = WebhookPromise(self, deadline)
-        work = WebhookWork(endpoint, request, self._records.now_ms())
         self._work.try_send(WebhookJob(work, promise, deadline, corr_id))
         return promise
 

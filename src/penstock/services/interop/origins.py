@@ -59,7 +59,7 @@ def real_peer(peer: str, fields: Iterable[tuple[bytes, bytes]], proxies: Sequenc
 class OriginPin:
     """An endpoint's `allow_ips` and `allow_hosts`; empty lists allow everybody."""
 
-    __slots__ = ("_hosts", "_networks", "_proxies")
+    __slots__ = ("_hosts", "_networks", "_proxies", "is_open")
 
     def __init__(
         self, *, ips: Sequence[Network] = (), hosts: Sequence[str] = (), proxies: Sequence[Network] = ()
@@ -68,6 +68,8 @@ class OriginPin:
         self._networks = tuple(ips)
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
         self._proxies = tuple(proxies)
+        # Whoever it is may send.
+        self.is_open = not self._networks and not self._hosts
 
     def refuses(self, peer: str, fields: Sequence[tuple[bytes, bytes]]) -> str:
         """Say which list does not have this sender; empty when it may go on."""

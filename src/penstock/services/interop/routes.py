@@ -19,6 +19,7 @@ from penstock.wire.ids import parse_address
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
+    from penstock.net.server.admission import Refusal
     from penstock.services.interop.callers import BridgeCallers
     from penstock.services.interop.config import InteropOptions
     from penstock.services.interop.intake import BridgeIntake
@@ -128,11 +129,13 @@ class BridgeRoutes:
         intake.admit(op, max(0, request.head.length))
         if op == "webhook":
             endpoint = intake.endpoint(request.params["name"])
+            if endpoint.pin.is_open:
+                return
             intake.check_origin(endpoint, request.peer.host, request.fields, request.corr_id)
 
     # --- webhooks ----------------------------------------------------------------------------------------------------
 
-    def _webhook(self, request: Request) -> WebhookPromise:
+    def _webhook(self, request: Request) -> WebhookPromise | Refusal | Response:
         # A chunked body has no length in its head: it is weighed here.
         self._intake.shed("webhook", len(request.body))
         endpoint = self._intake.endpoint(request.params["name"])

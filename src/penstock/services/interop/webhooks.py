@@ -1,9 +1,9 @@
-"""Worker duty for webhooks: verify each, store large bodies, put an endpoint's events into the mailbox in one batch.
+"""Worker duty for webhooks: write events, store large bodies, put an endpoint's events into the mailbox in one batch.
 
-A batch is worked in two steps. First every request is judged, which takes no I/O: bad ones and handshakes are answered
-at once. Then, endpoint by endpoint, the events go to the mailbox. A webhook is answered with 202 only after the mailbox
-has accepted its event durably; when the mailbox fails, the answer is 503, nothing was claimed, and the provider's next
-try is the same event.
+What comes here was verified (`judging`). A batch is worked in two steps. First every webhook becomes an event, which
+takes no I/O. Then, endpoint by endpoint, the events go to the mailbox. A webhook is answered with 202 only after the
+mailbox has accepted its event durably; when the mailbox fails, the answer is 503, nothing was claimed, and the
+provider's next try is the same event.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from penstock.contracts.interop_bodies import inflated
 from penstock.contracts.mailbox import Send
 from penstock.contracts.storage import Put, Storage
 from penstock.kernel.deadline import use_deadline
-from penstock.kernel.errors import Malformed, NotReady, PenstockError, Timeout, Unauthenticated
-from penstock.net.message import Response
+from penstock.kernel.errors import NotReady, PenstockError, Timeout
+from penstock.net.message import AcceptedJson
 from penstock.services.interop.authority import Purpose
 from penstock.services.interop.endpoint_topics import Claimed, EndpointTopics
 from penstock.services.interop.events import INLINE_BYTES_MAX, StoredBody, WebhookArrival, write_event
 from penstock.services.interop.inbox import InboxDelivery
 from penstock.services.interop.providers.claims import idem_key
-from penstock.services.interop.providers.verdict import WebhookVerdict, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.services.interop.authority import BridgeAuthority
     from penstock.services.interop.calls import BridgeCalls
     from penstock.services.interop.endpoints import WebhookEndpoint
-    from penstock.services.interop.providers.verdict import HandshakeAnswer, WebhookRequest
+    from penstock.services.interop.providers.verdict import WebhookRequest, WebhookVerdict
     from penstock.services.interop.records import BridgeRecords
     from penstock.services.interop.work import WebhookJob
 
@@ -66,7 +65,6 @@ class _Verified(NamedTuple):
 
     job: WebhookJob
     arrival: WebhookArrival
-    verdict: WebhookVerdict
     body: bytes
     # Its payload is empty while the body has yet to be stored.
     send: Send
@@ -85,54 +83,30 @@ class WebhookDesk:
         """Answer every job of a batch."""
         by_endpoint: dict[str, list[_Verified]] = {}
         for job in jobs:
-            verified = self._judge(job)
+            verified = self._prepare(job)
             if verified is not None:
                 by_endpoint.setdefault(verified.arrival.endpoint, []).append(verified)
         for group in by_endpoint.values():
             await self._pass_on(group)
 
-    # --- judging -----------------------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
-    def _judge(self, job: WebhookJob) -> _Verified | None:
-        """Verify one webhook; answers it here unless its event has to be sent."""
-        work = job.value
+    def _prepare(self, job: WebhookJob) -> _Verified | None:
+        """Make the event of one webhook; one that is late, or whose body is no text of its encoding, is answered."""
         if job.deadline is not None and job.deadline.expired(self._clock.monotonic()):
             job.fail(Timeout("work_queue", budget_s=job.deadline.budget_s))
             return None
-        now = self._clock.wall()  # lint: allow PK012 providers sign wall times
-        verdict = verify(work.endpoint.verifier, work.request, now)
-        if verdict.refusal is not None:
-            self._refuse(job, work.endpoint, verdict)
-            return None
-        if verdict.handshake is not None:
-            self._shake_hands(job, verdict.handshake)
-            return None
         try:
-            return self._event_of(job, verdict)
+            return self._event_of(job)
         except PenstockError as error:
-            self._records.refused(work.endpoint, job.corr_id, error.code)
+            self._records.refused(job.value.endpoint, job.corr_id, error.code)
             job.fail(error)
             return None
 
-    def _refuse(self, job: WebhookJob, endpoint: WebhookEndpoint, verdict: WebhookVerdict) -> None:
-        self._records.refused(endpoint, job.corr_id, str(verdict.refusal))
-        if verdict.malformed:
-            job.fail(Malformed("The webhook cannot be understood."))
-        else:
-            job.fail(Unauthenticated("The webhook is not accepted."))
-
-    def _shake_hands(self, job: WebhookJob, answer: HandshakeAnswer) -> None:
-        work = job.value
-        told = InboxDelivery(
-            corr_id=job.corr_id, endpoint=work.endpoint.name, at_ms=work.at_ms, outcome="handshake"
-        )  # fmt: skip
-        self._records.delivered(work.endpoint, told)
-        job.done(Response(answer.status, answer.body, answer.content_type))
-
     @staticmethod
-    def _event_of(job: WebhookJob, verdict: WebhookVerdict) -> _Verified:
+    def _event_of(job: WebhookJob) -> _Verified:
         """Make the message of a verified webhook; a body that is too large for one is stored later."""
-        endpoint, request, at_ms = job.value
+        endpoint, request, verdict, at_ms = job.value
         body = _inflated(request)
         claim = endpoint.claim.choose(endpoint.verifier, request, verdict)
         arrival = WebhookArrival(endpoint.kind, endpoint.name, at_ms, claim)
@@ -144,7 +118,7 @@ class WebhookDesk:
             attrs=_attrs(endpoint, verdict),
             key=None if endpoint.key is None else endpoint.key.find(endpoint.verifier, request) or None,
         )
-        return _Verified(job, arrival, verdict, body, send)
+        return _Verified(job, arrival, body, send)
 
     # --- passing on --------------------------------------------------------------------------------------------------
 
@@ -169,9 +143,9 @@ class WebhookDesk:
         call = await self._call(verified, "svc-storage", "put")
         put = Put(verified.body)
         stored = await self._behind.storage_calls.call("put", lambda: storage.put(put, call))
-        endpoint, request, _ = verified.job.value
+        endpoint, request, verdict, _ = verified.job.value
         where = StoredBody(stored.address, stored.size)
-        event = write_event(verified.arrival, endpoint.headers, request, verified.verdict, where)
+        event = write_event(verified.arrival, endpoint.headers, request, verdict, where)
         return verified._replace(send=msgspec.structs.replace(verified.send, payload=event))
 
     async def _send(self, group: list[_Verified]) -> list[Claimed | PenstockError]:
@@ -193,7 +167,7 @@ class WebhookDesk:
         told = _told(verified, result, msg_id=outcome.msg_id)
         self._records.delivered(endpoint, told, f"b3:{blake3(verified.body).hexdigest()}")
         answer = WebhookAnswer(True, outcome.msg_id, outcome.duplicate, job.corr_id)
-        job.done(Response(202, _encode(answer)))
+        job.done(AcceptedJson(_encode(answer)))
 
 
 def _told(verified: _Verified, outcome: WebhookOutcome, *, reason: str = "", msg_id: str = "") -> InboxDelivery:
@@ -203,7 +177,7 @@ def _told(verified: _Verified, outcome: WebhookOutcome, *, reason: str = "", msg
         at_ms=verified.arrival.at_ms,
         outcome=outcome,
         reason=reason,
-        event_type=verified.verdict.event_type,
+        event_type=verified.job.value.verdict.event_type,
         msg_id=msg_id,
         sent=verified.send if verified.send.payload else None,
     )

@@ -9,17 +9,18 @@ from penstock.contracts.storage import Stored
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import PenstockError, forget_where
 from penstock.kernel.worker import Job
-from penstock.net.message import Response
+from penstock.net.message import AcceptedJson
 from penstock.net.promise import Promise
 from penstock.services.interop.endpoints import WebhookEndpoint
-from penstock.services.interop.providers.verdict import WebhookRequest
+from penstock.services.interop.providers.verdict import WebhookRequest, WebhookVerdict
 
 
 class WebhookWork(NamedTuple):
-    """A webhook as it arrived, the endpoint it came to, and when (Unix milliseconds)."""
+    """A verified webhook: the endpoint it came to, what was found, and when it came (Unix milliseconds)."""
 
     endpoint: WebhookEndpoint
     request: WebhookRequest
+    verdict: WebhookVerdict
     at_ms: int
 
 
@@ -51,10 +52,10 @@ class WebhookPromise(Promise):
         self._counter = counter
         self._deadline = deadline
 
-    def resolve(self, result: Any) -> None:  # noqa: ANN401 - a Response or an error
+    def resolve(self, result: Any) -> None:  # noqa: ANN401 - AcceptedJson or an error
         """Tell who waits."""
         if not self.done:
-            self._counter.answered(result.status)
+            self._counter.answered(result.status if isinstance(result, PenstockError) else 202)
             super().resolve(result)
 
     def cancel(self) -> None:
@@ -64,7 +65,7 @@ class WebhookPromise(Promise):
             super().cancel()
 
 
-class WebhookJob(Job[WebhookWork, Response]):
+class WebhookJob(Job[WebhookWork, AcceptedJson]):
     """A webhook, answered through a promise: no future and no further turn of the loop."""
 
     __slots__ = ("promise",)
@@ -89,7 +90,7 @@ class WebhookJob(Job[WebhookWork, Response]):
         self.promise.cancel()
         return True
 
-    def done(self, result: Response) -> None:
+    def done(self, result: AcceptedJson) -> None:
         """Answer; an answer nobody waits for any more is dropped."""
         self.promise.resolve(result)
 

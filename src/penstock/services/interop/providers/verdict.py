@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from penstock.kernel.dataclass import dataclass
+import msgspec
+
 from penstock.services.interop.providers.claims import Claim
 
 CANDIDATES_MAX: Final = 16
@@ -43,7 +44,7 @@ class RefusedWebhook(Exception):
 
     def __init__(self, refusal: WebhookRefusal) -> None:
         """Say why; the sender never learns it."""
-        super().__init__(refusal.value)
+        super().__init__(refusal)
         self.refusal = refusal
 
 
@@ -100,8 +101,7 @@ class HandshakeAnswer(NamedTuple):
     content_type: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WebhookVerdict:
+class WebhookVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a verifier found. Without a refusal the provider sent the request."""
 
     refusal: WebhookRefusal | None = None
@@ -124,6 +124,9 @@ class WebhookVerdict:
     def malformed(self) -> bool:
         """Tell whether the signature held but the request makes no sense: 400, where a bad signature is 401."""
         return self.refusal is WebhookRefusal.BAD_BODY
+
+
+_REFUSED: Final = {refusal: WebhookVerdict(refusal=refusal) for refusal in WebhookRefusal}
 
 
 class SigningNeeds(NamedTuple):
@@ -159,4 +162,4 @@ def verify(verifier: WebhookVerifier, request: WebhookRequest, now: float) -> We
     try:
         return verifier.check(request, now)
     except RefusedWebhook as refused:
-        return WebhookVerdict(refusal=refused.refusal)
+        return _REFUSED[refused.refusal]
