@@ -98,7 +98,7 @@ class BridgeRecords:
 
     def refused(self, endpoint: WebhookEndpoint, corr_id: str, reason: str) -> None:
         """Tell of a webhook whose signature was not good; too many of them are an attack."""
-        now, at_ms = self._clock.monotonic(), self.now_ms()
+        now = self._clock.monotonic()
         self._count(endpoint.kind, "refused")
         attack = self.attacks.get(endpoint.name)
         if attack is None:
@@ -107,6 +107,7 @@ class BridgeRecords:
         if news == "counted":
             self.inbox.note(endpoint.name, "refused")
             return
+        at_ms = self.now_ms()
         self.inbox.add(
             InboxDelivery(corr_id=corr_id, endpoint=endpoint.name, at_ms=at_ms, outcome="refused", reason=reason)
         )

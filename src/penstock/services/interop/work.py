@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.contracts.storage import Stored
 from penstock.kernel.deadline import Deadline
@@ -101,8 +101,3 @@ class WebhookJob(Job[WebhookWork, AcceptedJson]):
 
 PutJob: TypeAlias = Job[PutWork, Stored]
 BridgeJob: TypeAlias = WebhookJob | PutJob
-
-
-def is_put(job: BridgeJob) -> TypeGuard[PutJob]:
-    """Tell whether a job is a put."""
-    return not isinstance(job, WebhookJob)

@@ -14,7 +14,7 @@ from penstock.kernel.errors import Busy, Canceled, Closed, Internal, NotReady, P
 from penstock.rpc.storage_streams import put_stream
 from penstock.services.interop.authority import Purpose
 from penstock.services.interop.webhooks import Behind, WebhookDesk
-from penstock.services.interop.work import WebhookJob, is_put
+from penstock.services.interop.work import WebhookJob
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,13 +47,17 @@ class BridgeWorker:
         puts = child.scope("put", self._puts_max)
         while True:
             try:
-                jobs = [job for job in await work.recv_many(BATCH) if job.take()]
+                jobs = await work.recv_many(BATCH)
             except Closed:
                 break
-            webhooks = [job for job in jobs if isinstance(job, WebhookJob)]
+            webhooks: list[WebhookJob] = []
             try:
                 for job in jobs:
-                    if is_put(job):
+                    if not job.take():
+                        continue
+                    if isinstance(job, WebhookJob):
+                        webhooks.append(job)
+                    else:
                         self._begin_put(puts, job)
                 await self._desk.work(webhooks)
             finally:
