@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,9 +14,11 @@ from penstock.net.promise import Promise
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.codec import JSON, VALUES
+from penstock.services.mailbox.engines.engine import DiskFull
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.jobs import BatchPromise
-from tests.services.mailbox.worlds import answer_of, mailbox_options, mailbox_world, running
+from penstock.wire.ids import address_of
+from tests.services.mailbox.worlds import answer_of, mailbox_options, mailbox_world, make_engine, running
 
 
 class Noting(MemoryEngine):
@@ -170,6 +173,112 @@ async def test_a_batch_beyond_the_backlog_refuses_only_what_does_not_fit() -> No
 
         assert [result.code == "busy" for result in results] == [False] * 5 + [True] * 3
         assert len((await world.api.recv(m.Recv("t", 256))).messages) == 5
+
+
+def keyed(*keys: str, payload: bytes = b"hi") -> m.SendBatch:
+    """Make a batch whose messages have these idem_keys."""
+    return m.SendBatch(tuple(m.Send("t", payload, idem_key=key) for key in keys))
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+async def test_an_idem_key_makes_one_message_however_its_repeats_come_in_batches(engine: str) -> None:
+    async with mailbox_world(engine) as world:
+        alone = await world.api.send(m.Send("t", b"hi", idem_key="b"))
+        # Both are under way together; the second repeats keys whose commit is not done, and one of its own.
+        one, two = await asyncio.gather(
+            world.api.send_batch(keyed("a", "c")), world.api.send_batch(keyed("c", "d", "d", "b", "a"))
+        )
+        again = await world.api.send_batch(keyed("a", "b", "c", "d"))
+        got = (await world.api.recv(m.Recv("t", 256))).messages
+
+        names = dict(zip("abcd", [result.msg_id for result in again.results], strict=True))
+        assert names["b"] == alone.msg_id
+        assert [(each.msg_id, each.duplicate) for each in one.results] == [(names["a"], False), (names["c"], False)]
+        assert [(each.msg_id, each.duplicate) for each in two.results] == [
+            (names["c"], True), (names["d"], False), (names["d"], True), (names["b"], True), (names["a"], True)
+        ]  # fmt: skip
+        assert [result.duplicate for result in again.results] == [True] * 4
+        assert sorted(each.msg_id for each in got) == sorted(names.values())
+        assert {each.idem_key for each in got} == set("abcd")
+
+
+async def test_a_batch_that_only_repeats_another_one_under_way_stores_nothing() -> None:
+    async with mailbox_world("sqlite") as world:
+        one, two = await asyncio.gather(*(world.api.send_batch(keyed("a", "b")) for _ in range(2)))
+
+        assert [each.msg_id for each in two.results] == [each.msg_id for each in one.results]
+        assert [each.duplicate for each in two.results] == [True, True]
+        assert len((await world.api.recv(m.Recv("t", 256))).messages) == 2
+
+
+async def test_a_message_without_a_key_claims_none_beside_one_with_a_key() -> None:
+    async with running(Noting(), mailbox_options({})) as service:
+        await service.api.send_batch(m.SendBatch((*keyed("a").messages, m.Send("t", b"hi"))))
+
+        assert service.state.claims.live == 1
+
+
+async def test_a_key_that_stands_for_another_message_refuses_its_item_alone() -> None:
+    async with mailbox_world("sqlite") as world:
+        await world.api.send_batch(keyed("a", "b"))
+        sends = (*keyed("c").messages, *keyed("a", payload=b"other").messages, *keyed("d").messages)
+        results = (await world.api.send_batch(m.SendBatch(sends))).results
+
+        assert [result.code for result in results] == [msgspec.UNSET, "conflict", msgspec.UNSET]
+        assert len((await world.api.recv(m.Recv("t", 256))).messages) == 4
+
+
+async def test_a_payload_that_is_not_its_hash_is_refused_alone_in_a_batch() -> None:
+    async with mailbox_world("memory") as world:
+        good, bad = (m.Send("t", data, address_of(b"good"), key) for data, key in ((b"good", "a"), (b"evil", "b")))
+        results = (await world.api.send_batch(m.SendBatch((good, bad, good)))).results
+
+        assert [result.code for result in results] == [msgspec.UNSET, "integrity", msgspec.UNSET]
+        assert len((await world.api.recv(m.Recv("t", 256))).messages) == 1
+
+
+async def test_keys_of_messages_that_found_no_room_are_free() -> None:
+    async with mailbox_world("memory", backlog_messages_max=2) as world:
+        refused = (await world.api.send_batch(keyed("a", "b", "c"))).results
+        (one, _) = (await world.api.recv(m.Recv("t", 2))).messages
+        await world.api.ack(m.Ack(one.msg_id, one.receipt))
+        (last,) = (await world.api.send_batch(keyed("c"))).results
+
+        assert [result.code for result in refused] == [msgspec.UNSET, msgspec.UNSET, "busy"]
+        assert last.duplicate is False
+
+
+class Full(MemoryEngine):
+    """An engine without room for messages, as long as it is told so."""
+
+    no_room = True
+
+    def commit(self, batch: Batch) -> None:
+        if self.no_room and batch.rows:
+            raise DiskFull
+        super().commit(batch)
+
+
+async def test_keys_of_messages_that_a_full_disk_refused_are_free() -> None:
+    engine = Full(bytes(32))
+    async with running(engine, mailbox_options({})) as service:
+        with pytest.raises(DiskFull):
+            await service.api.send_batch(keyed("a", "b"))
+        engine.no_room = False
+        again = (await service.api.send_batch(keyed("a", "b"))).results
+
+        assert [each.duplicate for each in again] == [False, False]
+
+
+async def test_claims_of_a_batch_outlive_a_restart(tmp_path: Path) -> None:
+    options = mailbox_options({})
+    async with running(make_engine("sqlite", tmp_path), options) as service:
+        first = (await service.api.send_batch(keyed("a", "b"))).results
+    async with running(make_engine("sqlite", tmp_path), options) as service:
+        again = (await service.api.send_batch(keyed("a", "b", "c"))).results
+
+    assert [each.msg_id for each in again[:2]] == [each.msg_id for each in first]
+    assert [each.duplicate for each in again] == [True, True, False]
 
 
 async def test_a_batch_larger_than_the_window_is_delivered_whole() -> None:

@@ -80,6 +80,22 @@ async def test_bytes_have_shares_too() -> None:
             await mailbox.api.send(m.Send("noise", b"x"), flood)
 
 
+async def test_tenant_cannot_claim_all_idem_keys_by_batches() -> None:
+    async with guarded(dedup_entries=100) as (mailbox, book):
+        flood, other = call_of(book, "flood"), call_of(book, "other")
+        for topic, call in (("quiet", other), ("noise", flood)):
+            await mailbox.api.send(m.Send(topic, b"x"), call)
+        await mailbox.api.send(m.Send("quiet", b"x", idem_key="first"), other)
+        sends = [m.Send("noise", b"x", idem_key=f"{number}") for number in range(60)]
+        results = [
+            result
+            for start in range(0, 60, 20)
+            for result in (await mailbox.api.send_batch(m.SendBatch(tuple(sends[start : start + 20])), flood)).results
+        ]
+
+        assert [result.code == "busy" for result in results] == [False] * 50 + [True] * 10
+
+
 async def test_tenant_cannot_claim_all_idem_keys() -> None:
     async with guarded(dedup_entries=100) as (mailbox, book):
         flood, other = call_of(book, "flood"), call_of(book, "other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,9 +28,7 @@ _pack: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 def claim_name(topic: str, idem_key: str, generation: int = 0) -> bytes:
     """Name a claim: 16 bytes for (topic, idem_key) in one generation of the topic."""
-    # No topic begins with the mark, so no two names have the same text.
-    name = f"{topic}\0{idem_key}" if not generation else f"\1{topic}\0{generation}\0{idem_key}"
-    return blake3(name.encode()).digest(16)
+    return claim_names(topic, (idem_key,), generation)[0]
 
 
 def content_sum(send: m.Send, payload_hash: bytes) -> bytes:
@@ -41,6 +39,13 @@ def content_sum(send: m.Send, payload_hash: bytes) -> bytes:
     if send.group is not None or send.meta is not None:
         content = (*content, send.group, send.meta)
     return blake3(_pack(content)).digest(16)
+
+
+def claim_names(topic: str, idem_keys: Iterable[str | None], generation: int = 0) -> list[bytes]:
+    """Name the claims of messages of one topic that were sent together."""
+    # No topic begins with the mark, so no two names have the same text.
+    start = f"{topic}\0" if not generation else f"\1{topic}\0{generation}\0"
+    return [blake3(f"{start}{idem_key}".encode()).digest(16) for idem_key in idem_keys]
 
 
 class IdemClaimTable:
@@ -71,19 +76,30 @@ class IdemClaimTable:
             place = place + 1 & mask
         return place
 
-    def put(self, name: bytes, number: int, live: int) -> None:
-        """Add a claim; `live` is how many there are, so that the table grows in time."""
-        self.put_hash(claim_hash(name), number, live)
+    def holds_any(self, names: Iterable[bytes]) -> bool:
+        """Tell whether the hash of any of these names is here."""
+        hashes, numbers, mask = self._hashes, self._numbers, self._mask
+        for value in map(claim_hash, names):
+            place = value & mask
+            while numbers[place]:
+                if hashes[place] == value:
+                    return True
+                place = place + 1 & mask
+        return False
 
-    def put_hash(self, value: int, number: int, live: int) -> None:
-        """Add a claim by the hash of its name."""
-        if live * 2 > self._mask:
+    def put(self, values: Sequence[int], first: int, live: int) -> None:
+        """Add claims by the hashes of their names and the number of the first; `live` is how many there are in all."""
+        while live * 2 > self._mask:
             self._grow()
-        place = self._place(value)
-        self._hashes[place], self._numbers[place] = value, number + 1
-        if number >= len(self._ring) and len(self._ring) <= self._mask:
+        if first + len(values) > len(self._ring) and len(self._ring) <= self._mask:
             self._ring.extend([0] * (self._mask + 1 - len(self._ring)))
-        self._ring[number % len(self._ring)] = value
+        hashes, numbers, mask, ring = self._hashes, self._numbers, self._mask, self._ring
+        for number, value in enumerate(values, first):
+            place = value & mask
+            while numbers[place] and hashes[place] != value:
+                place = place + 1 & mask
+            hashes[place], numbers[place] = value, number + 1
+            ring[number % len(ring)] = value
 
     def _grow(self) -> None:
         old = [(h, n) for h, n in zip(self._hashes, self._numbers, strict=True) if n]
@@ -149,7 +165,7 @@ class IdemClaims:
             self.floor = local
         self.next = local + 1
         self._mark(at)
-        self._table.put_hash(value, local, self.next - self.floor)
+        self._table.put((value,), local, self.next - self.floor)
 
     @property
     def live(self) -> int:
@@ -174,6 +190,12 @@ class IdemClaims:
         self.evicted += 1
         self.evicted_at = now.wall
 
+    def all_new(self, names: list[bytes]) -> bool:
+        """Tell whether there is room for these claims, and none is taken, on its way to the disk, or named twice."""
+        if self.live + len(names) > self.entries_max or len(set(names)) != len(names):
+            return False
+        return self.pending.keys().isdisjoint(names) and not self._table.holds_any(names)
+
     def find(self, name: bytes) -> int | None:
         """Return the number on the disk of a claim that may be this one.
 
@@ -192,15 +214,15 @@ class IdemClaims:
         if number is not None:
             self._table.take_out(number)
 
-    def number(self, now: Now) -> int:
-        """Hand out the number of the next claim, as it is on the disk."""
-        number, self.next = self.next, self.next + 1
+    def number(self, now: Now, count: int = 1) -> int:
+        """Hand out the numbers of the next claims; returns the first, as it is on the disk."""
+        number, self.next = self.next, self.next + count
         self._mark(now.wall)
         return self._class | number
 
-    def made(self, claim: IdemClaim) -> None:
-        """Remember a claim whose commit is done."""
-        self._table.put(claim.name, claim.n & _NUMBER, self.live)
+    def made(self, claims: Sequence[IdemClaim]) -> None:
+        """Remember claims whose commit is done; their numbers follow each other."""
+        self._table.put([claim_hash(claim.name) for claim in claims], claims[0].n & _NUMBER, self.live)
 
     def _mark(self, wall: int) -> None:
         if not self._marks or wall - self._marks[-1][1] >= _MARK_MS:

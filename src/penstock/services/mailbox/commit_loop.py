@@ -29,13 +29,17 @@ from penstock.services.mailbox.batch import Batch, Committed, RefusedRows
 from penstock.services.mailbox.engine_reader import finish
 from penstock.services.mailbox.engines.engine import Corrupt, DiskFull, Engine, EngineContents, EngineFailed
 from penstock.services.mailbox.intake import answer_repeat
-from penstock.services.mailbox.jobs import SendItem, SendJob, SendRun, refuse_all
+from penstock.services.mailbox.jobs import SendRun, refuse_all
 from penstock.services.mailbox.shards.topics import DELAYED
 from penstock.services.mailbox.tracing import tell_commit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.kernel.broadcast import Broadcast
+    from penstock.services.mailbox.claims import IdemClaims
     from penstock.services.mailbox.jobs import Stored
+    from penstock.services.mailbox.rows import IdemClaim
     from penstock.services.mailbox.shards.topics import Message
     from penstock.services.mailbox.state import MailboxParts
 
@@ -160,13 +164,15 @@ class CommitLoop:
             shard = send.slot % len(shards)
             if isinstance(send, SendRun):
                 shards[shard].window.stored_run(send.rows)
+                if send.claimed:
+                    self._claimed(send.claims, send.claimed)
                 send.answer(shard)
                 continue
             if send.redrive is not None:
                 # The dead letter became a message again; it never left the backlog.
                 self._dead_left(send.redrive[0].topic, send.redrive[0].size)
             if send.claim is not None:
-                self._claimed(send)
+                self._claimed(send.claims, (send.claim,))
             window = shards[shard].window
             if send.row.key is None and not send.until and send.row.group is None and send.row.meta is None:
                 window.stored_run((send.row,))
@@ -176,13 +182,13 @@ class CommitLoop:
                     self._alarm.wake(send.until)
             send.answer(send.row.name, shard)
 
-    def _claimed(self, send: SendJob | SendItem) -> None:
-        """Remember a claim, and answer the repeats that came while it was on its way to the disk."""
-        claim = send.claim
-        assert claim is not None
-        send.claims.made(claim)
-        for repeat in send.claims.pending.pop(claim.name, ()):
-            answer_repeat(repeat, claim, self._state)
+    def _claimed(self, ledger: IdemClaims, claims: Sequence[IdemClaim]) -> None:
+        """Remember claims, and answer the repeats that came while they were on their way to the disk."""
+        pending = ledger.pending
+        ledger.made(claims)
+        for claim in claims:
+            for repeat in pending.pop(claim.name, ()):
+                answer_repeat(repeat, claim, self._state)
 
     def _apply_ended(self, batch: Batch) -> None:
         """Let messages whose end is durable leave or come back, and answer who settled them."""
@@ -236,8 +242,9 @@ class CommitLoop:
 
     def _refuse_claims(self, stored: list[Stored], error: PenstockError) -> None:
         for send in stored:
-            if not isinstance(send, SendRun) and send.claim is not None:
-                refuse_all(send.claims.pending.pop(send.claim.name, []), error)
+            claimed = send.claimed if isinstance(send, SendRun) else [send.claim]
+            for claim in filter(None, claimed):
+                refuse_all(send.claims.pending.pop(claim.name, []), error)
 
     def _fail(self, batch: Batch, error: PenstockError) -> None:
         """Answer everybody who waited for a batch that will not be applied."""

@@ -140,7 +140,7 @@ class Dispatcher:
 
     def _check(self, send: m.Send) -> bytes:
         """Raise what is wrong with a message; returns the digest of its payload."""
-        payload, size, most = send.payload, size_of(send), self._payload_bytes_max
+        size, most = size_of(send), self._payload_bytes_max
         topic = self._ledger.topics.get(send.topic)
         if topic is not None and topic.tenant in self._shares.crowding:
             raise Busy("This tenant has its share of the backlog.", limit="tenant_share")
@@ -152,7 +152,11 @@ class Dispatcher:
             raise payload_too_large(size, most)
         if send.attrs:
             _check_attrs(send.attrs)
-        digest = blake3(payload).digest()
+        return self._digest(send)
+
+    def _digest(self, send: m.Send) -> bytes:
+        """Return the digest of a payload, if it is the one that the sender says."""
+        digest = blake3(send.payload).digest()
         if send.payload_hash is not None and send.payload_hash[3:] != digest.hex():
             self._state.integrity["payload_hash"].value += 1
             raise Integrity("The payload does not match its payload_hash.", reason="payload_hash")
@@ -173,26 +177,24 @@ class Dispatcher:
                 if send.topic != topic:
                     topic = send.topic
                     is_plain = self._is_plain(topic)
-                if (
-                    send.attrs or send.payload_hash is not None or send.meta is not None or not is_plain
-                    or len(send.payload) > bytes_max
-                ):  # fmt: skip
+                if send.attrs or send.meta is not None or not is_plain or len(send.payload) > bytes_max:
                     digest = self._check(send)
                 else:
-                    digest = blake3(send.payload).digest()
+                    digest = self._digest(send)
             except PenstockError as error:
                 bulk.put(place, meta.codec.refused_send(error))
                 continue
             if (
-                not is_plain or send.idem_key is not None or send.key is not None or send.delay_ms
-                or send.group is not None or send.meta is not None or send.origin is not None
+                not is_plain or send.key is not None or send.delay_ms or send.group is not None
+                or send.meta is not None or send.origin is not None
             ):  # fmt: skip
                 run = None
                 item = self._group(groups, SendItem(send, self._slot(send), digest, meta))
                 item.bulk, item.place = bulk, place
                 continue
-            if run is None or run.topic != send.topic:
-                run = self._group(groups, SendRun(send.topic, self._slot(send), bulk, meta))
+            claiming = send.idem_key is not None
+            if run is None or run.topic != send.topic or run.claiming is not claiming:
+                run = self._group(groups, SendRun(send.topic, self._slot(send), bulk, meta, claiming=claiming))
             run.bytes += len(send.payload)
             run.sends.append(send)
             run.sums.append(digest)

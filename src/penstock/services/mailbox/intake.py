@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.contracts.mailbox_rules import size_of
 from penstock.kernel.errors import Busy, Conflict, PenstockError
-from penstock.services.mailbox.claims import claim_name, content_sum
+from penstock.services.mailbox.claims import claim_name, claim_names, content_sum
 from penstock.services.mailbox.ids import make_msg_id, make_msg_ids
 from penstock.services.mailbox.jobs import (
     SendBatchJob,
@@ -62,14 +62,19 @@ class SendIntake:
                 self.send(part, now)
 
     def _send_run(self, run: SendRun, now: Now) -> None:
-        """Store a run in one go, if there is room for all of it."""
-        ledger, batch, sends = self._ledger, self._writer.batch, run.sends
-        count, size = len(sends), run.bytes
-        if not ledger.take_rooms(count, size):
+        """Store a run in one go, if there is room for all of it and every idem_key is new; else one by one."""
+        names = self._new_names(run) if run.claiming else []
+        if names is None or not self._ledger.take_rooms(len(run.sends), run.bytes):
             for item in run.items():
                 self.send(item, now)
             return
         topic = self._topic(run.topic)
+        self._store_run(run, topic, now)
+        if names:
+            self._claim_run(run, topic, names, now)
+
+    def _store_run(self, run: SendRun, topic: Topic, now: Now) -> None:
+        ledger, batch, sends, count = self._ledger, self._writer.batch, run.sends, len(run.sends)
         topic.incoming += count
         number, slot, corr_id, wall, first = topic.id, run.slot, run.meta.corr_id, now.wall, ledger.seq + 1
         nonces = unpack(f"{count}H", self._rng.randbytes(2 * count))
@@ -77,13 +82,39 @@ class SendIntake:
         for seq, (send, total, nonce, name) in enumerate(zip(sends, run.sums, nonces, names, strict=True), first):
             row = MessageRow(
                 seq, slot, number, None, wall, None if send.ttl_ms is None else wall + send.ttl_ms, nonce, corr_id,
-                None, send.attrs, total, send.payload, None, 0, name,
+                send.idem_key, send.attrs, total, send.payload, None, 0, name,
             )  # fmt: skip
             run.rows.append(row)
         ledger.seq += count
         batch.rows += run.rows
-        batch.bytes += size
+        batch.bytes += run.bytes
         batch.stored.append(run)
+
+    def _new_names(self, run: SendRun) -> list[bytes] | None:
+        """Name the claims of a run; None when one may be taken, or each has to be judged on its own."""
+        topic = self._ledger.topics.get(run.topic) or Topic(0, run.topic)
+        if topic.settings is not NO_SETTINGS:
+            return None
+        claims = run.claims = self._ledgers.usual
+        share = claims.entries_max * self._state.options.tenant_share
+        if topic.tenant is not None and claims.live + len(run.sends) > share:
+            return None
+        names = claim_names(topic.name, (send.idem_key for send in run.sends), topic.generation)
+        return names if claims.all_new(names) else None
+
+    def _claim_run(self, run: SendRun, topic: Topic, names: list[bytes], now: Now) -> None:
+        """Claim the idem_keys of a run in its own commit; whoever sends one meanwhile shares its fate."""
+        claims, wall, slot, count = run.claims, now.wall, run.slot, len(names)
+        self._state.note_claim(topic, now)
+        if topic.tenant is not None:
+            claims.shares.note(topic.tenant, wall, claims.window_ms, count)
+        numbers = range(first := claims.number(now, count), first + count)
+        run.claimed = [
+            IdemClaim(number, name, content_sum(send, row.payload_hash), row.name, slot, wall)
+            for number, name, send, row in zip(numbers, names, run.sends, run.rows, strict=True)
+        ]
+        claims.pending.update((name, []) for name in names)
+        self._writer.batch.claims += run.claimed
 
     def _topic(self, name: str) -> Topic:
         """Return a topic that is about to get a message: at its first one it gets a number."""

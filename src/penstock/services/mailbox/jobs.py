@@ -191,16 +191,21 @@ def refuse_all(sends: list[Any], error: PenstockError) -> None:
 
 
 class SendRun:
-    """Messages of a batch that follow each other, of one topic, un-keyed and undelayed, without idem_key.
+    """Messages of a batch that follow each other, of one topic, un-keyed and undelayed; all have an idem_key or none.
 
-    They are stored and answered together. Nearly every message of a batch is part of a run.
+    They are stored and answered together. Nearly every message of a batch is part of a run. A run with an idem_key
+    that may have been used before is taken apart.
     """
 
-    __slots__ = ("bulk", "bytes", "meta", "places", "rows", "sends", "slot", "sums", "topic")
+    __slots__ = (
+        "bulk", "bytes", "claimed", "claiming", "claims", "meta", "places", "rows", "sends", "slot", "sums", "topic",
+    )  # fmt: skip
 
-    def __init__(self, topic: str, slot: int, bulk: BatchPromise, meta: RequestMeta) -> None:
+    def __init__(self, topic: str, slot: int, bulk: BatchPromise, meta: RequestMeta, *, claiming: bool) -> None:
         self.topic = topic
         self.slot = slot
+        # Its messages have idem_keys.
+        self.claiming = claiming
         self.bulk = bulk
         self.meta = meta
         # Of all payloads together.
@@ -208,8 +213,10 @@ class SendRun:
         self.sends: list[m.Send] = []
         self.sums: list[bytes] = []
         self.places: list[int] = []
-        # What intake put into the batch.
+        # What intake put into the batch: the rows, and the claims on their idem_keys with the ledger they belong to.
         self.rows: list[MessageRow] = []
+        self.claimed: list[IdemClaim] = []
+        self.claims: IdemClaims
 
     def answer(self, shard: int) -> None:
         """Say where the messages are."""

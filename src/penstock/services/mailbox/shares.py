@@ -58,10 +58,10 @@ class ClaimShares:
         self._before: Counter[str] = Counter()
         self._since = 0
 
-    def note(self, tenant: str, wall: int, window_ms: float) -> None:
-        """Count a claim."""
+    def note(self, tenant: str, wall: int, window_ms: float, count: int = 1) -> None:
+        """Count claims."""
         self._age(wall, window_ms)
-        self._now[tenant] += 1
+        self._now[tenant] += count
 
     def _age(self, wall: int, window_ms: float) -> None:
         """Forget what is older than two windows."""
