@@ -57,6 +57,30 @@ async def test_a_gate_that_opens_at_the_start_or_says_the_same_again_is_no_news(
     assert texts(tail) == ["svc: gate worker shut (warn)", "svc: gate worker opened (info)"]
 
 
+async def test_gates_are_no_news_while_the_node_starts_and_shut_ones_are_told_at_its_end() -> None:
+    tail, inventory = make()
+    boss = Supervisor(inventory, [ChildSpec("event_tail", tail.run)])
+    tail.await_start()
+    await boss.start()
+    await asyncio.sleep(0.1)
+    tail._bus.publish(HealthChanged("svc", ok=False, gate="worker"))
+    await asyncio.sleep(0.1)
+    # Published before the end of the start and read after it: still of the start.
+    tail._bus.publish(HealthChanged("svc", ok=True, gate="worker"))
+    tail._bus.publish(HealthChanged("svc", ok=False, gate="disk"))
+    tail.end_start([("svc", "disk")])
+    await asyncio.sleep(0.1)
+    at_the_end = texts(tail)
+    tail._bus.publish(HealthChanged("svc", ok=False, gate="worker"))
+    tail._bus.publish(HealthChanged("svc", ok=True, gate="disk"))
+    await asyncio.sleep(0.1)
+    after = texts(tail)
+    await boss.drain()
+
+    assert at_the_end == ["svc: gate disk shut (warn)"]
+    assert after[1:] == ["svc: gate worker shut (warn)", "svc: gate disk opened (info)"]
+
+
 async def test_the_oldest_goes_when_the_tail_is_full() -> None:
     tail, _ = make()
     for version in range(EVENTS_KEPT + 5):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -50,6 +50,19 @@ class EventTail:
         self.skipped = 0
         # Whether each gate is open, as last told: one that opens at the start, or only changes its colour, is no news.
         self._gates: dict[tuple[str, str], bool] = {}
+        # The place on the bus from which on a gate is news; None while the node starts. Until then gates open and shut as
+        # child after child comes up, and a quiet node would begin with a page of warnings.
+        self._news_from: int | None = 0
+
+    def await_start(self) -> None:
+        """Hold gates to be no news until `end_start`."""
+        self._news_from = None
+
+    def end_start(self, shut: Iterable[tuple[str, str]]) -> None:
+        """Tell the gates, by service and name, that are shut though the node has started; from now on all are news."""
+        self._news_from = self._bus.published
+        for service, gate in shut:
+            self._keep(HealthChanged(service, ok=False, gate=gate))
 
     def follow(self, supervisor: Supervisor) -> None:
         """Note every phase a service enters from now on, the present one included."""
@@ -68,7 +81,8 @@ class EventTail:
         try:
             while not child.shutdown.draining:
                 try:
-                    self.note(await events.recv())
+                    event = await events.recv()
+                    self.note(event, events.cursor - 1)
                 except Lagging as lost:
                     self.skipped += lost.skipped
         finally:
@@ -78,13 +92,18 @@ class EventTail:
     def _say_drain(self) -> None:
         self._bus.publish(ShutdownRequested("drain"))
 
-    def note(self, event: KernelEvent) -> None:
-        """Keep one event, unless it repeats the known state of a gate."""
+    def note(self, event: KernelEvent, place: int | None = None) -> None:
+        """Keep one event from this place of the bus, unless it repeats the known state of a gate or is of the start."""
         if isinstance(event, HealthChanged):
             gate = event.service, event.gate
             if event.ok == self._gates.get(gate, True):
                 return
             self._gates[gate] = event.ok
+            if place is not None and (self._news_from is None or place < self._news_from):
+                return
+        self._keep(event)
+
+    def _keep(self, event: KernelEvent) -> None:
         service, text, level = _told(event)
         self.events.append(self._moment(service, text, level))
 

@@ -223,6 +223,8 @@ class Node:
             admin.tail.follow(staged.supervisor)
         self.parts.append(ServicePart("admin", supervisor, admin.listener, admin.routes, close=admin.close))
         self._log_tail = admin.log_tail
+        self._event_tail = admin.tail
+        self._event_tail.await_start()
         self.health = health
         return root
 
@@ -248,6 +250,13 @@ class Node:
         if self.on_moved is not None:
             self.on_moved(self)
         return failed
+
+    def started(self) -> None:
+        """Note that every service has started: what its gates do from now on is told."""
+        healths = ((part.supervisor.service, part.supervisor.inventory.health) for part in self.parts)
+        self._event_tail.end_start(
+            (service, gate.name) for service, health in healths for gate in health.gates() if not gate.open
+        )
 
     def ports(self) -> dict[str, int]:
         """Return where each part listens, once started."""

@@ -64,6 +64,7 @@ async def _live(make: Callable[[], Node], hooks: Hooks) -> int:
     life.listen_to_signals()
     try:
         await node.root.start()
+        node.started()
         try:
             hooks.ready(node)
             freeze_after_start()
