@@ -10,18 +10,24 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.node_process import NodeProcess
+from tests.net.server.certificates import make_certificate
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-ENDS = {"thumbnails.py": "done: cat, dog, noise\n"}
+ENDS = {"thumbnails.py": "done: cat, dog, fox, noise, owl\n"}
 
 
 @pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_does_what_it_says(tmp_path: Path, program: Path) -> None:
     # Attempts follow each other at once: how long a message waits is not shown here.
-    with NodeProcess(
-        "--set", "mailbox.backoff_base=1ms", "--set", "mailbox.backoff_max=2ms", data_dir=tmp_path
-    ) as node:
-        env = {**os.environ, "PENSTOCK_DATA_DIR": node.ready["data_dir"]}
+    said = {"mailbox.backoff_base": "1ms", "mailbox.backoff_max": "2ms"}
+    certificate = make_certificate(tmp_path)
+    said |= {f"omnigate.tls.{name}": str(certificate[f"tls_{name}"]) for name in ("cert_path", "key_path")}
+    settings = [word for name, value in said.items() for word in ("--set", f"{name}={value}")]
+    with NodeProcess(*settings, data_dir=tmp_path / "node") as node:
+        # As from another machine: by the gateway's URL, its certificate and a token alone.
+        env = {**os.environ, "PENSTOCK_URL": f"https://localhost:{node.port('omnigate')}"}
+        env |= {"PENSTOCK_CA": str(certificate["tls_cert_path"])}
+        env |= {"PENSTOCK_TOKEN_FILE": str(tmp_path / "node" / "operator.token")}
         done = subprocess.run(
             [sys.executable, program], capture_output=True, text=True, timeout=120, check=False, env=env
         )

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.client import Client, connect, narrow
 from penstock.kernel.clock import LoopClock
-from penstock.kernel.errors import Forbidden, NotFound, Unauthenticated
+from penstock.kernel.errors import Forbidden, Malformed, NotFound, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.sdk.calling import SdkOptions
@@ -185,3 +185,33 @@ def test_only_the_operator_asks_about_the_node(secured) -> None:
 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "not the operator token" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (("--url", "https://localhost:{gate}"), "Give its CA file"),
+        (("--url", "http://localhost:{gate}"), "write https://"),
+        (("--url", "https://localhost:{mailbox}", "--ca", "{ca}"), "does not speak TLS"),
+        (("--url", "localhost:{gate}"), "begins with http:// or https://"),
+        (("--url", "https://localhost:{gate}", "--ca", "nowhere.pem"), "The CA file nowhere.pem cannot be used"),
+        (("--url", "https://localhost:{gate}", "--ca", "{ca}"), "No capability was given"),
+    ],
+)
+@pytest.mark.parametrize("command", ["status", "topics"])
+def test_a_node_that_cannot_be_spoken_to_says_what_to_do(
+    secured, command: str, said: tuple[str, ...], told: str
+) -> None:
+    _, ca, _, node = secured
+    words = [word.format(gate=node.port("omnigate"), mailbox=node.port("mailbox"), ca=ca) for word in said]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+
+    refused = penstock(command, *words, env=env)
+
+    assert refused.returncode in (1, 2)
+    assert told in refused.stderr
+
+
+async def test_a_url_without_its_scheme_is_no_directory() -> None:
+    with pytest.raises(Malformed, match="http:// or https://"):
+        connect("localhost:5306")

@@ -212,7 +212,8 @@ def network(text: str) -> Network:
 
 def _unknown(name: str) -> Malformed:
     shown, known = name[:40], [each for each, family in FAMILIES.items() if family.kind is not CaveatKind.OPAQUE]
-    near = get_close_matches(shown, known, n=1)
+    # What was only begun is meant more likely than what looks alike: `top` is topic, not op.
+    near = [each for each in known if shown and each.startswith(shown)] or get_close_matches(shown, known, n=1)
     hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
     return Malformed(f"The caveat {shown!r} is unknown.", reason="unknown_caveat", hint=hint)
 

@@ -12,6 +12,7 @@ console    rich output that survives a closed pipe
 tables     tables for people
 webhook_tables  webhook endpoints and deliveries for people
 help_page  the page of `penstock --help`
+help_examples  examples for the help of each command
 watching   a page drawn again and again
 quiet_log  a log that a person can read
 countdown  the line that shows how long a drain may still take
@@ -193,8 +194,15 @@ class _Parser(argparse.ArgumentParser):
         """Refuse unknown arguments in the command's own parser, so that the message names the command."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown[0])}")
         return known, unknown
+
+    def _meant(self, word: str) -> str:
+        """Name the option that a misspelt one is close to."""
+        from difflib import get_close_matches
+
+        near = get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+        return f"; did you mean {near[0]}?" if near and word.startswith("--") else ""
 
     def error(self, message: str) -> NoReturn:
         """Raise the mistake; `main` turns it into exit code 2."""
@@ -213,13 +221,21 @@ class _TopParser(_Parser):
 
 def parser_of(wanted: Collection[str]) -> argparse.ArgumentParser:
     """Make the parser with the options of these commands; the shell completion is made from all of them."""
+    from penstock.cli.help_examples import epilog
+
     parser = _TopParser(prog="penstock", description="Supervised services on one small runtime.")
     parser.add_argument("--version", action="version", version=f"penstock {__version__}", help="print the version")
     commands = parser.add_subparsers(metavar="command", title="commands", parser_class=_Parser)
     for name, text in COMMANDS.items():
         if name not in wanted:
             continue
-        sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=epilog(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name != "lint":
             module = importlib.import_module(f"penstock.cli.commands.{name}")
             module.add(sub)

@@ -83,7 +83,7 @@ def _sentence(args: argparse.Namespace, error: PenstockError) -> str:
     from penstock.sdk import NoNode
 
     away = isinstance(error, NoNode) or "out of reach" in error.detail
-    if not away or error.facts.get("reason") == "permission" or "CA file" in error.detail:
+    if not away or "reason" in error.facts or "hint" in error.facts:
         return error.detail
     url = str(error.facts.get("url", "")).partition(" ")[2]
     return f"nothing answers at {url}" if getattr(args, "url", None) and url else running.NO_NODE

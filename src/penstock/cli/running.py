@@ -44,9 +44,12 @@ def place(args: argparse.Namespace) -> NodePlace:
     from penstock.kernel.errors import Malformed
     from penstock.sdk.contexts import Contexts
     from penstock.sdk.finding import Whereabouts, find
+    from penstock.sdk.remote_place import base_url
 
     if args.url and args.data_dir:
         raise Malformed("Give --url or --data-dir, not both.")
+    if args.url:
+        base_url(args.url)
     where = args.url or args.data_dir
     named = ("PENSTOCK_URL", "PENSTOCK_DATA_DIR", "PENSTOCK_CONTEXT")
     context = args.context
@@ -78,7 +81,7 @@ def fetch(args: argparse.Namespace, method: str, path: str, body: object = None)
         return _ask(_connect(found, url), found.token(), method, urlsplit(url).path + path, body)
     except PenstockError as error:
         said = f"{error.detail} {error.facts.get('hint', '')}".strip()
-        none = isinstance(error, NoNode) and "reason" not in error.facts
+        none = isinstance(error, NoNode) and not error.facts
         refuse(args, NO_NODE if none else said, code=error.code)
     except ConnectionRefusedError:
         said = f"nothing answers at {url}" if args.url else NO_NODE
@@ -87,8 +90,15 @@ def fetch(args: argparse.Namespace, method: str, path: str, body: object = None)
         said, code = refused.args
         refuse(args, f"the node refused: {said}", code=code)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        refuse(args, f"the node at {url} did not answer: {error}", code="downstream_unavailable")
+        refuse(args, _no_answer(url, error), code="downstream_unavailable")
     return None
+
+
+def _no_answer(url: str, error: Exception) -> str:
+    from penstock.sdk.reach_hints import reach_hint
+
+    why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return f"the node at {url} did not answer: {why}. {reach_hint(str(error))}".strip()
 
 
 def _connect(found: NodePlace, url: str) -> http.client.HTTPConnection:
@@ -104,7 +114,9 @@ def _connect(found: NodePlace, url: str) -> http.client.HTTPConnection:
 def _ask(link: http.client.HTTPConnection, token: str, method: str, path: str, body: object) -> Any:  # noqa: ANN401
     # What no header can carry is no token; the node shall say so, not the codec.
     shown = "".join(char if char.isascii() and char.isprintable() else "?" for char in token)
-    headers = {"Authorization": f"Bearer {shown}", "Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
+    if shown:
+        headers["Authorization"] = f"Bearer {shown}"
     try:
         link.request(method, path, None if body is None else json.dumps(body), headers)
         answer = link.getresponse()

@@ -16,6 +16,7 @@ finding        finds a node: by what was said, by the environment, by its data d
 contexts       named nodes of a user
 remote_place   a node that is known by its URL
 discovery      a node that is known by its data directory
+reach_hints    what to do when a node cannot be spoken to
 calling        one service over HTTP: capability, deadline, retries
 problems       problem details back into errors
 errors         what only a client can say: no node, lease lost, message rejected

@@ -37,6 +37,7 @@ from penstock.net.calls.plan import AT_ONCE, FINAL, Act, CallPlan, CallRules, Tr
 from penstock.net.calls.pool import Dial, SocketDial
 from penstock.sdk.errors import ClientClosed, NoNode
 from penstock.sdk.problems import raised
+from penstock.sdk.reach_hints import reach_hint
 from penstock.sdk.remote_place import NodePlace
 
 T = TypeVar("T")
@@ -246,4 +247,6 @@ def _named(method: str, url: str) -> Iterator[None]:
         yield
     except PenstockError as error:
         error.facts.setdefault("url", f"{method} {url}")
+        if isinstance(error, DownstreamUnavailable) and (hint := reach_hint(error.detail)):
+            error.facts.setdefault("hint", hint)
         raise

@@ -15,6 +15,7 @@ context's, else the operator's in the data directory. A token file is read again
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ URL_VARIABLE: Final = "PENSTOCK_URL"
 TOKEN_FILE_VARIABLE: Final = "PENSTOCK_TOKEN_FILE"  # noqa: S105 - the name of a variable
 CA_VARIABLE: Final = "PENSTOCK_CA"
 CONTEXT_VARIABLE: Final = "PENSTOCK_CONTEXT"
+_HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}(/.*)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +58,7 @@ def find(said: Whereabouts, environ: Mapping[str, str] | None = None) -> NodePla
         where = context.url or context.data_dir
     token = _token(said, env, context)
     ca = said.ca or _path(env.get(CA_VARIABLE)) or (None if context is None else _path(context.ca))
-    if is_url(where):
+    if is_url(where) or _names_a_host(where):
         return RemotePlace(str(where), token=token or str, ca=ca, tls=said.tls)
     tls = said.tls if said.tls is not None or ca is None else trusting(ca)
     return Discovery(Path(where or DIRECTORY_DEFAULT), token=token and token(), ports=said.ports, tls=tls)
@@ -93,6 +95,11 @@ def read_token_file(file: Path) -> str:
     if not token or any(char.isspace() for char in token):
         raise NoToken(f"The token file {file} does not hold one token.")
     return token
+
+
+def _names_a_host(where: str | Path | None) -> bool:
+    """Tell a URL without its scheme, which is refused as a URL, from a directory."""
+    return isinstance(where, str) and _HOST_AND_PORT.fullmatch(where) is not None and not Path(where).exists()
 
 
 def _path(text: str | None) -> Path | None:

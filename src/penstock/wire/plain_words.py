@@ -10,6 +10,17 @@ _OUT_OF_RANGE: Final = re.compile(r"Expected `\w+` (of length )?([<>]=) (-?\d+) 
 _OUT_OF_PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)' - at `\$\.?([\w.\[\]]*)`", re.DOTALL)
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
+_WRONG_KIND: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`(?: - at `\$\.?([\w.\[\]]*)`)?")
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bytes": "Base64 text",
+    "bool": "true or false",
+    "null": "null",
+    "object": "an object",
+    "array": "a list",
+}
 # What a rule of ours means, by how it is written.
 _MEANINGS: Final = (
     ("^[A-Za-z0-9._:/-]", "holds letters, digits and . _ : / - only, as in orders/eu"),
@@ -52,4 +63,9 @@ def plain_fault(said: str) -> str:
         return f"There is no field {found[1]}{f' in {found[2]}' if found[2] else ''}."
     if found := _MISSING_FIELD.fullmatch(said):
         return f"The field {found[1]} is missing{f' in {found[2]}' if found[2] else ''}."
-    return said
+    if found := _WRONG_KIND.fullmatch(said):
+        wanted = " or ".join(_KINDS.get(kind, kind) for kind in found[1].split(" | "))
+        return f"{found[3] or 'The value'} must be {wanted}, not {_KINDS.get(found[2], found[2])}."
+    if said == "Input data was truncated":
+        return "The body is no JSON: it ends too early."
+    return said.replace("JSON is malformed", "The body is no JSON", 1)

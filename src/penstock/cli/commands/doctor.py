@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from penstock.cli import asking, running
 
 if TYPE_CHECKING:
+    from penstock.kernel.errors import PenstockError
     from penstock.sdk import Client
     from penstock.sdk.remote_place import NodePlace
 
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         return _tell(args, findings)
     if args.url is None:
         findings += _directory(Path(args.data_dir or os.environ.get("PENSTOCK_DATA_DIR") or ".penstock"), place)
-    asking.play(args, lambda: _ask(args, place, findings))
+    if findings[-1].verdict != "wrong":
+        asking.play(args, lambda: _ask(args, place, findings))
     return _tell(args, findings)
 
 
@@ -71,7 +73,8 @@ def _directory(where: Path, place: NodePlace) -> list[CheckupFinding]:
     if not isinstance(place, Discovery):
         return []
     if not where.is_dir():
-        return [CheckupFinding("wrong", f"There is no data directory {where}.", "Start a node: penstock up.")]
+        hint = "Start a node (penstock up), or say where it is (--data-dir, --url)."
+        return [CheckupFinding("wrong", f"There is no data directory {where}.", hint)]
     found = [CheckupFinding("ok", f"The data directory is {where.absolute()}.")]
     if not os.access(where, os.R_OK | os.X_OK):
         return [
@@ -105,11 +108,18 @@ async def _ask(args: argparse.Namespace, place: NodePlace, findings: list[Checku
             try:
                 findings += await look(client, args)
             except PenstockError as error:
-                hint = str(error.facts.get("hint", "")) or "See penstock status."
-                findings.append(CheckupFinding("wrong", error.detail, hint))
+                findings.append(CheckupFinding("wrong", *_said(error, place)))
                 if look is _reach:
                     break
     return 0
+
+
+def _said(error: PenstockError, place: NodePlace) -> tuple[str, str]:
+    """Return what is wrong and what to do."""
+    hint = str(error.facts.get("hint", ""))
+    if hint or "out of reach" not in error.detail:
+        return error.detail, hint or "See penstock status."
+    return f"Nothing answers at {place.url('passport')}.", "Check the host and the port, and that the node runs."
 
 
 async def _reach(client: Client, args: argparse.Namespace) -> list[CheckupFinding]:

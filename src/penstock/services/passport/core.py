@@ -53,7 +53,8 @@ def root_of(request: p.Issue, held: JudgedToken, view: IssuerView, now_s: int, t
     if policy is None:
         raise NotReady("There is no policy to issue by.", reason="no_policy")
     if request.ttl_s > policy.limits.max_ttl_s:
-        raise Malformed(f"A token lives at most {policy.limits.max_ttl_s} s.", reason="ttl_too_long")
+        hint = "Ask for less, or raise passport.issuer_policy.max_ttl, which may be 24h at most."
+        raise Malformed(f"A token lives at most {policy.limits.max_ttl_s} s.", reason="ttl_too_long", hint=hint)
     alg, caveats = chosen(request.caveats, request.accept_algs, policy)
     if alg not in view.signing:
         raise NotReady(f"There is no {alg} key yet.", reason="no_key")
