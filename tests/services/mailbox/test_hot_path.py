@@ -180,12 +180,18 @@ def keyed(*keys: str, payload: bytes = b"hi") -> m.SendBatch:
     return m.SendBatch(tuple(m.Send("t", payload, idem_key=key) for key in keys))
 
 
+async def together(*calls) -> list[m.SentBatch]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(call) for call in calls]
+    return [task.result() for task in tasks]
+
+
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
 async def test_an_idem_key_makes_one_message_however_its_repeats_come_in_batches(engine: str) -> None:
     async with mailbox_world(engine) as world:
         alone = await world.api.send(m.Send("t", b"hi", idem_key="b"))
         # Both are under way together; the second repeats keys whose commit is not done, and one of its own.
-        one, two = await asyncio.gather(
+        one, two = await together(
             world.api.send_batch(keyed("a", "c")), world.api.send_batch(keyed("c", "d", "d", "b", "a"))
         )
         again = await world.api.send_batch(keyed("a", "b", "c", "d"))
@@ -204,7 +210,7 @@ async def test_an_idem_key_makes_one_message_however_its_repeats_come_in_batches
 
 async def test_a_batch_that_only_repeats_another_one_under_way_stores_nothing() -> None:
     async with mailbox_world("sqlite") as world:
-        one, two = await asyncio.gather(*(world.api.send_batch(keyed("a", "b")) for _ in range(2)))
+        one, two = await together(*(world.api.send_batch(keyed("a", "b")) for _ in range(2)))
 
         assert [each.msg_id for each in two.results] == [each.msg_id for each in one.results]
         assert [each.duplicate for each in two.results] == [True, True]
