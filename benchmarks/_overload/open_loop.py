@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from typing import Any
 
-_OK = b"200"
+_OK = b"2"
 _REFUSED = b"429"
 TICK_S = 0.002
 GRACE_S = 3.0
@@ -57,10 +58,11 @@ class Line(asyncio.Protocol):
 class Caller:
     """One class of traffic."""
 
-    def __init__(self, name: str, request: bytes, rps: float, lines_max: int) -> None:
+    def __init__(self, name: str, requests: list[bytes], rps: float, lines_max: int) -> None:
+        """Send the requests in turn, from the front again at the end."""
         self.name = name
-        self.request = request
-        self._marked = b"NUMBER" in request
+        self.requests = requests
+        self._marked = any(b"NUMBER" in each for each in requests)
         self._number = 0
         self.rps = rps
         self.lines_max = lines_max
@@ -75,7 +77,8 @@ class Caller:
     def next_request(self) -> bytes:
         """Return the request, with a mark of its own where a number is to stand."""
         self._number += 1
-        return self.request.replace(b"NUMBER", b"%06d" % (self._number % 1_000_000)) if self._marked else self.request
+        asked = self.requests[self._number % len(self.requests)]
+        return asked.replace(b"NUMBER", b"%06d" % (self._number % 1_000_000)) if self._marked else asked
 
     async def dial(self, port: int) -> None:
         """Add one connection."""
@@ -109,8 +112,8 @@ class Caller:
 
     def answered(self, line: Line, status: bytes) -> None:
         """Count an answer."""
-        now = asyncio.get_running_loop().time()
-        if status == _OK:
+        now = time.monotonic()
+        if status.startswith(_OK):
             self.served += 1
             self.served_at.append(now - self.began)
             self.took_s.append(now - line.due)
@@ -147,30 +150,35 @@ class Caller:
             "unsent": self.unsent + len(self.waiting),
             "p50_ms": pick(0.50),
             "p99_ms": pick(0.99),
+            "took_ms": [round(each * 1000, 2) for each in took],
             "served_at": [round(at, 3) for at in self.served_at],
         }
 
 
+def requests_of(caller: dict[str, Any]) -> list[bytes]:
+    """Read the requests of a caller: one, or several in turn."""
+    return [bytes.fromhex(each) for each in caller.get("requests") or [caller["request"]]]
+
+
 async def run(plan: dict[str, Any]) -> dict[str, Any]:
     """Offer the load for as long as the plan says, then wait for what is under way."""
-    loop = asyncio.get_running_loop()
-    callers = [Caller(c["name"], bytes.fromhex(c["request"]), c["rps"], c["lines_max"]) for c in plan["callers"]]
+    callers = [Caller(c["name"], requests_of(c), c["rps"], c["lines_max"]) for c in plan["callers"]]
     tasks: set[asyncio.Task[None]] = set()
     for caller in callers:
         for _ in range(min(caller.lines_max, 64)):
             await caller.dial(plan["port"])
-    began = loop.time()
+    began = time.monotonic()
     for caller in callers:
         caller.began = began
-    while (now := loop.time() - began) < plan["seconds"]:
+    while (now := time.monotonic() - began) < plan["seconds"]:
         for caller in callers:
             while caller.offered < now * caller.rps:
                 caller.offer(began + caller.offered / caller.rps, plan["port"], tasks)
         await asyncio.sleep(TICK_S)
-    until = loop.time() + GRACE_S
+    until = time.monotonic() + GRACE_S
     # Answers are counted; nobody tells of the last one.
     unanswered = lambda c: c.offered > c.served + c.refused + c.failed + c.unsent  # noqa: E731
-    while loop.time() < until and any(map(unanswered, callers)):  # noqa: ASYNC110
+    while time.monotonic() < until and any(map(unanswered, callers)):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return {caller.name: caller.outcome() for caller in callers}
 
