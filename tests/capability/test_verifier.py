@@ -17,7 +17,7 @@ from penstock.capability import verifier as verifier_module
 from penstock.capability.caveats import parse_all
 from penstock.capability.judged_token import JudgedToken
 from penstock.capability.making import attenuate, seal
-from penstock.capability.token import decode, encode
+from penstock.capability.token import TokenEnvelope, decode, encode, open_envelope
 from penstock.capability.verifier import SLICE, VerifierOptions
 from penstock.contracts.capability import Grant, RequestContext, Verifier
 from penstock.kernel.errors import Forbidden, NotReady, PenstockError, Unauthenticated
@@ -451,13 +451,26 @@ def test_a_refused_token_is_not_even_read_a_second_time(make, verdict, monkeypat
     issuer.revoke("tenant", "revoked", 1)
     token = make(issuer)
     read = []
-    monkeypatch.setattr(verifier_module, "decode", lambda text: read.append(text) or decode(text))
+    monkeypatch.setattr(verifier_module, "open_envelope", lambda text: read.append(text) or open_envelope(text))
 
     assert [issuer.verdict(token) for _ in range(50)] == [verdict] * 50
     assert len(read) == 1
     with pytest.raises(PenstockError) as caught:
         issuer.verifier.peek(issuer.verifier.digest(token))
     assert f"{caught.value.code}:{caught.value.facts['reason']}" == verdict
+
+
+def test_nothing_inside_a_token_is_read_whose_key_is_not_known(monkeypatch):
+    """What a stranger makes up costs the same, however much is in it."""
+    issuer = Issuer()
+    unknown, known = costly(Issuer(), kid="nobody"), costly(issuer)
+    read, whole = [], decode(known)
+    monkeypatch.setattr(TokenEnvelope, "read", lambda envelope: read.append(envelope.kid) or whole)
+
+    assert issuer.verdict(unknown) == "unauthenticated:unknown_kid"
+    assert read == []
+    assert issuer.verdict(known) == "forbidden:caveat:topic"
+    assert read == ["k1"]
 
 
 def test_a_refusal_is_forgotten_when_keys_or_floors_change():
@@ -483,7 +496,7 @@ def test_a_token_that_was_revoked_is_read_no_more_either(monkeypatch):
     token = issuer.token()
     assert issuer.verdict(token) == "ok"
     issuer.revoke("tenant", "acme", 1)
-    monkeypatch.setattr(verifier_module, "decode", lambda text: pytest.fail("it was read again"))
+    monkeypatch.setattr(verifier_module, "open_envelope", lambda text: pytest.fail("it was read again"))
 
     assert [issuer.verdict(token) for _ in range(3)] == ["unauthenticated:revoked"] * 3
 

@@ -127,3 +127,14 @@ def test_a_breaker_remembers_a_bounded_number_of_outcomes() -> None:
     for n in range(25):
         breaker.failure(500.0 + n)
     assert breaker.state is BreakerState.OPEN
+
+
+def test_what_is_given_back_to_a_bucket_can_be_taken_again_up_to_its_depth() -> None:
+    bucket = TokenBucket("rps", rate=1.0, depth=2.0, now=0.0)
+    assert [bucket.try_take(0.0) for _ in range(3)] == [True, True, False]
+    bucket.give_back()
+    assert [bucket.try_take(0.0) for _ in range(2)] == [True, False]
+
+    for _ in range(5):
+        bucket.give_back()
+    assert bucket.level(0.0) == 2.0

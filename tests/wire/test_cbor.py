@@ -122,3 +122,20 @@ def test_what_is_outside_the_subset_cannot_be_written(value):
 
 def test_six_containers_are_read():
     assert cbor.decode(bytes.fromhex("81" * 6 + "00")) == [[[[[[0]]]]]]
+
+
+@given(st.lists(LEAVES, min_size=3, max_size=20), VALUES)
+def test_the_first_items_are_those_of_the_whole_and_what_follows_is_not_read(leaves, rest):
+    data = cbor.encode([*leaves, rest])
+    cut = data[: len(data) - len(cbor.encode(rest))]
+
+    assert cbor.first_items(data, 3) == leaves[:3]
+    assert cbor.first_items(cut + b"\xff", 3) == leaves[:3]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x01", b"\x83\x01\x80\x01", b"\x98\x1e" + bytes(30), b"\x83\x01\x02", b"\x9f\x01"]
+)
+def test_what_does_not_begin_with_three_plain_items_is_refused(data):
+    with pytest.raises(Malformed):
+        cbor.first_items(data, 3)

@@ -117,6 +117,7 @@ class AdminService:
             options,
             self.routes,
             admission=lambda request: authority(request) or scrapes.admit(request),
+            known=lambda request: authority(request) is None,
             budget=budget,
             health=self._health,
         )

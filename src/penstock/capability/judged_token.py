@@ -158,16 +158,22 @@ def _counted(token: Token, rids: tuple[bytes, ...]) -> tuple[CountedCaveat, ...]
     return tuple(counted)
 
 
+def record_of(kid: str, alg: str, policy: VerifierPolicy, now: float) -> KeyRecord:
+    """Return the key that a token names; refuse one that is not known, or of another algorithm."""
+    record = policy.keys.get(kid)
+    if record is None or now >= record.exp:
+        # A key that was revoked is gone from the ring; its tokens are told so, like all that were revoked.
+        reason = "revoked" if ("kid", kid) in policy.floors.in_force else "unknown_kid"
+        raise Unauthenticated("The key of the capability is not known.", reason=reason)
+    if record.alg != alg:
+        raise Unauthenticated("The capability names another algorithm than its key.", reason="bad_signature")
+    return record
+
+
 def stands(token: Token, policy: VerifierPolicy, now: float) -> JudgedToken:
     """Judge a decoded token on keys, time and revocation, cheapest first; signatures are somebody else's business."""
     root = token.root
-    record = policy.keys.get(root.kid)
-    if record is None or now >= record.exp:
-        # A key that was revoked is gone from the ring; its tokens are told so, like all that were revoked.
-        reason = "revoked" if ("kid", root.kid) in policy.floors.in_force else "unknown_kid"
-        raise Unauthenticated("The key of the capability is not known.", reason=reason)
-    if record.alg != root.alg:
-        raise Unauthenticated("The capability names another algorithm than its key.", reason="bad_signature")
+    record = record_of(root.kid, root.alg, policy, now)
     standing = JudgedToken(token, record, policy)
     if policy.floors.hits(root, standing.rids):
         raise Unauthenticated("The capability was revoked.", reason="revoked")

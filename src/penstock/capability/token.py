@@ -10,7 +10,7 @@ import base64
 import binascii
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from blake3 import blake3
@@ -236,26 +236,53 @@ def encode(token: Token) -> str:
 
 def decode(text: str) -> Token:
     """Read a token strictly; whatever is not the one way to write it is `Malformed`."""
-    envelope = _list(cbor.decode(_bytes_of(text)), 5)
-    version, data, signature, blocks, proof = envelope
+    return open_envelope(text).read()
+
+
+class TokenEnvelope(NamedTuple):
+    """A token of which only the beginning was read: whose signature over which root it claims to have."""
+
+    whole: bytes
+    data: bytes
+    signature: bytes
+    alg: str
+    kid: str
+
+    def read(self) -> Token:
+        """Read everything."""
+        _, _, _, blocks, proof = _list(cbor.decode(self.whole), 5)
+        root = decode_root(self.data)
+        read = _decode_blocks(_items(blocks), VALUES_TOTAL_MAX - sum(len(caveat.values) for caveat in root.caveats))
+        token = Token(self.data, root, self.signature, read, _decode_proof(proof))
+        if len(token.caveats) > CAVEATS_MAX:
+            raise _bad("it has too many caveats")
+        check_scopes(root.aud, token.caveats)
+        return token
+
+
+def open_envelope(text: str) -> TokenEnvelope:
+    """Read the beginning; what that costs does not grow with what is inside."""
+    whole = _bytes_of(text)
+    version, data, signature = cbor.first_items(whole, 3)
     if version != VERSION:
         raise _bad("its version is unknown")
-    root = decode_root(_of(data, bytes))
-    if len(text) > len(PREFIX) + -(-BYTES_MAX[root.alg] * 4 // 3):
+    first = cbor.first_items(_of(data, bytes), 6)
+    if first[0::2] != [0, 1, 2]:
+        raise _bad("its root has other fields")
+    alg, kid = _one_of(first[3], ALGORITHMS), read_name(first[5])
+    if len(text) > len(PREFIX) + -(-BYTES_MAX[alg] * 4 // 3):
         raise _bad("it is too long")
-    listed = _items(blocks)
+    return TokenEnvelope(whole, _of(data, bytes), _of(signature, bytes), alg, kid)
+
+
+def _decode_blocks(listed: list[Any], room: int) -> tuple[Block, ...]:
     if len(listed) > BLOCKS_MAX:
         raise _bad("it has too many blocks")
     read = []
-    room = VALUES_TOTAL_MAX - sum(len(caveat.values) for caveat in root.caveats)
     for each in listed:
         read.append(_decode_block(each, room))
         room -= sum(len(caveat.values) for caveat in read[-1].caveats)
-    token = Token(_of(data, bytes), root, _of(signature, bytes), tuple(read), _decode_proof(proof))
-    if len(token.caveats) > CAVEATS_MAX:
-        raise _bad("it has too many caveats")
-    check_scopes(root.aud, token.caveats)
-    return token
+    return tuple(read)
 
 
 def _bytes_of(text: str) -> bytes:

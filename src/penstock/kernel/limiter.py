@@ -143,6 +143,10 @@ class TokenBucket:
         self._level = level - count
         return True
 
+    def give_back(self, count: float = 1.0) -> None:
+        """Put tokens back that turned out not to be needed; no more than the depth is kept."""
+        self._level = min(self.depth, self._level + count)
+
     def level(self, now: float) -> float:
         """Return the tokens there at `now`; a clock that went back adds none."""
         return min(self.depth, self._level + max(0.0, now - self._at) * self.rate)

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -218,6 +219,22 @@ async def test_rate_is_limited_for_webhooks_and_not_for_reads():
     assert hooks[:2] == [202, 202]
     assert 429 in hooks[2:]
     assert read.status == 404
+
+
+async def test_what_nobody_proved_to_have_sent_leaves_the_senders_their_rate():
+    """Four forged webhooks take nothing of a rate of four; the next four have used up what strangers have."""
+    async with bridge(rps=1, burst=4) as world:
+        sent = live("github", b"1")
+        forged = replace(
+            sent, fields=tuple((n, v[:-4] + b"0000" if b"ignature" in n.lower() else v) for n, v in sent.fields)
+        )
+        bad = [(await world.http.hook("github", forged)).status for _ in range(4)]
+        good = [(await world.http.hook("github", live("github", b"%d" % n))).status for n in range(3)]
+        worse = [(await world.http.hook("github", forged)).status for _ in range(6)]
+
+    assert bad == [401] * 4
+    assert good == [202] * 3
+    assert 429 in worse
 
 
 class Stuck(MemoryMailbox):

@@ -10,9 +10,11 @@ from penstock.capability.relayed import judge_relayed, was_charged
 from penstock.contracts.call import Call
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Unauthenticated
+from penstock.net.bearer import bearer
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
+    from penstock.net.message import Request
 
 AUDIENCE: Final = "svc-dht"
 
@@ -23,6 +25,11 @@ class DhtAuthority:
     def __init__(self, verifier: Verifier | None) -> None:
         """Without a verifier everything is open: only for a node that was told so."""
         self._verifier = verifier
+
+    def admit(self, request: Request) -> None:
+        """Refuse a request without any capability at the end of its headers, which costs the least to refuse."""
+        if self._verifier is not None and not request.route.open and not bearer(request):
+            raise Unauthenticated(reason="missing")
 
     async def allow(self, call: Call, op: str) -> None:
         """Return when the call may do it; raise when it may not."""

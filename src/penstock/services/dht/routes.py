@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.net.message import Request
     from penstock.services.dht.api import DhtApi
 
+T = TypeVar("T")
 _ERRORS: Final = (
     "malformed",
     "unauthenticated",
@@ -140,22 +141,28 @@ class DhtRoutes:
         return await self._api.provide(body, call_of(request))
 
     async def _withdraw(self, request: Request) -> d.DhtDone:
-        return await self._api.withdraw(d.Withdraw(_key(request, "key")), call_of(request))
+        key = await self._read(request, "provide", lambda asked: _key(asked, "key"))
+        return await self._api.withdraw(d.Withdraw(key), call_of(request))
 
     async def _find(self, request: Request) -> d.Providers | StreamResponse:
-        query = request.query_params()
-        if unknown := set(query) - set(_QUERY):
-            raise Malformed(f"There is no query parameter {min(unknown)!r} here.", reason="bad_query")
-        numbers = {name: _number(name, text) for name, text in query.items()}
-        find = d.Find(_key(request, "key"), **numbers)
         call = call_of(request)
+        find = await self._read(request, "find", _find_of)
         if _EVENTS not in request.headers.get(b"accept", b""):
             return await self._api.find(find, call)
         await self._api.allow(call, "find")
         return StreamResponse(200, _events(self._api.stream(find, call)), _EVENTS, ((b"Cache-Control", b"no-store"),))
 
+    async def _read(self, request: Request, op: str, read: Callable[[Request], T]) -> T:
+        """Read what is asked for; what is wrong with it is told only to somebody who may ask."""
+        try:
+            return read(request)
+        except Malformed:
+            await self._api.allow(call_of(request), op)
+            raise
+
     async def _nodes(self, request: Request) -> d.DhtNodes:
-        return await self._api.nodes(d.FindNodes(_key(request, "id")), call_of(request))
+        key = await self._read(request, "admin", lambda asked: _key(asked, "id"))
+        return await self._api.nodes(d.FindNodes(key), call_of(request))
 
     async def _table(self, request: Request) -> TableShown:
         await self._api.allow(call_of(request), "admin")
@@ -186,6 +193,14 @@ def call_of(request: Request) -> Call:
     """Write down who asks."""
     origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host, charged=request.ticket.relayed)
     return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
+
+
+def _find_of(request: Request) -> d.Find:
+    query = request.query_params()
+    if unknown := set(query) - set(_QUERY):
+        raise Malformed(f"There is no query parameter {min(unknown)!r} here.", reason="bad_query")
+    numbers = {name: _number(name, text) for name, text in query.items()}
+    return d.Find(_key(request, "key"), **numbers)
 
 
 def _key(request: Request, name: str) -> str:

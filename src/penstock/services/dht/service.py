@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penstock.capability.verifier import CapabilityVerifier
 from penstock.kernel.backoff import FullJitter
 from penstock.kernel.channel import Full
 from penstock.kernel.child import Child, ChildSpec, Drain
@@ -13,6 +14,7 @@ from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
+from penstock.net.server.stranger_quota import known_by
 from penstock.services.dht.agents.bootstrapper import Bootstrapper
 from penstock.services.dht.agents.bucket_writer import BucketWriters
 from penstock.services.dht.agents.lookup_worker import LookupJob, LookupWorkers
@@ -81,7 +83,15 @@ class DhtService:
         self.routes = DhtRoutes(self.api, self.workers.touched_at).routes()
         self.listener: Listener | None = None
         if options.listener is not None:
-            self.listener = Listener(inventory, listener_options(options.listener), self.routes, budget=around.budget)
+            verifier = around.verifier
+            self.listener = Listener(
+                inventory,
+                listener_options(options.listener),
+                self.routes,
+                budget=around.budget,
+                admission=authority.admit,
+                known=known_by(verifier) if isinstance(verifier, CapabilityVerifier) else None,
+            )
 
     def _declare_channels(self) -> None:
         inventory, options = self._inventory, self._options

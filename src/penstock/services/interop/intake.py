@@ -57,6 +57,8 @@ class BridgeIntake:
         self._judge = WebhookJudge(records, inventory.clock)
         self.webhook_deadline_s = options.webhook_deadline_s
         self.rate = inventory.bucket("rps", rate=options.rps, depth=options.burst)
+        # What nobody proved to have sent takes from a rate of its own, so that it leaves the senders theirs.
+        self._unproven = inventory.bucket("unproven_rps", rate=options.rps, depth=options.burst)
         self._puts = inventory.limiter("puts", max(1, options.workers // 2))
 
     # --- before any work ---------------------------------------------------------------------------------------------
@@ -129,6 +131,17 @@ class BridgeIntake:
     def answered(self, status: int) -> None:
         """Count an answer."""
         self._brownout.note_answer(self._clock.monotonic(), status)
+        if status == 401:
+            self.disproved()
+
+    def disproved(self) -> None:
+        """Give back what a request took from the rate whose signature or token does not hold.
+
+        Nobody can know that before it was checked. Strangers have as much for themselves as the senders have: beyond
+        that they take from the senders' rate, because checking is work too.
+        """
+        if self._unproven.try_take(self._clock.monotonic()):
+            self.rate.give_back()
 
     def gave_up(self, deadline: Deadline) -> None:
         """Count one that nobody waits for any more as a 504 if its deadline had passed; a client that left is none."""

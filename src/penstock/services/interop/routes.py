@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.contracts.call import Call, Origin
 from penstock.contracts.interop_bodies import PutAnswer, read_put
-from penstock.kernel.errors import OverLimit, Unsupported
+from penstock.kernel.errors import OverLimit, Unauthenticated, Unsupported
 from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
@@ -145,7 +145,11 @@ class BridgeRoutes:
     # --- puts and reads ----------------------------------------------------------------------------------------------
 
     async def _put(self, request: Request) -> Response:
-        await self._callers.allow(call_of(request), "put", max(0, request.head.length))
+        try:
+            await self._callers.allow(call_of(request), "put", max(0, request.head.length))
+        except Unauthenticated:
+            self._intake.disproved()
+            raise
         expect = request.headers.get(b"x-expect-addr")
         address = None if expect is None else parse_address(expect.decode("ascii", "replace"))
         stored = await self._intake.put(_put_pieces(request), address, request.deadline, request.corr_id)

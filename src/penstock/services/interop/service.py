@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from penstock.capability.verifier import CapabilityVerifier
 from penstock.kernel.backoff import FullJitter
 from penstock.kernel.channel import Full
 from penstock.kernel.child import ChildSpec, Drain
@@ -16,6 +17,7 @@ from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
+from penstock.net.server.stranger_quota import known_by
 from penstock.services.interop.api import InteropApi
 from penstock.services.interop.audit_writer import Attest, AuditWriter
 from penstock.services.interop.authority import BridgeAuthority
@@ -126,6 +128,7 @@ class InteropService:
         self.listener = Listener(
             inventory, listening, self.routes, budget=around.budget, admission=edge.admit,
             problem_words=None if self.sqs is None else self.sqs.endpoint.words,
+            known=known_by(around.verifier) if isinstance(around.verifier, CapabilityVerifier) else None,
         )  # fmt: skip
 
     def _url(self) -> str:
