@@ -142,6 +142,10 @@ class NodeProcess:
         """Crash a task through the admin listener."""
         return self.ask("admin", "POST", f"/tasks/{name}/kill", token=True)
 
+    def page_link(self) -> str:
+        """Ask for a link that opens the operator's page once."""
+        return str(self.ask("admin", "POST", "/v1/node/link", token=True).json()["link"])
+
     def metric(self, start: str) -> float:
         """Return the value of the one series whose line starts like this."""
         lines = self.ask("admin", "GET", "/metrics", token=True).body.decode().splitlines()

@@ -20,7 +20,12 @@ def node() -> Iterator[NodeProcess]:
 
 
 def once(node: NodeProcess) -> str:
-    return str(node.ready["dashboard"]).partition("#once=")[2]
+    return node.page_link().partition("#once=")[2]
+
+
+def test_the_ready_line_says_where_the_page_is_and_has_no_secret_of_a_link(node: NodeProcess) -> None:
+    """It is often kept in a log."""
+    assert node.ready["dashboard"] == f"http://127.0.0.1:{node.port('admin')}/"
 
 
 def send(node: NodeProcess, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:

@@ -38,7 +38,7 @@ STATIC = Path(__file__).parents[2] / "src" / "penstock" / "admin" / "static"
 def test_the_one_time_link_shows_the_node_and_leaves_nothing_behind(browser: Chromium, tmp_path: Path) -> None:
     with NodeProcess(data_dir=tmp_path) as node:
         tab = browser.tab()
-        tab.open(node.ready["dashboard"])
+        tab.open(node.page_link())
         tab.wait(DRAWN)
 
         assert tab.js(STATE) == "Working, nothing to do"
@@ -54,7 +54,7 @@ def test_the_one_time_link_shows_the_node_and_leaves_nothing_behind(browser: Chr
         assert [url for url in tab.requested() if not url.startswith(at(node)[:-1])] == []
 
         second = browser.tab()
-        second.open(node.ready["dashboard"])
+        second.open(node.page_link())
         second.wait_text("This link was used before, or is too old.")
         assert second.js("document.getElementById('view').hidden")
 
@@ -490,7 +490,7 @@ def test_a_killed_node_is_told_and_a_new_one_on_its_address_asks_to_sign_in(brow
     where = ("--set", f"admin.bind_addr=127.0.0.1:{free_port()}")
     with NodeProcess(*where, data_dir=tmp_path) as node:
         tab = browser.tab()
-        tab.open(node.ready["dashboard"])
+        tab.open(node.page_link())
         tab.wait(DRAWN)
         node.signal(signal.SIGKILL)
         node.wait()
@@ -514,7 +514,7 @@ new MutationObserver(() => states.push(document.getElementById('state').innerTex
 def test_a_drain_is_watched_to_its_end(browser: Chromium, tmp_path: Path) -> None:
     with NodeProcess("--set", "node.echo=true", "--set", "echo.drain_deadline=5s", data_dir=tmp_path) as node:
         tab = browser.tab()
-        tab.open(node.ready["dashboard"])
+        tab.open(node.page_link())
         tab.wait(DRAWN)
         tab.js(REMEMBER_STATES)
         connection = node.begin_echo("admitted", delay_ms=2000)

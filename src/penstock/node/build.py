@@ -288,14 +288,18 @@ class Node:
         """Tell whether a request at another listener than the admin's comes from the operator: None, or what to say."""
         return NO_ADMIN if self._authority is None else self._authority.judge(request)
 
-    def page_link(self) -> str | None:
-        """Make a link that opens the operator's page once; None where there is no admin listener to open it on."""
+    def page_url(self) -> str | None:
+        """Return where the operator's page is; None where there is no admin listener to open it on."""
         url = next((part.door()["url"] for part in self.parts if part.name == "admin"), None)
         if self._authority is None or url is None:
             return None
-        here = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
+
+    def page_link(self) -> str | None:
+        """Make a link that opens the operator's page once, for a person who asks for it."""
+        url = self.page_url()
         # The secret stands behind the `#`: no server, log or preview of the link ever sees it.
-        return f"{here}/#once={self._authority.make_link()}"
+        return None if url is None or self._authority is None else f"{url}#once={self._authority.make_link()}"
 
     def _describe(self) -> dict[str, dict[str, Any]]:
         """Return the OpenAPI description of each service; made once, because routes do not change."""

@@ -209,7 +209,7 @@ class _Talk:
             where = None if self._data_dir is None else str(self._data_dir.path)
             token = None if node.serves_alone else node.operator_token()
             ready: dict[str, object] = {"ports": node.ports(), "token": token, "data_dir": where}
-            page = {} if node.serves_alone else {"dashboard": node.page_link()}
+            page = {} if node.serves_alone else {"dashboard": node.page_url()}
             shut = _shut(node)
             missing = {"missing": [f"{service}/{gate.name}" for service, gate in shut]} if shut else {}
             self._line({"event": "ready", **ready, **page, **node.told(), **missing})
