@@ -39,24 +39,18 @@ async def test_a_peer_that_hangs_up_while_it_is_verified_leaves_no_dead_link() -
         await node.stop()
 
 
-async def test_of_too_many_links_a_quiet_one_to_a_stranger_is_closed_before_one_to_a_contact() -> None:
-    async with swarm(2) as nodes:
-        node, contact = nodes[0], nodes[1].own
-        stranger = await start(options())
-        stranger.service.pool._listen_addresses = list  # type: ignore[method-assign,assignment]  # nobody dials it back
-        try:
-            await stranger.service.pool.dial(*node.address)
-            links = node.service.pool.links
-            await until(lambda: stranger.own in links and contact in links, "both links")
-            for link in links.values():
-                link.heard_at -= 60.0
-            links[contact].used_at -= 60.0
-            node.service.pool._drop_oldest()
-            await until(lambda: len(links) == 1, "the drop")
+async def test_of_too_many_links_one_to_a_peer_that_does_not_answer_is_closed_first_and_never_the_newest() -> None:
+    async with swarm(3) as nodes:
+        pool, links = nodes[0].service.pool, nodes[0].service.pool.links
+        failing, other = nodes[1].own, nodes[2].own
+        await until(lambda: failing in links and other in links, "both links")
+        await until(lambda: not any(link.pending for link in links.values()), "a quiet moment")
+        pool._state.book.failed(failing, 0.0)
+        pool._make_room(links[other])
+        await until(lambda: failing not in links, "the drop")
+        pool._make_room(links[other])
 
-            assert list(links) == [contact]
-        finally:
-            await stranger.stop()
+        assert links[other].is_open
 
 
 async def test_an_answered_keep_alive_counts_as_a_verification() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.contracts import dht as d
 from penstock.kernel.errors import Forbidden, NotFound, NotReady
-from penstock.services.dht.core.ids import parse_key, to_text
+from penstock.services.dht.core.bucket import BucketView
+from penstock.services.dht.core.ids import bucket_of, parse_key, to_text
 from penstock.services.dht.core.lookup import ProbeFailure
 from penstock.services.dht.core.record import RecordSigner, make_record
 from penstock.services.dht.protocol import hello
@@ -172,6 +173,36 @@ async def test_an_inbound_peer_is_named_only_after_it_was_dialled_back() -> None
         await until(lambda: len(nodes[0].service.state.table) == 1, "dialling back")
 
         assert [each.address for each in nodes[0].service.state.table.contacts()] == [peer.node.address]
+
+
+async def test_an_answer_on_a_link_that_the_peer_dialled_proves_no_address() -> None:
+    async with swarm(1) as nodes, raw_peer(nodes[0]) as peer:
+        node = nodes[0].service
+        await until(lambda: len(node.state.table) == 1, "dialling back")
+        elsewhere = node.state.contact_of(peer.node.own, "127.0.0.1", 65535)
+        node.pool.links[peer.node.own].contact = None
+        assert not node.pool.proved_at(elsewhere)
+
+        await node.workers.walk_in_background(peer.node.own, (elsewhere,))
+        await until(lambda: not node.route.queues[bucket_of(node.state.own, peer.node.own)].depth, "the writer")
+
+        assert [each.address for each in node.state.table.contacts()] == [peer.node.address]
+
+
+async def test_a_find_asks_peers_that_called_and_a_walk_or_a_find_on_several_paths_does_not() -> None:
+    async with swarm(2) as nodes:
+        node, key = nodes[1].service, parse_key(KEY)
+        now_ms, addrs = node.state.wall_ms(), ("tcp://127.0.0.1:9",)
+        record = make_record(RecordSigner(b"\x09" * 32), key, addrs, seq=1, issued_ms=now_ms, ttl_s=3600)
+        await until(lambda: nodes[0].own in node.pool.links and len(node.state.table) == 1, "the link")
+        nodes[0].service.keeper.book.store(record, None)
+        link = node.pool.links[nodes[0].own]
+        link.listen = [node.state.contact_of(nodes[0].own, *nodes[0].address)]
+        node.state.table.publish(bucket_of(nodes[1].own, nodes[0].own), BucketView())
+
+        assert (await node.api.nodes(d.FindNodes(KEY))).nodes == ()
+        assert (await node.api.find(d.Find(KEY, paths=3))).providers == ()
+        assert len((await node.api.find(d.Find(KEY))).providers) == 1
 
 
 # --- bad input

@@ -222,7 +222,9 @@ class LookupWorkers:
             "lookup.done", op=op, hops=outcome.hops, messages=outcome.messages, ending=outcome.ending.value
         )
         for contact in walk.answered:
-            self._routes.try_insert(contact)
+            # Whoever answered on a connection of its own showed who it is, not that others reach it at this address.
+            if self._pool.proved_at(contact):
+                self._routes.try_insert(contact)
 
     def figures(self) -> dict[str, object]:
         """Return what the page shows of all lookups."""

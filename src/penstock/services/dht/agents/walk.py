@@ -66,18 +66,20 @@ class Walk:
     ) -> LookupOutcome:
         """Walk to the end; the deadline ends it at the latest."""
         state, options = self._state, self._state.options
-        rules = LookupRules(k=options.k, alpha=alpha, beta=options.beta, hop_budget=options.hop_budget)
+        rules = LookupRules(
+            k=options.k, alpha=alpha, beta=options.beta, hop_budget=options.hop_budget, radius=state.size.radius
+        )
         self.lookup = Lookup(
             target, goal, rules, self._pool, now=self._now(), deadline_at=deadline_at, limit=limit, paths=paths
         )
         self._request = find_request(target)
         self._opcode = Opcode.FIND_NODE if goal is Goal.NODES else Opcode.FIND_VALUE
-        self.lookup.begin(start if start is not None else state.table.closest(target, options.k, state.book.failing))
         if self.known:
             self.lookup.know(self.known)
             for record in self.known:
                 if record.addrs:
                     self.on_record(record)
+        self._begin(goal, paths, start)
         self._advance()
         try:
             while self.lookup.outcome is None:
@@ -85,6 +87,23 @@ class Walk:
         finally:
             self._disarm()
         return self.lookup.outcome
+
+    def _begin(self, goal: Goal, paths: int, start: list[Contact] | None) -> None:
+        """Give the lookup its first candidates, unless what the node keeps itself was all that is wanted."""
+        lookup, state = self.lookup, self._state
+        if lookup.outcome is not None:
+            return
+        k = state.options.k
+        near = state.table.closest(lookup.target, k, state.book.failing) if start is None else start
+        lookup.begin(near, self._callers(lookup.target, goal, paths))
+
+    def _callers(self, target: int, goal: Goal, paths: int) -> list[Contact]:
+        """Return whom a find may ask besides contacts, over open connections.
+
+        A walk to the nearest nodes asks contacts alone: a record must be kept by nodes that others can reach. So does a
+        find on several paths, which is for whoever expects liars.
+        """
+        return [] if goal is Goal.NODES or paths > 1 else self._pool.callers(target, self._state.options.k // 2)
 
     async def _wait(self) -> None:
         """Verify what came in, or wait for something to come; the timer wakes this at the deadline."""

@@ -8,6 +8,7 @@
 | `bucket`, `table` | one k-bucket with its replacement cache; what readers see of all 64 |
 | `peer_book` | round-trip times, failures and breakers of the peers this node has asked |
 | `lookup`, `path` | a lookup as a pipeline of probes; the candidates of one of its paths |
+| `link_spread` | how the connections a node may keep are spread over the key space, and which one is given up |
 | `record`, `record_book` | signed provider records; those kept for others, with their quotas |
 | `size` | how many nodes there are, from how dense the nearest ones lie |
 | `republish` | when which region of the key space is published again |

@@ -6,6 +6,10 @@ each outcome at once starts the next. A probe that has been out for longer than 
 frees its place and up to beta extra probes start, but its late answer still counts. So a dead node costs a lookup some
 milliseconds instead of a timeout. At most k probes are in flight, however many paths there are.
 
+A find whose nearest candidates probably keep the record itself begins with a first wave of three probes: more would
+bring the same record again. The wave ends, and alpha counts, with the first outcome that did not end the lookup, or
+when the fastest of the three has taken longer than it usually does.
+
 With several paths the starting candidates are dealt out, and each path hears only what its own nodes name, so that one
 liar cannot lead the whole lookup astray. A node that two paths reach is asked once and its answer serves both.
 
@@ -33,11 +37,15 @@ ALPHA_RAISED: Final = 10
 TRIES_MAX: Final = 3
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 2.0
+# So many probes begin a find where the nearest candidates probably keep the record.
+FIRST_WAVE: Final = 3
 # A probe that has to connect first starts only while fewer than these are out.
 DIALLING_MAX: Final = 2
 DIALLING_MAX_RAISED: Final = 5
 # Verified sets from so many different paths end a lookup with several paths.
 PATHS_AGREEING: Final = 2
+# The namer of peers that nobody named: they connected to this node themselves. No id is negative.
+THEMSELVES: Final = -1
 NEVER: Final = float("inf")
 
 
@@ -111,19 +119,22 @@ class LookupRules:
     alpha: int = 3
     beta: int = 2
     hop_budget: int = 5
+    # Nodes within this distance of the target probably keep its records; 0 when that is not known.
+    radius: int = 0
     diversity: DiversityRules = field(default_factory=DiversityRules)
 
 
 class Probe:
     """One request that is out; owned by its lookup until its outcome is reported."""
 
-    __slots__ = ("asked_at", "basis", "contact", "depth", "hedge", "paths", "slow", "slow_at")
+    __slots__ = ("asked_at", "basis", "contact", "depth", "hedge", "paths", "slow", "slow_at", "usual_at")
 
     def __init__(self, candidate: Candidate, now: float, point: SlowPoint, *, hedge: bool) -> None:
         self.contact = candidate.contact
         self.depth = candidate.depth
         self.asked_at = now
         self.slow_at = now + point.after_s
+        self.usual_at = now + point.usual_s
         self.basis = point.basis
         self.hedge = hedge
         self.slow = False
@@ -179,6 +190,9 @@ class Lookup:
         self._near_enough = peers.near_enough
         self._limit = limit
         self._alpha = rules.alpha
+        # While a find is in its first wave, fewer probes than alpha are out; until when is known once they are.
+        self._first_wave = False
+        self._wave_ends_at = NEVER
         self._paths = [SearchPath(target, rules.diversity) for _ in range(paths)]
         self._answers: dict[int, list[Contact]] = {}
         self._slow = 0
@@ -195,13 +209,25 @@ class Lookup:
 
     # --- what the driver calls ------------------------------------------------------------------------------
 
-    def begin(self, contacts: Iterable[Contact]) -> None:
-        """Deal the starting candidates out to the paths, the nearest first."""
+    def begin(self, contacts: Iterable[Contact], callers: list[Contact] | None = None) -> None:
+        """Deal the starting candidates out to the paths, the nearest first.
+
+        `callers` are peers that connected to this node and are no contacts of it. They count as named by one node, so
+        at most half of the candidates are such: whoever wants to surround a key cannot do it by connecting to all.
+        """
         dealt: list[list[Contact]] = [[] for _ in self._paths]
         for index, contact in enumerate(contacts):
             dealt[index % len(dealt)].append(contact)
         for path, hand in zip(self._paths, dealt, strict=True):
             path.hear_of(hand, 1, 0)
+        if callers:
+            self._paths[0].hear_of(callers, 1, THEMSELVES)
+        self._first_wave = self.goal is Goal.FIRST and len(self._paths) == 1 and self._is_near()
+
+    def _is_near(self) -> bool:
+        """Tell whether the nearest candidate probably keeps the record itself."""
+        nearest = self._paths[0].front(1)
+        return bool(nearest) and nearest[0].contact.id ^ self.target <= self.rules.radius
 
     def next_probes(self, now: float) -> list[Probe]:
         """Return the probes to send now. May end the lookup instead."""
@@ -210,7 +236,7 @@ class Lookup:
         probes: list[Probe] = []
         while len(self.in_flight) < self.rules.k:
             hedge = self._hedges_due > 0
-            if not hedge and len(self.in_flight) - self._slow >= self._alpha:
+            if not hedge and self._active >= (FIRST_WAVE if self._first_wave else self._alpha):
                 break
             probe = self._start_nearest(now, hedge=hedge)
             if probe is None:
@@ -220,6 +246,8 @@ class Lookup:
         if not probes:
             self._hedges_due = 0
             self._judge_end(now)
+        if self._first_wave and self._wave_ends_at == NEVER:
+            self._wave_ends_at = min((probe.usual_at for probe in probes), default=now)
         return probes
 
     def answered(self, peer: int, now: float, contacts: list[Contact], *, verifying: bool = False) -> None:
@@ -283,6 +311,8 @@ class Lookup:
         if now >= self.deadline_at:
             self._end(LookupEnd.DEADLINE)
             return
+        if self._wave_ends_at <= now:
+            self._first_wave = False
         for probe in self.in_flight.values():
             if probe.slow_at <= now:
                 self._turn_slow(probe)
@@ -291,6 +321,8 @@ class Lookup:
     def wake_at(self) -> float:
         """Return when `tick` is due: the next slow point or retry, at the latest the deadline."""
         due = min((probe.slow_at for probe in self.in_flight.values()), default=NEVER)
+        if self._first_wave:
+            due = min(due, self._wave_ends_at)
         if self._retry_at and not self._active:
             due = min(due, *self._retry_at.values())
         return min(due, self.deadline_at)
@@ -329,19 +361,28 @@ class Lookup:
             path = self._paths[self._next_path]
             self._next_path = (self._next_path + 1) % len(self._paths)
             candidate = self._choose(path, now)
-            if candidate is not None and (hedge or self._may_start(candidate.contact.id)):
+            if candidate is not None and (hedge or self._may_start(candidate.contact)):
                 return self._start(path, candidate, now, hedge=hedge)
         return None
 
-    def _may_start(self, peer: int) -> bool:
+    def _may_start(self, candidate: Contact) -> bool:
         """Tell whether a probe may go out now.
 
         Connecting costs both ends two signatures and three round trips. So nobody is dialled while two others may
         answer any moment, one while one may, and two at a time when there are no others; more when the network seems
-        to be ill, but not so many that the dials themselves make it slow.
+        to be ill, but not so many that the dials themselves make it slow. Once somebody has answered, only probes of
+        nodes nearer than the candidate are waited for: from the others nothing better is to be expected.
         """
+        if self._near_enough <= 1 or self._peers.connected(candidate.id):
+            return True
         most = DIALLING_MAX if self._alpha < ALPHA_RAISED else DIALLING_MAX_RAISED
-        return self._near_enough <= 1 or self._active < most or self._peers.connected(peer)
+        return self._active < most or (bool(self._answers) and self._nearer(candidate) < most)
+
+    def _nearer(self, candidate: Contact) -> int:
+        """Count the probes that are out, not slow, and nearer to the target than a candidate."""
+        target = self.target
+        away = candidate.id ^ target
+        return sum(not probe.slow and peer ^ target < away for peer, probe in self.in_flight.items())
 
     def _choose(self, path: SearchPath, now: float) -> Candidate | None:
         """Return the nearest candidate to ask, or one nearly as near to whom a connection is open.
@@ -410,6 +451,7 @@ class Lookup:
         probe = self.in_flight.pop(peer, None)
         if probe is None or self.outcome is not None:
             return None
+        self._first_wave = False
         self._slow -= probe.slow
         return probe
 
@@ -478,7 +520,7 @@ class Lookup:
         peer = self._won[1]
         path = self._won[2]
         trail: list[int] = []
-        while peer:
+        while peer > 0:
             trail.append(peer)
             peer = path.known[peer].namer
         return tuple(reversed(trail))

@@ -35,6 +35,7 @@ class SlowPoint(NamedTuple):
 
     after_s: float
     basis: Basis
+    usual_s: float = float("inf")  # most answers have come by then
 
 
 @dataclass(slots=True)
@@ -127,14 +128,17 @@ class PeerBook:
         memory = self._peers.get(peer)
         if memory is None or memory.srtt_s is None:
             after, basis = self.guess_s(), Basis.GUESS
+            usual = after / 2
         else:
             after, basis = memory.srtt_s + 4 * memory.rttvar_s, Basis.OWN
+            usual = memory.srtt_s + memory.rttvar_s
         after = max(after, SLOW_S_MIN)
         if connecting:
             after *= 2
+            usual *= 2
         if after <= self._hedge_after_s:
-            return SlowPoint(after, basis)
-        return SlowPoint(self._hedge_after_s, Basis.PATIENT if basis is Basis.OWN else basis)
+            return SlowPoint(after, basis, usual)
+        return SlowPoint(self._hedge_after_s, Basis.PATIENT if basis is Basis.OWN else basis, usual)
 
     @property
     def near_enough(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from penstock.kernel.errors import Malformed
+from penstock.services.dht.core.link_spread import LinkRegion
 from penstock.services.dht.core.lookup import ProbeFailure
 from penstock.services.dht.protocol.envelope import (
     REQ,
@@ -64,11 +65,11 @@ class LinkOwner(Protocol):
 
 
 class _Pending:
-    __slots__ = ("done", "due_at", "op")
+    __slots__ = ("asked_at", "done", "due_at")
 
-    def __init__(self, op: int, done: Done, due_at: float) -> None:
-        self.op = op
+    def __init__(self, done: Done, asked_at: float, due_at: float) -> None:
         self.done = done
+        self.asked_at = asked_at
         self.due_at = due_at
 
 
@@ -79,6 +80,7 @@ class PeerLink(asyncio.Protocol):
         self.dialled = dialled
         self.peer = 0  # the proven id; 0 before
         self.dialler = 0  # who dialled, for the choice between two links of the same pair
+        self.region = LinkRegion(0, 0)  # where its peer is; set when the pool takes the link
         self.host = ""
         self.subnet: str | None = None
         self.contact: Contact | None = None  # where the peer was dialled; None for one that came to us
@@ -115,6 +117,13 @@ class PeerLink(asyncio.Protocol):
     def pending(self) -> int:
         """Return how many requests wait for an answer."""
         return len(self._pending)
+
+    @property
+    def waiting_s(self) -> float:
+        """Return for how long the oldest request has waited for its answer; 0 when none waits."""
+        if not self._pending:
+            return 0.0
+        return self._loop.time() - next(iter(self._pending.values())).asked_at
 
     def abort(self) -> None:
         """Close at once."""
@@ -298,7 +307,7 @@ class PeerLink(asyncio.Protocol):
             return
         self._corr_id += 1
         now = self.used_at = self._loop.time()
-        self._pending[self._corr_id] = _Pending(opcode, done, now + timeout_s)
+        self._pending[self._corr_id] = _Pending(done, now, now + timeout_s)
         self.send(opcode, self._corr_id, REQ, payload)
         if self._timer is None:
             self._arm(now + timeout_s)

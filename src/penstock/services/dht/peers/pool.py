@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.deadline import no_deadline, timeout
 from penstock.kernel.errors import Busy, PenstockError, Timeout
 from penstock.kernel.limiter import TokenBucket
 from penstock.services.dht.core.ids import bucket_of
+from penstock.services.dht.core.link_spread import LinkRank, LinkStanding, region_of
 from penstock.services.dht.core.lookup import ProbeFailure
 from penstock.services.dht.core.peer_book import SlowPoint
 from penstock.services.dht.peers.dialing import address_class, may_dial
@@ -47,6 +49,8 @@ STUCK_S: Final = 5.0
 UPKEEP_S: Final = 5.0
 HINT_S: Final = 1.0
 QUIET_S: Final = 10.0
+# So many connections are opened ahead in one turn of the upkeep.
+OPENED_A_TURN: Final = 2
 OPS: Final = {
     Opcode.FIND_NODE: "find_node", Opcode.FIND_VALUE: "find_value", Opcode.PROVIDE: "provide", Opcode.PING: "ping",
 }  # fmt: skip
@@ -133,8 +137,31 @@ class PeerPool:
         return self._state.options.k
 
     def connected(self, peer: int) -> bool:
-        """Tell whether a link is open to a peer that answers."""
-        return peer in self.links and peer not in self._state.book.failing
+        """Tell whether a link is open to a peer that answers, and owes no answer for longer than it usually takes."""
+        link = self.links.get(peer)
+        if link is None or peer in self._state.book.failing:
+            return False
+        waiting_s = link.waiting_s
+        return not waiting_s or waiting_s <= self._state.book.slow_point(peer).after_s
+
+    def callers(self, target: int, count: int) -> list[Contact]:
+        """Return the peers nearest to a target that connected to us, listen, and are no contacts of ours."""
+        found: list[Contact] = []
+        for away in sorted([peer ^ target for peer in self.links])[: 2 * count]:
+            link = self.links[away ^ target]
+            if link.listen and not self._is_contact(link.peer) and self.connected(link.peer):
+                found.append(link.listen[0])
+                if len(found) >= count:
+                    break
+        return found
+
+    def proved_at(self, contact: Contact) -> bool:
+        """Tell whether the contact's address was dialled and its id proved; a link it dialled shows no address."""
+        link = self.links.get(contact.id)
+        if link is not None and link.contact is not None and link.contact.address == contact.address:
+            return True
+        table = self._state.table
+        return table.views[bucket_of(table.own, contact.id)].by_id.get(contact.id) == contact
 
     def ask(self, contact: Contact, opcode: Opcode, payload: bytes, done: Done, namer: int = 0) -> None:
         """Send a request to a contact, dialling it if need be; `done` is called once with what came of it."""
@@ -268,6 +295,7 @@ class PeerPool:
         if not link.is_open:
             # Its peer hung up while the proof was verified. Nobody would ever take a dead link out again.
             return
+        link.region = region_of(self._state.own, link.peer)
         held = self.links.get(link.peer)
         if held is None or not held.is_open or link.dialler == held.dialler or link.dialler < held.dialler:
             self.links[link.peer] = link
@@ -280,17 +308,31 @@ class PeerPool:
             kept.listen = kept.listen or loser.listen
             loser.retire(self._state.options.rpc_timeout_s)
         if len(self.links) > self._state.options.peer_conns:
-            self._drop_oldest()
+            self._make_room(link)
         if not link.dialled:
             self.on_newcomer(link)
 
-    def _drop_oldest(self) -> None:
-        """Close the link that was not used for longest, rather a quiet one to a peer that our lookups would not ask."""
-        quiet_since = self._state.monotonic() - QUIET_S
-        idle = [link for link in self.links.values() if not link.pending]
+    def _make_room(self, newest: PeerLink) -> None:
+        """Close the link that lookups miss least, but not the newest: somebody is about to ask on it."""
+        idle = [link for link in self.links.values() if link is not newest and not link.pending]
         if idle:
-            useful = {link for link in idle if link.heard_at > quiet_since or self._is_contact(link.peer)}
-            min(idle, key=lambda link: (link in useful, link.used_at)).close()
+            standing = self._standing()
+            now = self._state.monotonic()
+            max(idle, key=lambda link: self._rank(link, standing, now)).close()
+
+    def _standing(self) -> LinkStanding:
+        options = self._state.options
+        return LinkStanding((link.region for link in self.links.values()), options.peer_conns, options.k)
+
+    def _rank(self, link: PeerLink, standing: LinkStanding, now: float) -> LinkRank:
+        return LinkRank(
+            failing=link.peer in self._state.book.failing,
+            crowding=standing.crowding(link.region),
+            neighbours=standing.neighbours(link.region),
+            stranger=not self._is_contact(link.peer),
+            quiet=now - link.heard_at > QUIET_S,
+            unused_s=now - link.used_at,
+        )
 
     def _is_contact(self, peer: int) -> bool:
         table = self._state.table
@@ -345,19 +387,31 @@ class PeerPool:
             self.on_verified(peer)
 
     def _open_ahead(self) -> None:
-        """Connect to the k nearest, and to the freshest of each bucket with nobody connected: lookups need not then."""
+        """Connect to the k nearest, and to contacts in buckets that have fewer links than their share."""
         state = self._state
         if state.identity is None:
             return
-        wanted = {contact.id: contact for contact in state.table.closest(state.own, state.options.k)}
-        for view in state.table.views:
-            if view.contacts and self.links.keys().isdisjoint(view.by_id):
-                wanted.setdefault(view.contacts[-1].id, view.contacts[-1])
-        room = state.options.peer_conns - len(self.links)
-        for contact in wanted.values():
-            if room > 0 and contact.id not in self.links and contact.id not in state.book.failing:
-                room -= 1
+        room = min(state.options.peer_conns - len(self.links), OPENED_A_TURN)
+        for contact in self._missed() if room > 0 else ():
+            if contact.id not in self.links and contact.id not in state.book.failing:
                 self.ask(contact, Opcode.PING, EMPTY, _ignore)
+                room -= 1
+                if room <= 0:
+                    break
+
+    def _missed(self) -> Iterator[Contact]:
+        """Go through the contacts a link to whom would serve lookups, the most useful first."""
+        state, standing = self._state, self._standing()
+        yield from state.table.closest(state.own, state.options.k)
+        for bucket, view in enumerate(state.table.views):
+            missing = standing.missing(bucket) if view.contacts else 0
+            if missing > 0:
+                yield from islice(sorted(view.contacts, key=self._neighbours(standing)), missing)
+
+    def _neighbours(self, standing: LinkStanding) -> Callable[[Contact], tuple[bool, int]]:
+        """Return the order of a bucket's contacts: those without a link, and of them those far from other links."""
+        own, links = self._state.own, self.links
+        return lambda contact: (contact.id in links, standing.neighbours(region_of(own, contact.id)))
 
 
 def _ignore(_reply: PeerReply) -> None:
