@@ -142,12 +142,13 @@ def run_suite(project: str, *arguments: str, env: dict[str, str]) -> str:
     done = subprocess.run(
         [environment().python, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-W", "ignore", *arguments],
         cwd=environment().source(project),
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{PROGRAMS}", **env},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{PROGRAMS}:{environment().source(project)}", **env},
         capture_output=True,
         text=True,
         timeout=_RUN_S,
         check=False,
     )
+    sys.stdout.write(done.stdout[-200:])
     return done.stdout + done.stderr
 
 

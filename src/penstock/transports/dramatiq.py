@@ -116,7 +116,7 @@ class PenstockBroker(Broker):
 
     def send(self, message: Message[Any]) -> None:
         """Store a message, delayed until its `eta`."""
-        left_ms = max(0, int(message.options.get("eta", 0)) - current_millis()) if "eta" in message.options else 0
+        left_ms = max(0, _eta(message) - current_millis())
         topic = self.topic(message.queue_name)
         self._client.get().mailbox.send(topic, message.encode(), delay_ms=min(left_ms, _DELAY_MS_MAX))
 
@@ -158,7 +158,7 @@ class PenstockConsumer(Consumer):
         delivery = self._ready.pop(0)
         message = Message.decode(delivery.payload)
         self._held.hold(delivery.msg_id, delivery)
-        if int(message.options.get("eta", 0)) > current_millis() + 1000:
+        if _eta(message) > current_millis() + 1000:
             # Delayed for longer than the mailbox delays: it is sent on for the rest.
             self._broker.send(message)
             self._held.ack(delivery.msg_id)
@@ -193,6 +193,12 @@ class _HeldMessage(MessageProxy):
     def __init__(self, message: Message[Any], tag: str) -> None:
         super().__init__(message)
         self._tag = tag
+
+
+def _eta(message: Message[Any]) -> int:
+    """Return when a message is due, in milliseconds; one whose `eta` is no number is due now, as in Dramatiq itself."""
+    eta = message.options.get("eta")
+    return int(eta) if isinstance(eta, int | float) else 0
 
 
 def _tag(message: MessageProxy) -> str:

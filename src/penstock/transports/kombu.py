@@ -21,6 +21,7 @@ from typing import Any, Final
 from kombu.transport import TRANSPORT_ALIASES, virtual
 
 from penstock.kernel.errors import DownstreamUnavailable, NotFound, PenstockError
+from penstock.sdk.errors import NoNode
 from penstock.sdk.sync import SyncClient, connect
 from penstock.transports.leases import LEASE_MS, HeldMessages, ProcessClient
 from penstock.transports.topics import topic_of
@@ -61,7 +62,7 @@ class KombuChannel(virtual.Channel):
         (delivery,) = taken
         message: dict[str, Any] = json.loads(delivery.payload)
         message["properties"]["delivery_tag"] = delivery.msg_id
-        message["headers"] = {**message.get("headers", {}), "redelivered": delivery.attempt > 1}
+        message["properties"].setdefault("delivery_info", {})["redelivered"] = delivery.attempt > 1
         self._messages.hold(delivery.msg_id, delivery)
         return message
 
@@ -115,11 +116,25 @@ class KombuTransport(virtual.Transport):
     default_port = None
     driver_type = ALIAS
     driver_name = ALIAS
-    connection_errors = (*virtual.Transport.connection_errors, DownstreamUnavailable)
+    connection_errors = (*virtual.Transport.connection_errors, DownstreamUnavailable, NoNode)
     channel_errors = (*virtual.Transport.channel_errors, PenstockError)
     implements = virtual.Transport.implements.extend(
         asynchronous=False, exchange_type=frozenset(["direct", "topic"]), heartbeats=False
     )
+
+    def establish_connection(self) -> Any:  # noqa: ANN401 - kombu's own types
+        """Connect; where no node answers, say so now: kombu then tries again, or another of its addresses."""
+        client = _connect(self.client, self.client.transport_options)
+        try:
+            client.mailbox.topic(self.client.transport_options.get("topic_prefix", PREFIX) + ALIAS)
+        except self.connection_errors:
+            raise
+        except PenstockError:
+            # Whatever it answers, a node is there; what this token may do is found out by doing it.
+            pass
+        finally:
+            client.close()
+        return super().establish_connection()
 
     @property
     def default_connection_params(self) -> dict[str, Any]:
