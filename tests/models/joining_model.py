@@ -22,7 +22,7 @@ from penstock.sdk.errors import ClientClosed
 from penstock.sdk.joining import JoinLimits
 
 IGNORES = (JoinLimits, JoinedKind, Log, Metrics)
-LIMITS = JoinLimits(batch_calls_max=2, in_flight_max=2, gathered_min=2, gather_s=0.005)
+LIMITS = JoinLimits(batch_calls_max=2, in_flight_max=2, gather_s=0.005)
 SHORT_S = 0.02
 
 

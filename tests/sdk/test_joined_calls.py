@@ -18,7 +18,6 @@ from penstock.kernel.inventory import Inventory
 from penstock.sdk import call_joiner
 from penstock.sdk.errors import ClientClosed
 from penstock.sdk.joined_mailbox import JoinedMailbox
-from penstock.sdk.joining import DEFAULT_LIMITS
 from penstock.sdk.place_line import PlaceLine
 from penstock.testing import Run, sweep
 from penstock.testing.contracts.memory_mailbox import MemoryMailbox
@@ -260,7 +259,7 @@ async def test_a_call_out_of_time_is_told_so_and_the_others_are_not() -> None:
         tasks = started(*(within(each, mailbox.send(message(n))) for n, each in enumerate(patience)))
         answers = await outcomes(tasks)
 
-        # The second leaves while it gathers, the fourth while its request is in flight.
+        # The second leaves while its request is in flight; the fourth has its answer in time.
         assert [type(each) for each in answers] == [m.Sent, Timeout, m.Sent, m.Sent, m.Sent]
 
 
@@ -299,17 +298,20 @@ async def test_a_call_cancelled_while_it_gathers_never_leaves() -> None:
     async with joined() as (mailbox, wire):
         tasks = started(*(mailbox.send(message(n)) for n in range(4)))
         await asyncio.sleep(0.001)
-        tasks[2].cancel()
-        await outcomes(tasks)
+        # As many as in flight would leave; one waits for company.
+        late = started(mailbox.send(message("late")))
+        await asyncio.sleep(0.001)
+        late[0].cancel()
+        await outcomes(tasks + late)
 
-        assert wire.requests == [("send", 1), ("send", 2)]
-        assert wire.stored() == ["0", "1", "3"]
+        assert wire.requests == [("send", 1), ("send", 3)]
+        assert wire.stored() == ["0", "1", "2", "3"]
 
 
 async def test_the_deadline_of_the_caller_that_fills_a_request_is_not_that_of_the_others() -> None:
     async with joined() as (mailbox, wire):
         wire.lag_s = 1.0
-        patient = [within(5.0, mailbox.send(message(n))) for n in range(DEFAULT_LIMITS.gathered_min)]
+        patient = [within(5.0, mailbox.send(message(n))) for n in range(32)]
         *answers, last = await outcomes(started(*patient, within(0.5, mailbox.send(message("last")))))
 
         assert {type(each) for each in answers} == {m.Sent}

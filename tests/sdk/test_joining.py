@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.sdk.joining import GatheredCall, JoinBatch, JoinLimits, JoinQueue
 
-LIMITS = JoinLimits(batch_calls_max=4, batch_bytes_max=100, in_flight_max=2, gathered_min=2, gather_s=1.0)
+LIMITS = JoinLimits(batch_calls_max=4, batch_bytes_max=100, in_flight_max=2, halved_min=4, gather_s=1.0)
 
 Step = tuple[str, int, int]
 STEPS = st.lists(
@@ -38,7 +38,7 @@ class Play:
     def step(self, step: Step) -> None:
         what, number, size = step
         if what == "add":
-            call = GatheredCall(len(self.came), key=f"k{number}" if number else None, size_bytes=size, since=self.now)
+            call = GatheredCall(len(self.came), f"k{number}" if number else None, size, self.now)
             self.came.append(call)
             self.queue.add(call)
         elif what == "end" and self.flying:
@@ -66,8 +66,18 @@ class Play:
         assert len(self.flying) < LIMITS.in_flight_max
         keys = {call.key for call in calls} - {None}
         assert not keys & {call.key for other in self.flying for call in other.calls}
-        waited = self.now - min(call.since for call in calls) >= LIMITS.gather_s
-        assert not self.flying or len(calls) >= LIMITS.gathered_min or waited
+        if self.flying and self.now - min(call.since for call in calls) < LIMITS.gather_s:
+            self.check_company(batch)
+
+    def check_company(self, batch: JoinBatch) -> None:
+        """Demand that a request beside others, whose calls have not waited, is as large as those, or is full."""
+        calls, flying = batch.calls, sum(len(other.calls) for other in self.flying)
+        behind = [c for c in self.came if c not in {*self.left, *self.withdrawn, *calls}]
+        size = sum(call.size_bytes for call in calls)
+        is_full = len(calls) == LIMITS.batch_calls_max or any(
+            size + call.size_bytes > LIMITS.batch_bytes_max for call in behind
+        )
+        assert len(calls) >= flying or is_full or size > LIMITS.batch_bytes_max
 
     def finish(self) -> None:
         """End what flies until nothing is left, and check that everything left once, in the order of its key."""
@@ -115,26 +125,27 @@ class NeverFreesKeys(JoinQueue):
 
 
 class CountsNoBytes(JoinQueue):
-    def _next_calls(self) -> list:
-        return [call for call in self._gathered if call.key not in self._busy_keys][: LIMITS.batch_calls_max]
+    def _next_calls(self) -> tuple[list, bool]:
+        return [call for call in self._gathered if call.key not in self._busy_keys][: LIMITS.batch_calls_max], False
 
 
 class SkipsWhatDoesNotFit(JoinQueue):
     """A smaller call passes a larger one with the same key."""
 
-    def _next_calls(self) -> list:
+    def _next_calls(self) -> tuple[list, bool]:
         chosen, room = [], LIMITS.batch_bytes_max
         for call in self._gathered:
             fits = call.size_bytes <= room or not chosen
             if call.key not in self._busy_keys and fits and len(chosen) < LIMITS.batch_calls_max:
                 chosen.append(call)
                 room -= call.size_bytes
-        return chosen
+        return chosen, False
 
 
 class NewestFirst(JoinQueue):
-    def _next_calls(self) -> list:
-        return super()._next_calls()[::-1]
+    def _next_calls(self) -> tuple[list, bool]:
+        chosen, is_full = super()._next_calls()
+        return chosen[::-1], is_full
 
 
 class TakesTwice(JoinQueue):
@@ -154,7 +165,7 @@ class WaitsForEver(JoinQueue):
     """Looks at how many gathered, never at the time: `due_at` then lies in the past."""
 
     def _may_leave(self, calls: list, now: float) -> bool:
-        return not self._in_flight or len(calls) >= LIMITS.gathered_min
+        return not self._in_flight or len(calls) >= self._calls_in_flight
 
 
 class Unbounded(JoinQueue):
@@ -191,10 +202,48 @@ def test_the_play_finds_a_planted_bug(planted: Callable[[JoinLimits], JoinQueue]
 def test_a_lone_call_that_its_caller_makes_keeps_its_key_busy() -> None:
     queue: JoinQueue[GatheredCall[int]] = JoinQueue(LIMITS)
     alone = queue.begin_alone("k")
-    queue.add(GatheredCall(1, key="k", size_bytes=1, since=0.0))
+    queue.add(GatheredCall(1, "k", 1, 0.0))
 
     assert (queue.take(100.0), queue.due_at()) == (None, None)
     queue.ended(alone)
     batch = queue.take(100.0)
     assert batch is not None
     assert [call.request for call in batch.calls] == [1]
+
+
+def filled(count: int) -> JoinQueue[GatheredCall[int]]:
+    queue: JoinQueue[GatheredCall[int]] = JoinQueue()
+    for number in range(count):
+        queue.add(GatheredCall(number, None, 1, 0.0))
+    return queue
+
+
+def test_many_calls_leave_in_two_halves_that_then_take_turns() -> None:
+    queue = filled(64)
+    first, second = queue.take(0.0), queue.take(0.0)
+    assert (len(first.calls), len(second.calls), queue.take(0.0)) == (32, 32, None)
+
+    for _ in range(3):
+        queue.ended(first)
+        for call in first.calls:
+            queue.add(call)
+        first, second = second, queue.take(0.0)
+        assert len(second.calls) == 32
+
+
+def test_parts_that_were_split_off_grow_together_again() -> None:
+    queue = filled(64)
+    large, half = queue.take(0.0), queue.take(0.0)
+    queue.ended(half)
+    for call in half.calls[:5]:
+        queue.add(GatheredCall(call.request, None, 1, 0.0))
+    few = queue.take(1.0)
+    assert len(few.calls) == 5, "they have waited too long for company"
+    for call in half.calls[5:]:
+        queue.add(GatheredCall(call.request, None, 1, 1.0))
+    assert queue.take(1.0) is None, "27 wait for company while 37 are in flight"
+    queue.ended(few)
+    for call in few.calls:
+        queue.add(GatheredCall(call.request, None, 1, 1.0))
+
+    assert len(queue.take(1.0).calls) == 32 == len(large.calls)

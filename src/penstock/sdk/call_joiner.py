@@ -72,11 +72,9 @@ class _JoinedCall(GatheredCall[Q], Generic[Q, R]):
 
     __slots__ = ("answer", "deadline", "flight")
 
-    def __init__(
-        self, request: Q, answer: asyncio.Future[R | ItemRefusal], *, key: Hashable | None, size_bytes: int, now: float
-    ) -> None:
-        super().__init__(request, key=key, size_bytes=size_bytes, since=now)
-        self.answer = answer
+    def __init__(self, request: Q, key: Hashable | None, size_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(request, key, size_bytes, loop.time())
+        self.answer: asyncio.Future[R | ItemRefusal] = loop.create_future()
         self.deadline = current_deadline()
         # The request it is part of, once it has left.
         self.flight: _Flight | None = None
@@ -107,6 +105,11 @@ class CallJoiner(Generic[Q, R]):
         self.queue: JoinQueue[_JoinedCall[Q, R]] = JoinQueue(limits)
         self._room = PlaceLine(f"joined_{kind.name}", UNDER_WAY_MAX, waiting_max=WAITING_MAX)
         self._again = PlaceLine(f"refused_{kind.name}", _AGAIN_MAX, waiting_max=UNDER_WAY_MAX + WAITING_MAX)
+        # Requests begin in a context of their own: the deadline of the caller that happens to be running is not the
+        # others'.
+        self._context = contextvars.Context()
+        # Looks at the end of this turn of the loop which calls should go out.
+        self._look: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
         # When it fires: uvloop returns a plain handle, which does not know, for an instant that has passed.
         self._timer_at = 0.0
@@ -128,7 +131,7 @@ class CallJoiner(Generic[Q, R]):
     def close(self) -> None:
         """Refuse calls from now on, and end those that gather; requests in flight end with the scope."""
         self._closed = True
-        self._disarm()
+        self._stop_looking()
         for call in self.queue.withdraw_all():
             _fail(call, ClientClosed())
 
@@ -146,11 +149,10 @@ class CallJoiner(Generic[Q, R]):
         if self._closed:
             raise ClientClosed
         loop = asyncio.get_running_loop()
-        call: _JoinedCall[Q, R] = _JoinedCall(
-            request, loop.create_future(), key=key, size_bytes=size_bytes, now=loop.time()
-        )
+        call: _JoinedCall[Q, R] = _JoinedCall(request, key, size_bytes, loop)
         self.queue.add(call)
-        self._send_due()
+        if self._look is None:
+            self._look_soon(loop)
         try:
             return await call.answer
         except asyncio.CancelledError:
@@ -173,6 +175,15 @@ class CallJoiner(Generic[Q, R]):
             self._again.give()
 
     # --- requests
+
+    def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look once for all calls of this turn of the loop: the callers of one request mostly call again together."""
+        # lint: allow PK006 one look a kind of call, taken off the loop by close()
+        self._look = loop.call_soon(self._on_look, context=self._context)
+
+    def _on_look(self) -> None:
+        self._look = None
+        self._send_due()
 
     def _send_due(self) -> None:
         """Begin every request that should go out now, and look again when the next one is due."""
@@ -199,13 +210,17 @@ class CallJoiner(Generic[Q, R]):
             self._timer.cancel()
             self._timer = None
 
+    def _stop_looking(self) -> None:
+        self._disarm()
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
     def _begin(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
         flight = _Flight(len(batch.calls))
         for call in batch.calls:
             call.flight = flight
-        # In a context of its own: the deadline of the caller that happens to be running is not the others'.
-        start = contextvars.Context().run
-        flight.task = start(self._scope.start, self._make(batch), name=f"joined {self._kind.name}")
+        flight.task = self._scope.start(self._make(batch), name=f"joined {self._kind.name}")
         # A task that is cancelled before its first step runs nothing of `_make`, so the end is noted here.
         flight.task.add_done_callback(lambda _task: self._ended(batch))
 
@@ -241,8 +256,8 @@ class CallJoiner(Generic[Q, R]):
 
     def _end(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
         self.queue.ended(batch)
-        if not self._closed and len(self.queue):
-            self._send_due()
+        if not self._closed and len(self.queue) and self._look is None:
+            self._look_soon(asyncio.get_running_loop())
 
 
 def _latest(calls: Sequence[_JoinedCall[Q, R]]) -> Deadline | None:

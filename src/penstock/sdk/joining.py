@@ -6,8 +6,12 @@ gather. They leave in one request when one of these holds, and a request may be 
 | the gathered calls leave | because |
 |---|---|
 | nothing is in flight | waiting longer would gain nothing |
-| `gathered_min` of them are there | a request of that size costs little a call, and the node need not stand idle |
+| they are as many as those in flight, or fill a request | the node works on the one half while the program makes the other |
 | the first has waited `gather_s` | the request in flight is slow, and a new call must not pay for that |
+
+When many calls leave and nothing is in flight, they leave in two halves, for the same reason. So the calls of a program
+settle into two requests that take turns, and the more calls it makes at once, the larger both are. Parts that a slow
+request or a timer split off grow together again, because a few calls wait for company while many are in flight.
 
 At most `in_flight_max` requests are in flight. Two calls with one order key are never in flight in two requests: the
 later one stays until the request with the earlier one has ended, and calls with other keys pass it. So calls with one
@@ -30,7 +34,8 @@ class JoinLimits:
     batch_calls_max: int = 256
     batch_bytes_max: int = 700 << 10
     in_flight_max: int = 4
-    gathered_min: int = 32
+    # So many calls and more are cut into halves when nothing is in flight.
+    halved_min: int = 16
     gather_s: float = 0.005
 
 
@@ -42,7 +47,7 @@ class GatheredCall(Generic[Request]):
 
     __slots__ = ("key", "request", "since", "size_bytes")
 
-    def __init__(self, request: Request, *, key: Hashable | None, size_bytes: int, since: float) -> None:
+    def __init__(self, request: Request, key: Hashable | None, size_bytes: int, since: float) -> None:
         """`key` orders: calls with one key leave one after the other. None: the order does not matter."""
         self.request = request
         self.key = key
@@ -56,11 +61,13 @@ Call = TypeVar("Call", bound=GatheredCall[Any])
 class JoinBatch(Generic[Call]):
     """The calls of one request, in the order they came, and the order keys that are busy until it ends."""
 
-    __slots__ = ("calls", "keys")
+    __slots__ = ("calls", "count", "keys")
 
     def __init__(self, calls: list[Call], keys: frozenset[Hashable]) -> None:
         self.calls = calls
         self.keys = keys
+        # A call that its caller makes itself is not in the list, and counts.
+        self.count = len(calls) or 1
 
 
 class JoinQueue(Generic[Call]):
@@ -71,6 +78,8 @@ class JoinQueue(Generic[Call]):
         # In the order they came.
         self._gathered: dict[Call, None] = {}
         self._in_flight: dict[JoinBatch[Call], None] = {}
+        # How many calls these requests hold together.
+        self._calls_in_flight = 0
         # Keys of the calls in flight: each is in one request only.
         self._busy_keys: set[Hashable] = set()
 
@@ -111,11 +120,10 @@ class JoinQueue(Generic[Call]):
 
     def take(self, now: float) -> JoinBatch[Call] | None:
         """Return the calls of the request that should go out now, which is in flight from here on; or None."""
-        due_at = self.due_at()
-        if due_at is None or not self._worth_a_look(due_at, now):
+        if not self._gathered or len(self._in_flight) >= self._limits.in_flight_max:
             return None
-        calls = self._next_calls()
-        if not self._may_leave(calls, now):
+        calls, is_full = self._next_calls()
+        if not calls or not (is_full or self._may_leave(calls, now)):
             return None
         for call in calls:
             del self._gathered[call]
@@ -124,12 +132,14 @@ class JoinQueue(Generic[Call]):
     def _begin(self, calls: list[Call], keys: frozenset[Hashable]) -> JoinBatch[Call]:
         batch = JoinBatch(calls, keys)
         self._in_flight[batch] = None
+        self._calls_in_flight += batch.count
         self._busy_keys |= keys
         return batch
 
     def ended(self, batch: JoinBatch[Call]) -> None:
         """Note that a request is over, whichever way."""
         del self._in_flight[batch]
+        self._calls_in_flight -= batch.count
         self._busy_keys -= batch.keys
 
     def due_at(self) -> float | None:
@@ -139,25 +149,27 @@ class JoinQueue(Generic[Call]):
         first = next((call for call in self._gathered if call.key not in self._busy_keys), None)
         return None if first is None else first.since + self._limits.gather_s
 
-    def _next_calls(self) -> list[Call]:
-        """Choose the first calls that may leave and fit into one request."""
+    def _calls_max(self) -> int:
+        """Return how many calls the next request may hold."""
+        count = len(self._gathered)
+        halves = not self._in_flight and count >= self._limits.halved_min
+        return min(self._limits.batch_calls_max, (count + 1) // 2 if halves else count)
+
+    def _next_calls(self) -> tuple[list[Call], bool]:
+        """Choose the first calls that may leave and fit into one request, and tell whether they fill it."""
         chosen: list[Call] = []
-        room_bytes = self._limits.batch_bytes_max
+        room_bytes, calls_max = self._limits.batch_bytes_max, self._calls_max()
         for call in self._gathered:
             if call.key in self._busy_keys:
                 continue
             room_bytes -= call.size_bytes
             # The first that does not fit ends the request: a smaller one behind it might have the same key.
-            if chosen and (room_bytes < 0 or len(chosen) >= self._limits.batch_calls_max):
+            if chosen and (room_bytes < 0 or len(chosen) >= calls_max):
                 break
             chosen.append(call)
-        return chosen
-
-    def _worth_a_look(self, due_at: float, now: float) -> bool:
-        """Tell whether a request may go out at all: most calls come while too few have gathered."""
-        return not self._in_flight or len(self._gathered) >= self._limits.gathered_min or now >= due_at
+        return chosen, room_bytes < 0 or len(chosen) >= self._limits.batch_calls_max
 
     def _may_leave(self, calls: list[Call], now: float) -> bool:
-        if not self._in_flight or len(calls) >= self._limits.gathered_min:
-            return True
-        return now >= calls[0].since + self._limits.gather_s
+        """Tell whether a request with these calls should go out, though more would fit."""
+        has_waited = now >= calls[0].since + self._limits.gather_s
+        return has_waited or not self._in_flight or len(calls) >= self._calls_in_flight

@@ -336,21 +336,23 @@ def new_message(  # noqa: PLR0913 - the options of a message, each by its name
     meta: bytes | None = None,
 ) -> m.Send:
     """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
-    attached = dict(attrs or {})
-    if isinstance(payload, str):
+    attached = attrs
+    if isinstance(payload, bytes):
+        data = payload
+    elif isinstance(payload, str):
         data = payload.encode()
-    elif isinstance(payload, bytes | bytearray | memoryview):
+    elif isinstance(payload, (bytearray, memoryview)):
         data = bytes(payload)
     else:
         data, kind = json_bytes(payload)
-        attached.setdefault(CONTENT_TYPE, kind)
+        attached = {CONTENT_TYPE: kind, **(attrs or {})}
     return checked(
         m.Send,
         topic=topic,
         payload_b64=data,
         payload_hash=address_of(data),
         idem_key=idem_key or secrets.token_hex(16),
-        attrs=attached,
+        attrs=dict(attached or {}),
         key=key,
         delay_ms=delay_ms,
         ttl_ms=ttl_ms,
