@@ -9,6 +9,8 @@ from penstock.net.message import AcceptedJson, Request, WrittenJson
 from penstock.net.promise import Promise
 from penstock.net.server.admission import Refusal
 from tests.net.server.listener_kit import (
+    Answer,
+    Site,
     get,
     route,
     serving,
@@ -169,6 +171,13 @@ async def test_an_accepted_body_is_a_202_at_once_and_late(size: int) -> None:
         assert site.listener.inflight == 0
 
 
+async def _again(site: Site) -> Answer:
+    """Ask the route that refuses at once again."""
+    client = site.connect()
+    client.send(get("/it"))
+    return await client.answer()
+
+
 @pytest.mark.parametrize("field", ["A: b", "X-Corr-ID: mine", "Connection: close"])
 async def test_a_prebuilt_refusal_is_what_its_error_would_be_at_once_and_late(field: str) -> None:
     desk, refusal = Desk(), Refusal(Unauthenticated("No."))
@@ -184,6 +193,9 @@ async def test_a_prebuilt_refusal_is_what_its_error_would_be_at_once_and_late(fi
                 desk.promises[0].resolve(refusal)
             answers += await client.gone() if "close" in field else [await client.answer()]
 
+        # Each answer has the id of its own request.
+        corr_ids = {answer.headers[b"x-corr-id"] for answer in (*answers, await _again(site))}
+        assert len(corr_ids) == (2 if "mine" in field else 4)
         said = []
         for answer in answers:
             assert answer.json()["corr_id"].encode() == answer.headers[b"x-corr-id"]
@@ -191,8 +203,8 @@ async def test_a_prebuilt_refusal_is_what_its_error_would_be_at_once_and_late(fi
             said.append((answer.status, {**answer.json(), "corr_id": ""}, {**headers, b"content-length": b""}))
         assert said[0] == said[1] == said[2]
         assert said[0][0] == 401
-        assert site.count("http_requests_total", route="/it", method="GET", status="401") == 1
-        assert site.count("rejected_total", reason="unauthenticated") == 3
+        assert site.count("http_requests_total", route="/it", method="GET", status="401") == 2
+        assert site.count("rejected_total", reason="unauthenticated") == 4
         assert site.listener.inflight == 0
 
 
