@@ -249,6 +249,8 @@ async def webhooks(
                 promise = bridge.intake.webhook(bridge.endpoint, signed(event), deadline, event)
             except PenstockError:
                 return
+            # A refusal or a duplicate's answer would be one at once; what is signed and new is promised.
+            assert isinstance(promise, WebhookPromise)
             hooks.promises[event].append(promise)
             weave.shown()
             with suppress(PenstockError):
