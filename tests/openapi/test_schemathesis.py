@@ -16,12 +16,13 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 # A long poll and an endless stream have tests of their own; here each would only be waited for. The paths of the SQS
 # face speak the protocol of others, and are tested by their clients.
 LEFT_OUT = r"recv|^/sqs|^/queue|^/$|^/\{"
-SERVICES = ("mailbox", "storage", "passport", "interop")
+SERVICES = ("mailbox", "storage", "passport", "interop", "dht_http", "admin")
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[NodeProcess]:
-    with NodeProcess() as running:
+    # As it is described: `admin.open_metrics` is an exception that an operator makes.
+    with NodeProcess("--set", "admin.open_metrics=false") as running:
         yield running
 
 

@@ -49,13 +49,16 @@ class OperatorPage:
             Route(
                 method="POST",
                 path="/login",
+                empty=True,
                 handler=self._login,
                 body=SignIn,
                 open=True,
                 summary="Begin a session with the operator token or a one-time link.",
                 errors=("unauthenticated",),
             ),
-            Route(method="POST", path="/logout", handler=self._logout, open=True, summary="End the session."),
+            Route(
+                method="POST", path="/logout", empty=True, handler=self._logout, open=True, summary="End the session."
+            ),
             Route(
                 method="GET",
                 path="/events/stream",

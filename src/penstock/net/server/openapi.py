@@ -183,6 +183,8 @@ def _responses(route: Route, shapes: dict[int, Schema]) -> dict[str, Schema]:
 
 
 def _success(route: Route, shapes: dict[int, Schema]) -> Schema:
+    if route.empty:
+        return {"description": route.summary or "Done.", "headers": _headers()}
     kinds = [shapes[id(kind)] for kind in (route.answer, route.answer_many) if kind is not None]
     schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     content: Schema = {"application/json": {"schema": schema}} if kinds else {"*/*": {}}

@@ -26,6 +26,8 @@ class Route:
     # Another form of the body, which `reread` reads.
     body_too: type | None = None
     answer: type | None = None
+    # Success is answered by 204 and no body.
+    empty: bool = False
     # The answer to a body with many items, where one route takes one or many.
     answer_many: type | None = None
     # What may stand in the place of a `{name}`, as an annotated type: only described here, the handler checks it.
