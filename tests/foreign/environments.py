@@ -140,7 +140,18 @@ def run(program: str, *arguments: str, env: dict[str, str]) -> str:
 def run_suite(project: str, *arguments: str, env: dict[str, str]) -> str:
     """Run tests of a project from its own source with pytest and return what was printed, whatever came of them."""
     done = subprocess.run(
-        [environment().python, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-W", "ignore", *arguments],
+        [
+            environment().python,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "--color=no",
+            "-W",
+            "ignore",
+            *arguments,
+        ],
         cwd=environment().source(project),
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{PROGRAMS}:{environment().source(project)}", **env},
         capture_output=True,
