@@ -3,10 +3,11 @@
     penstock up &
     python examples/thumbnails.py
 
-The producer stores large payloads and sends small messages that hold their addresses. Each worker has a token of its own
-that is good for this one topic and the store. One picture fails once and is tried again; one is broken: its message
-becomes a dead letter that tells the error, and is sent again when the workers are mended. Everything goes by
-`connect()`: PENSTOCK_URL, PENSTOCK_CA and PENSTOCK_TOKEN_FILE name a node elsewhere (docs/howto/reach-from-elsewhere.md).
+The producer stores large payloads and sends small messages that hold their addresses. Each worker has a token of its
+own that is good for this one topic and the store. One picture fails once and is tried again; one is broken: its
+message becomes a dead letter that tells the error, and is sent again when the workers are mended. Everything goes by
+`connect()`: PENSTOCK_URL, PENSTOCK_CA and PENSTOCK_TOKEN_FILE name a node elsewhere, as the how-to
+`reach-from-elsewhere` explains.
 """
 
 from __future__ import annotations
