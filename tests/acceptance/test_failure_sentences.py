@@ -62,7 +62,7 @@ def used_by_a_service(here: Path) -> Iterator[tuple[list[str], str]]:
 
 def file_in_the_way(here: Path) -> Iterator[tuple[list[str], str]]:
     (here / "file").write_text("no directory")
-    yield ["--ephemeral-ports", "--data-dir", str(here / "file")], "cannot be used: File exists"
+    yield ["--ephemeral-ports", "--data-dir", str(here / "file")], "cannot be used: a file is in the way"
 
 
 def unwritable_data_dir(here: Path) -> Iterator[tuple[list[str], str]]:
