@@ -50,8 +50,8 @@ class EventTail:
         self.skipped = 0
         # Whether each gate is open, as last told: one that opens at the start, or only changes its colour, is no news.
         self._gates: dict[tuple[str, str], bool] = {}
-        # The place on the bus from which on a gate is news; None while the node starts. Until then gates open and shut as
-        # child after child comes up, and a quiet node would begin with a page of warnings.
+        # The place on the bus from which on a gate is news; None while the node starts. Until then gates open and shut
+        # as child after child comes up, and a quiet node would begin with a page of warnings.
         self._news_from: int | None = 0
 
     def await_start(self) -> None:

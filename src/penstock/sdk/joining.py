@@ -6,7 +6,7 @@ gather. They leave in one request when one of these holds, and a request may be 
 | the gathered calls leave | because |
 |---|---|
 | nothing is in flight | waiting longer would gain nothing |
-| they are as many as those in flight, or fill a request | the node works on the one half while the program makes the other |
+| they are as many as those in flight, or fill a request | the node works on one half, the program on the other |
 | the first has waited `gather_s` | the request in flight is slow, and a new call must not pay for that |
 
 When many calls leave and nothing is in flight, they leave in two halves, for the same reason. So the calls of a program

@@ -1,4 +1,4 @@
-"""kombu's own tests of a transport, from its source, over `penstock://`; the node is found as a user's program finds it.
+"""kombu's own tests of a transport, from its source, over `penstock://`; the node is found as by a user's program.
 
 Those of priorities, of messages that expire, of event loops and of fanout are not among them: the transport has none of
 these, and says so.
