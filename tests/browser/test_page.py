@@ -37,8 +37,8 @@ STATIC = Path(__file__).parents[2] / "src" / "penstock" / "admin" / "static"
 
 def test_the_one_time_link_shows_the_node_and_leaves_nothing_behind(browser: Chromium, tmp_path: Path) -> None:
     with NodeProcess(data_dir=tmp_path) as node:
-        tab = browser.tab()
-        tab.open(node.page_link())
+        tab, link = browser.tab(), node.page_link()
+        tab.open(link)
         tab.wait(DRAWN)
 
         assert tab.js(STATE) == "Working, nothing to do"
@@ -54,7 +54,7 @@ def test_the_one_time_link_shows_the_node_and_leaves_nothing_behind(browser: Chr
         assert [url for url in tab.requested() if not url.startswith(at(node)[:-1])] == []
 
         second = browser.tab()
-        second.open(node.page_link())
+        second.open(link)
         second.wait_text("This link was used before, or is too old.")
         assert second.js("document.getElementById('view').hidden")
 

@@ -165,7 +165,8 @@ async def _settled(answer: WebhookPromise | Refusal | Response) -> Response:
     """Wait for an answer that was promised; a refusal is raised, as an error of its own each time."""
     if isinstance(answer, Refusal):
         raise type(answer.error)(answer.error.detail)
-    return answer if isinstance(answer, Response) else Response(202, await answer_of(answer))
+    # The type that says 202 to a socket is none that a frame can carry: it leaves as plain bytes.
+    return answer if isinstance(answer, Response) else Response(202, bytes(await answer_of(answer)))
 
 
 async def _whole(data: bytes) -> AsyncIterator[bytes]:  # noqa: RUF029 - pieces come asynchronously

@@ -103,6 +103,7 @@ class BridgeIntake:
         """
         work = self._judge.judge(endpoint, request, corr_id)
         if not isinstance(work, WebhookWork):
+            self.answered(work.status)
             return work
         promise = WebhookPromise(self, deadline)
         self._work.try_send(WebhookJob(work, promise, deadline, corr_id))
