@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
-
-from penstock.kernel.dataclass import dataclass
 
 if TYPE_CHECKING:
     from penstock.admin.readings import Readings

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Literal
-
-from penstock.kernel.dataclass import dataclass
 
 # What the page can draw; a new kind of picture is a new word here and a function of that name in page.js.
 Render = Literal["services", "meters", "tasks", "table", "events"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
@@ -21,7 +22,6 @@ from penstock.admin.routes import AdminRoutes
 from penstock.admin.sampler import Sampler
 from penstock.admin.scrapes import ScrapeQuota
 from penstock.kernel.child import Child, ChildSpec, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.runtime import LoopWatch
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.server.listener import Listener

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from typing import Final
-
-from penstock.kernel.dataclass import dataclass
 
 LINK_S: Final = 300.0
 SESSION_S: Final = 12 * 3600.0

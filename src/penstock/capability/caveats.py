@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -20,7 +20,6 @@ from penstock.capability.families import (
     CaveatFamily,
     CaveatKind,
 )
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.wire.cbor import Value
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Final
-
-from penstock.kernel.dataclass import dataclass
 
 AUDIENCES: Final = ("omnigate", "svc-mailbox", "svc-passport", "svc-storage", "svc-dht", "svc-interop", "*")
 OPS: Final = ("send", "recv", "ack", "nack", "admin", "put", "get", "provide", "find", "issue", "revoke", "*")

@@ -11,7 +11,7 @@ in `@` and a tenant's digest was made by a revoker of that tenant, and hits toke
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
@@ -20,7 +20,6 @@ from blake3 import blake3
 
 from penstock.capability.token import IssuingLevel, TokenRoot
 from penstock.contracts.passport import Revocation, RevocationKind
-from penstock.kernel.dataclass import dataclass
 
 Level: TypeAlias = tuple[RevocationKind, str]
 LEVELS: Final[tuple[RevocationKind, ...]] = ("kid", "tenant", "subject_ref")

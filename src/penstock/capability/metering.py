@@ -14,11 +14,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.capability.floors import Floors
 from penstock.capability.token import TokenRoot
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import RateLimited
 from penstock.kernel.limiter import TokenBucket
 

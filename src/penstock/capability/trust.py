@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -11,7 +11,6 @@ from penstock.capability import ed25519, hybrid
 from penstock.capability.floors import Floors
 from penstock.capability.token import ED25519, HYBRID
 from penstock.contracts.passport import Jwk, KeySet
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 
 USE: Final = "sig"

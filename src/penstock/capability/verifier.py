@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
@@ -23,7 +24,6 @@ from penstock.capability.token import TEXT_CHARS_MAX, Token, open_envelope
 from penstock.capability.trust import STALE_GRACE_S, Trust
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.clock import Clock
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed, NotReady, PenstockError, Unauthenticated
 from penstock.kernel.memo import Memo
 from penstock.kernel.pool import Pool

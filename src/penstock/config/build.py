@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from penstock.config.decode import BAD, ValueDecoder, complete
@@ -29,7 +30,6 @@ from penstock.config.schema import (
 )
 from penstock.config.settings import Settings, show_value
 from penstock.config.sources import Document, Given, Sources, gather
-from penstock.kernel.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 
 _SHOWN_CHARS_MAX = 80

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-
-from penstock.kernel.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +15,6 @@ from penstock.config.schema import (
     Table,
 )
 from penstock.config.settings import Settings
-from penstock.kernel.dataclass import dataclass
 
 LOOPBACK = "127.0.0.1"
 PORT_BASE = 5300

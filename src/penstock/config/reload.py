@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from penstock.config.build import Picked
 from penstock.config.faults import ConfigFaults
 from penstock.config.load import SourcesReading
 from penstock.config.schema import Schema
 from penstock.config.settings import SettingChange, Settings, diff
 from penstock.config.sources import Sources
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.snapshot import Snapshot
 

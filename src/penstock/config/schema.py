@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from penstock.config.kinds import SCALARS, Kind
-from penstock.kernel.dataclass import dataclass
 
 SECRET_KINDS = frozenset({Kind.SECRET, Kind.SECRETS})
 # Values of these kinds are never shown.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -18,7 +19,6 @@ from penstock.config.kinds import (
     Secret,
 )
 from penstock.config.schema import REQUIRED, Derived, Key, Schema
-from penstock.kernel.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.config.faults import (
@@ -16,7 +16,6 @@ from penstock.config.faults import (
 )
 from penstock.config.schema import Schema
 from penstock.config.toml_lines import TomlLines
-from penstock.kernel.dataclass import dataclass
 
 ENV_PREFIX = "PENSTOCK_"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

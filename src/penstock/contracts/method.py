@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import msgspec
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import DownstreamUnavailable, Malformed, NotFound
 
 Check = Callable[[Any], None]

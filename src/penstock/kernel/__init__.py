@@ -11,7 +11,6 @@
 | leave the loop, or stay | `pool`, `lock`, `sync_pace` |
 | be seen | `inventory`, `metrics`, `health`, `bus`, `log`, `log_writer` |
 | own and close things | `resource`, `runtime` |
-| be a value | `dataclass` |
 
 It knows no service. A channel, lock, limiter or pool is made through an `Inventory`; a task by a
 `Supervisor` from a `ChildSpec`, or in a `Scope`; nothing concurrent is anonymous.

@@ -6,9 +6,8 @@ Everything here is pure: randomness and time come in as arguments.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Protocol
-
-from penstock.kernel.dataclass import dataclass
 
 MAX_TRIES = 3
 

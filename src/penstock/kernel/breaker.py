@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
-
-from penstock.kernel.dataclass import dataclass
 
 # What the subtraction of two clock readings may lose.
 _SLACK_S: Final = 1e-6

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.lifecycle import Shutdown
 from penstock.kernel.restart import History, RestartPolicy
 from penstock.kernel.scope import Scope

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.child import Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import Log
 from penstock.kernel.scope import ABORT_GRACE_S

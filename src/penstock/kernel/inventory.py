@@ -7,13 +7,13 @@ Nothing concurrent is anonymous: what is made here is counted, exported as metri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.kernel.broadcast import CAPACITY, Broadcast
 from penstock.kernel.channel import Channel, Full
 from penstock.kernel.clock import SYSTEM, Clock
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.health import Health
 from penstock.kernel.limiter import Limiter, TokenBucket
 from penstock.kernel.lock import HIERARCHY, Lock

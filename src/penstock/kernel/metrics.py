@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeVar
-
-from penstock.kernel.dataclass import dataclass
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 Labels = tuple[tuple[str, str], ...]

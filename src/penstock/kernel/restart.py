@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.kernel.backoff import FullJitter
-from penstock.kernel.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

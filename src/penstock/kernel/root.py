@@ -7,9 +7,9 @@ services of one stage drain side by side.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.drain import DrainReport
 from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import Log

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.kernel.bus import ServiceCrashed
 from penstock.kernel.child import Child, ChildSpec, ChildState, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import timeout
 from penstock.kernel.drain import Drainer, DrainReport
 from penstock.kernel.lifecycle import Phase

@@ -15,11 +15,10 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Coroutine
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 from penstock.kernel.clock import SYSTEM
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import PenstockError
 from penstock.net.promise import Promise
 

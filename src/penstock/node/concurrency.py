@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.kernel.child import Drain
-from penstock.kernel.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

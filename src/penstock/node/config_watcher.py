@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.config import ConfigFaults
 from penstock.kernel.bus import ConfigUpdated
 from penstock.kernel.channel import Full
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Busy, Closed
 from penstock.kernel.log import Log
 from penstock.kernel.worker import Job, JobLoop

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.contracts import dht, interop, mailbox_rules, passport, storage
 from penstock.kernel.child import ChildSpec, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Busy, NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.net.oap.server import OapServer

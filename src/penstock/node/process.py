@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.bus import ShutdownRequested
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.lifecycle import Phase, StopRequests
 from penstock.kernel.log import Log
 from penstock.kernel.runtime import freeze_after_start, tune_process

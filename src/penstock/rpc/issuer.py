@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,6 @@ from penstock.capability.following import (
 )
 from penstock.contracts.passport import KeySet, Revocations
 from penstock.kernel.breaker import BreakerPolicy
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import DownstreamUnavailable, Malformed
 from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.calls.origin import parse_url

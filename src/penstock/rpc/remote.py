@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.method import Methods
 from penstock.kernel.backoff import Doubling
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.kernel.inventory import Inventory
 from penstock.net.calls.origin import parse_url

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 import msgspec
 
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff
 from penstock.kernel.breaker import BreakerPolicy
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.net.calls.origin import HttpOrigin, parse_url
 

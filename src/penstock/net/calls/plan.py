@@ -21,10 +21,10 @@ for callers that are told by callbacks.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff, RetryBudget, Rng
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import Deadline
 from penstock.net.calls.hedge import HedgePolicy
 

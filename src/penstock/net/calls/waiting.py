@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Timeout
 from penstock.kernel.metrics import Counter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ import msgspec
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.method import Method, Methods
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff, RetryBudget, Rng
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import current_deadline, no_deadline, timeout
 from penstock.kernel.errors import Busy, Closed, DownstreamUnavailable, NotReady, OverLimit, PenstockError
 from penstock.kernel.inventory import Inventory

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, cast
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Counter

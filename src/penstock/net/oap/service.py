@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.contracts.call import Call
 from penstock.contracts.method import Method, Methods
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.metrics import Counter, Metrics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,7 +12,6 @@ import msgspec
 
 from penstock.contracts.call import Call
 from penstock.contracts.method import Method
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import Deadline, use_deadline
 from penstock.kernel.errors import (
     Busy,

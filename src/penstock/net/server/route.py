@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import NotFound, Unsupported
 from penstock.net.message import HandlerResult
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from penstock.config import (
     service_drain,
     service_table,
 )
-from penstock.kernel.dataclass import dataclass
 
 if TYPE_CHECKING:
     from penstock.config import ListenerSettings, Settings

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.kernel.backoff import FullJitter
 from penstock.kernel.channel import Full
 from penstock.kernel.child import Child, ChildSpec, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.restart import RestartPolicy
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.config import Apply, Key, Kind, channel_key, service_drain, service_table
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.restart import Escalation
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ brownout itself: neither is a sample at all, so that no flood of bad requests ca
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final, NamedTuple
-
-from penstock.kernel.dataclass import dataclass
 
 _TICK_S: Final = 1.0
 _PERCENTILE: Final = 0.95

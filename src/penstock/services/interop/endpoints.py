@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.interop.events import KeptHeaders
 from penstock.services.interop.origins import Network, OriginPin, read_networks
 from penstock.services.interop.providers.kinds import make_verifier

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.kernel.backoff import FullJitter
 from penstock.kernel.channel import Full
 from penstock.kernel.child import ChildSpec, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.restart import Escalation, RestartPolicy
 from penstock.kernel.snapshot import Snapshot
 from penstock.kernel.supervisor import SupervisorOptions

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.interop.providers.twilio import body_digest_query
 from penstock.services.interop.providers.verdict import SigningNeeds, WebhookVerifier
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.plain_payloads import plain_json
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import PenstockError
 from penstock.net.message import Response, WrittenJson
 from penstock.services.mailbox.bodies import ReceivedOut

@@ -19,10 +19,10 @@ gone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.kernel.child import Child
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.net.tracing import TRACER, now_ns
 from penstock.services.mailbox.batch import Batch, Committed, RefusedRows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from penstock.config import (
     service_table,
 )
 from penstock.kernel.backoff import FullJitter
-from penstock.kernel.dataclass import dataclass
 from penstock.services.mailbox.ledger import MailboxBounds
 from penstock.services.mailbox.shards.shard import ShardRules
 

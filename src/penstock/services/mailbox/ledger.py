@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Busy
 from penstock.services.mailbox.ids import BOOT_SHIFT, MessageName, Receipts, read_msg_id, slot_of
 from penstock.services.mailbox.rows import (

@@ -29,14 +29,13 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.kernel.clock import boot_id, uptime
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import NotReady
 from penstock.kernel.log import Log
 from penstock.services.mailbox.agents.forwarding import ForwardingTopics

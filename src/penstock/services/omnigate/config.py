@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import Apply, Key, Kind, channel_key, listener_settings, service_drain, service_table
 from penstock.config.schema import KeyRule
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.rpc.remote import oap_place
 from penstock.services.omnigate.own.views import (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.bus import HealthChanged, KernelEvent
 from penstock.kernel.child import Child, ChildSpec, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.net.calls.client import ClientOptions, HttpClient
 from penstock.net.server.listener import Listener

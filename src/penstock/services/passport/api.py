@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,6 @@ from penstock.capability.token import HYBRID
 from penstock.contracts import passport as p
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.capability import Grant, RequestContext
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import Deadline, current_deadline
 from penstock.kernel.errors import Busy, OverLimit, PenstockError, RateLimited, Timeout
 from penstock.kernel.worker import Job

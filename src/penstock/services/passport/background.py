@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.contracts import passport as p
 from penstock.kernel.bus import ConfigUpdated, KernelEvent
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Busy, Closed, Lagging, PenstockError
 from penstock.kernel.log import Log
 from penstock.kernel.worker import Job

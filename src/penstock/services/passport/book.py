@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -25,7 +26,6 @@ from penstock.capability.token import (
 )
 from penstock.capability.trust import Trust, ring_of
 from penstock.contracts import passport as p
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import DownstreamUnavailable, Integrity, NotReady, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.snapshot import Snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from penstock.config import (
     service_drain,
     service_table,
 )
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.services.passport.kms import KmsLimits
 from penstock.services.passport.policy import OFFERED, Limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -24,7 +25,6 @@ from penstock.capability.token import (
 )
 from penstock.contracts import passport as p
 from penstock.contracts.capability import Grant
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Conflict, Forbidden, Malformed, NotFound, NotReady, OverLimit
 from penstock.services.passport.policy import OFFERED, IssuePolicy
 from penstock.services.passport.recovery import LONG_MS, SHORT_MS

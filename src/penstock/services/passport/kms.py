@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from blake3 import blake3
 
 from penstock.capability.trust import KeyRecord
 from penstock.kernel.breaker import Breaker, BreakerPolicy, BreakerState
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,6 @@ from nacl.secret import SecretBox
 from penstock.capability import ed25519, hybrid
 from penstock.capability.token import ED25519, HYBRID
 from penstock.capability.trust import KeyRecord
-from penstock.kernel.dataclass import dataclass
 from penstock.services.passport.kms import FOREVER_S, KmsFailed, kid_of
 from penstock.services.passport.store import write_private
 

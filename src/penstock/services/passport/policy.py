@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -12,7 +12,6 @@ from penstock.capability import ed25519
 from penstock.capability.caveats import Caveat
 from penstock.capability.families import FAMILIES
 from penstock.capability.token import ALGORITHMS, ED25519, HYBRID, prefixed
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Conflict, Integrity, Malformed
 
 DOMAIN: Final = b"penstock.registry.v1\0"

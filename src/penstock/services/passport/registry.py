@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.capability import ed25519
 from penstock.kernel.backoff import Doubling
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, Malformed, PenstockError, Timeout
 from penstock.kernel.log import Log

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.capability.token import PREFIX
 from penstock.contracts import passport as p
 from penstock.contracts.capability import Grant
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Forbidden
 from penstock.kernel.worker import Job, JobLoop
 from penstock.services.passport.core import bound_tenant

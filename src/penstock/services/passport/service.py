@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +12,6 @@ from penstock.capability.trust import KeyRecord
 from penstock.capability.verifier import CapabilityVerifier, VerifierOptions
 from penstock.kernel.channel import Full
 from penstock.kernel.child import Child, ChildSpec, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import current_deadline, timeout
 from penstock.kernel.errors import Timeout
 from penstock.kernel.supervisor import SupervisorOptions

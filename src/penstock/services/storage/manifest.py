@@ -8,11 +8,11 @@ bit anywhere in it, does not hold.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 from blake3 import blake3
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Integrity
 
 LEAF_BYTES: Final = 64 << 10

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Closed
 from penstock.services.dht.core.bucket import Bucket, Inserted
 from penstock.services.dht.core.ids import BUCKETS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Busy, Timeout
 from penstock.kernel.worker import Job, JobLoop

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.core.ids import to_bytes
 
 if TYPE_CHECKING:

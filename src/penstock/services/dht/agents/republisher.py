@@ -11,11 +11,10 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.channel import Full
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import pause, timeout
 from penstock.kernel.errors import Busy, Closed, NotFound, OverLimit, PenstockError, Timeout
 from penstock.kernel.log import Log

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.core.diversity import DiversityRules, Mix
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
-
-from penstock.kernel.dataclass import dataclass
 
 GROUP_SHARE: Final = 0.4
 SUBNET_MAX: Final = 2

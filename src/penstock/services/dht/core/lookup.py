@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.core.diversity import DiversityRules
 from penstock.services.dht.core.path import Candidate, ProbeState, SearchPath
 from penstock.services.dht.core.peer_book import Basis, SlowPoint

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.kernel.breaker import Breaker, BreakerPolicy, BreakerState
-from penstock.kernel.dataclass import dataclass
 
 SAMPLES_MIN: Final = 8
 SAMPLES_MAX: Final = 128

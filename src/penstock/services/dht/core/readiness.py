@@ -7,9 +7,9 @@ buckets that a network of that size fills. PeerReadiness can be lost: no good co
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.core.ids import BUCKETS
 
 FILL_SHARE: Final = 0.6

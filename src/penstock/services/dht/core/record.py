@@ -8,12 +8,12 @@ encoded again before it is verified. A record without addresses withdraws the pu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from blake3 import blake3
 
 from penstock.capability import ed25519, hybrid
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.services.dht.core.ids import from_bytes, id_of_key, to_bytes
 from penstock.wire import cbor

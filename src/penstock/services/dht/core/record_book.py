@@ -11,9 +11,8 @@ from __future__ import annotations
 import enum
 import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from penstock.kernel.dataclass import dataclass
 
 if TYPE_CHECKING:
     from penstock.services.dht.core.record import ProviderRecord

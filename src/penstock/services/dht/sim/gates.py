@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.sim.scenario import Looked, SimResult
 
 HOPS_MAX: Final = {0.50: 3, 0.95: 4, 0.99: 5}

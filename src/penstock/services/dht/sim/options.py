@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.kernel.dataclass import dataclass
+from dataclasses import dataclass
 
 HOUR_S = 3600.0
 

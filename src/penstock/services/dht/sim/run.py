@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.sim import gates
 from penstock.services.dht.sim.scenario import Scenario, SimResult
 

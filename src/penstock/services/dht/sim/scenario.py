@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.dht.core.ids import ID_BITS
 from penstock.services.dht.core.lookup import Goal, Lookup, LookupOutcome
 from penstock.services.dht.sim.network import SimNetwork

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from penstock.kernel.dataclass import dataclass
 
 RESERVED: Final = 512
 CONNS_MIN: Final = 16

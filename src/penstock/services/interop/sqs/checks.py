@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.interop.sqs.handles import ReceiptHandle, read_handle
 from penstock.services.interop.sqs.messages import (
     check_attributes,

@@ -11,12 +11,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.interop.sqs.refusals import SqsRefusal
 
 SKEW_S: Final = 900

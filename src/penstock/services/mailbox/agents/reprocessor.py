@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import Doubling
 from penstock.kernel.channel import Channel
 from penstock.kernel.child import Child
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Busy, Closed, PenstockError
 from penstock.kernel.log import Log
 from penstock.net.promise import answer_of

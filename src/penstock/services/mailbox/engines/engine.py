@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.contracts.mailbox import TopicSettings
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import OverLimit, PenstockError
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.ids import SLOT_FORM

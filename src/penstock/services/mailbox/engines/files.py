@@ -16,11 +16,10 @@ import os
 import struct
 import zlib
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.mailbox.engines.wal import LogHead, read_log, sync_directory
 
 DATABASE: Final = "mailbox.db"

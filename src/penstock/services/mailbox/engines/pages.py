@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.mailbox.engines.wal import FRAME, HEADER, checksum
 
 TABLE_LEAF: Final = 13

@@ -10,14 +10,13 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 import msgspec
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import Corrupt

@@ -13,9 +13,9 @@ The `ReadTracker` remembers what was removed while a read is under way, so that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import NotReady, PenstockError
 from penstock.kernel.log import Log
 from penstock.services.mailbox.engine_reader import pause

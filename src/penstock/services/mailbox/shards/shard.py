@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heappop
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -30,7 +31,6 @@ from penstock.contracts import mailbox as m
 from penstock.contracts.handler_error import HandlerError, join_cause, plain_cause
 from penstock.contracts.mailbox_rules import NOT_LEASED, SETTLED_OR_UNKNOWN, STALE_RECEIPT
 from penstock.kernel.backoff import MAILBOX, FullJitter, Rng
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Conflict, Malformed, NotFound
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.ids import MessageName

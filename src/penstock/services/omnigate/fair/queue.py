@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.omnigate.fair.chain import Chain
 from penstock.services.omnigate.fair.entry import (
     EntryState,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.omnigate.fair.costs import RouteCost
 from penstock.services.omnigate.fair.limits import RouteLatency
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.capability.judged_token import JudgedToken
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Backpressure, Busy, PenstockError, Unauthenticated, forget_where
 from penstock.kernel.scope import Scope
 from penstock.net.server.admission import HELD, Outcome, Refusal

@@ -7,11 +7,11 @@ standing of its sender. A bundle is plain data (TOML or JSON); one that does not
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed, PolicyBlocked
 from penstock.kernel.memo import Memo
 from penstock.net.server.admission import Refusal

@@ -18,12 +18,11 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff, RetryBudget, Rng
 from penstock.kernel.breaker import Breaker, BreakerPolicy, BreakerState
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import Deadline, current_deadline, timeout, use_deadline
 from penstock.kernel.errors import BackoffRetry, DownstreamUnavailable, Internal, NotReady, PenstockError, Timeout
 from penstock.kernel.scope import Scope

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Busy
 from penstock.net.promise import Promise
 from penstock.net.server.route import Route

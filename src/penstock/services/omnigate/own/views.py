@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.net.calls.origin import parse_url
 

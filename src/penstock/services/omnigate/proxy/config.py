@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Malformed
 from penstock.net.calls.origin import parse_url
 from penstock.services.omnigate.proxy.headers import may_be_allowed

@@ -11,13 +11,13 @@ import json
 import os
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Conflict, Malformed, NotFound, OverLimit
 from penstock.services.omnigate.proxy.config import ProxyRoute, RouteRefused, read_routes
 

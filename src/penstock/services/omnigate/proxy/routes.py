@@ -6,12 +6,11 @@ import contextlib
 import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.kernel.backoff import RetryBudget, Rng
 from penstock.kernel.breaker import BreakerPolicy
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Busy, DownstreamUnavailable, Timeout
 from penstock.kernel.memo import Memo

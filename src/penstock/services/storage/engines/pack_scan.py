@@ -8,13 +8,12 @@ written. Anything else that cannot be read is damage: the names of objects that 
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.storage import pack_format
 from penstock.services.storage.pack_format import HEADER_BYTES, PackEntry, PackFormat, PackGroup
 

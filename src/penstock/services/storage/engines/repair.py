@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from blake3 import blake3
 
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.errors import Integrity, NotFound
 from penstock.services.storage import pack_format
 from penstock.services.storage.engines.disk import RealStorageDisk, StorageFile

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.kernel.dataclass import dataclass
 from penstock.services.interop.sqs.face.access_keys import AccessKey
 from penstock.services.interop.sqs.names import PathQueue
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.contracts.mailbox import DeleteTopic, GetSettings, GetTopics, PutSettings
 from penstock.kernel.channel import Full
-from penstock.kernel.dataclass import dataclass
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import NotFound, NotReady, PenstockError
 from penstock.kernel.log import Log

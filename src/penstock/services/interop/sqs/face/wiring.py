@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.kernel.child import ChildSpec, Drain
-from penstock.kernel.dataclass import dataclass
 from penstock.services.interop.sqs.face.backing import SqsBacking
 from penstock.services.interop.sqs.face.endpoint import SqsDesks, SqsEndpoint
 from penstock.services.interop.sqs.face.key_file import KeyFile
