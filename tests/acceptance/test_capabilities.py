@@ -156,6 +156,38 @@ def test_a_revoked_token_is_refused_by_the_mailbox(node: NodeProcess, how: str) 
         assert send(node, issue(node)["token"]).status == 200
 
 
+def trimmed(node: NodeProcess) -> bool:
+    """Tell whether a spike of refusals has trimmed what is known of tokens."""
+    page = node.ask("admin", "GET", "/metrics", token=True).body.decode()
+    lines = [line for line in page.splitlines() if line.startswith("cap_cache_trims_total{") and 'why="spike"' in line]
+    return any(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def test_strangers_in_numbers_do_not_make_a_caller_of_their_address_a_stranger() -> None:
+    """A spike of refusals trims what is known of tokens; a good one must still be known when its address is refused.
+
+    The node is its own: the address is refused for a while.
+    """
+    with NodeProcess() as node:
+        assert _flooded(node) == {401, 429}
+
+
+def _flooded(node: NodeProcess) -> set[int]:
+    """Send forged tokens until they trimmed the cache, and good ones among more of them; tell how strangers fared."""
+    good, forged = issue(node)["token"], issue(node)["token"][:-8]
+    assert send(node, good).status == 200
+    seen: set[int] = set()
+    limit = time.monotonic() + WITHIN_S
+    number = 0
+    while 429 not in seen or not trimmed(node):
+        assert time.monotonic() < limit
+        seen |= {send(node, f"{forged}{(number := number + 1):08}").status for _ in range(100)}
+    for _ in range(10):
+        seen |= {send(node, f"{forged}{(number := number + 1):08}").status for _ in range(60)}
+        assert send(node, good).status == 200
+    return seen
+
+
 def test_an_expired_token_is_refused(node: NodeProcess) -> None:
     token = issue(node, ttl_s=1)["token"]
     limit = time.monotonic() + WITHIN_S

@@ -382,6 +382,19 @@ def test_losing_the_feed_drops_judgements_and_keeps_proven_signatures(issuer):
     assert (len(issuer.verifier._tokens), len(issuer.verifier._prefixes)) == (0, 1)
 
 
+def test_a_token_whose_proof_lapsed_is_remembered_until_it_expires(issuer):
+    token = issuer.token()
+    issuer.verdict(token)
+    digest = issuer.verifier.digest(token)
+    issuer.clock.advance(61)
+    assert (issuer.verifier.peek(digest), issuer.verifier.remembers(digest)) == (None, True)
+    assert issuer.verifier.forget_expired() == 0
+    issuer.clock.advance(1 << 20)
+
+    assert not issuer.verifier.remembers(digest)
+    assert issuer.verifier.forget_expired() == 1
+
+
 # --- off the loop
 # ------------------------------------------------------------------------------------------------------
 

@@ -201,6 +201,11 @@ class CapabilityVerifier:
         self.hits += 1
         return standing
 
+    def remembers(self, digest: bytes) -> bool:
+        """Tell whether a token was proven good once and is not expired, though its proof may have lapsed."""
+        standing = self._tokens.get(digest)
+        return standing is not None and self._wall() < standing.exp
+
     def allow(
         self,
         standing: JudgedToken,

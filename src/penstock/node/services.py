@@ -99,7 +99,7 @@ def _build_mailbox(node: Node) -> ServicePart:
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
     verifier = node.verifier(pool)
     options = mailbox_config.MailboxOptions.from_settings(settings, node.listener_settings("mailbox"))
-    trim = (lambda: None) if verifier is None else verifier.forget
+    trim = (lambda: None) if verifier is None else verifier.forget_expired
     service = MailboxService(inventory, options, node.budget, verifier=verifier, trim_capabilities=trim)
     node.mailbox = traced_contract(MAILBOX, service.api)
 

@@ -48,6 +48,9 @@ class Memory:
             raise Unauthenticated("The token is not one of ours.", reason="unknown_key")
         return digest if digest == b"good" else None
 
+    def remembers(self, digest: bytes) -> bool:
+        return digest == b"lapsed"
+
 
 def guarded(**options: object):
     return serving(ROUTES, options, admission=admit_bearers, known=known_by(Memory()))

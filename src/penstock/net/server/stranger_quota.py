@@ -44,14 +44,21 @@ class TokenMemory(Protocol):
         """Return what is known of a token, None if nothing is; raises for one that is known to be bad."""
         ...
 
+    def remembers(self, digest: bytes) -> bool:
+        """Tell whether a token was good once and may have to be judged anew."""
+        ...
+
 
 def known_by(verifier: TokenMemory) -> Known:
     """Return the hook of a service that verifies its tokens by `verifier`."""
 
     def known(request: Request) -> bool | None:
         token = bearer(request)
+        if not token:
+            return False
         try:
-            return None if token and verifier.peek(verifier.digest(token)) is None else bool(token)
+            digest = verifier.digest(token)
+            return verifier.peek(digest) is not None or verifier.remembers(digest) or None
         except PenstockError:
             return False
 
