@@ -415,7 +415,7 @@ function overview() {
     chart("Memory", [{ name: "rss", label: "resident", colour: "violet", fill: true }], { format: size }),
   ];
   const flow = chart("Messages a second", FLOW, { format: perSecond });
-  const topics = table("Busiest topics", TOPIC_COLUMNS, { sortable: false, empty: "No message has been sent yet. penstock send orders hello" });
+  const topics = table("Busiest topics", TOPIC_COLUMNS, { sortable: false, empty: "No message has been sent yet. penstock send orders --data hello" });
   return {
     series: ["sent", "delivered", "acked", "refused", "waiting", "inflight", "dead", "oldest_s", "send_", "proxy_", "commit_", "lag_", "cpu", "rss", "disk"],
     sparks: true,
