@@ -9,9 +9,11 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+import penstock.admin
 from penstock.admin.authority import OperatorOnly
 from penstock.admin.page import OperatorPage
 from penstock.admin.publisher import VIEWERS_MAX, Publisher
@@ -29,6 +31,8 @@ from tests.net.server.listener_kit import (
     settle,
 )
 
+STATIC = Path(penstock.admin.__file__).parent / "static"
+IMPORTED = re.compile(r'^(?:import|\}).*"\./(\w+\.js)";$', re.MULTILINE)
 TOKEN = "psp1_not-a-real-token-just-forty-characters-long"
 DESCRIBED = {"svc-x": {"openapi": "3.1.0", "info": {"version": "1"}, "paths": {"/v1/x": {"get": {"summary": "Look."}}}}}
 
@@ -81,13 +85,19 @@ async def admin(**options: float) -> AsyncIterator[Admin]:
         await boss.drain()
 
 
+def named_in(html: bytes) -> list[str]:
+    """List the addresses of the files that a page names."""
+    return ["/assets/" + part.partition(b'"')[0].decode() for part in html.split(b'"/assets/')[1:]]
+
+
 async def test_the_page_and_its_files_are_guarded_and_name_nothing_from_elsewhere() -> None:
     async with admin() as here:
         shell = await here.ask(get("/"))
-        names = [part.partition(b'"')[0].decode() for part in shell.body.split(b'"/assets/')[1:]]
-        answers = [shell, *[await here.ask(get(f"/assets/{name}")) for name in names]]
+        folder = named_in(shell.body)[0].rpartition("/")[0]
+        files = [each.name for each in STATIC.iterdir() if each.name != "page.html"]
+        answers = [shell, *[await here.ask(get(f"{folder}/{name}")) for name in files]]
 
-    assert len(names) == 3
+    assert {each.rpartition("/")[2] for each in named_in(shell.body)} <= set(files)
     for answer in answers:
         assert answer.status == 200
         assert b"default-src 'none'; script-src 'self'" in answer.headers[b"content-security-policy"]
@@ -103,17 +113,18 @@ async def test_the_page_and_its_files_are_guarded_and_name_nothing_from_elsewher
 async def test_a_browser_keeps_the_files_and_asks_again_for_the_page() -> None:
     async with admin() as here:
         shell = await here.ask(get("/"))
-        name = shell.body.split(b'"/assets/')[1].partition(b'"')[0].decode()
-        file = await here.ask(get(f"/assets/{name}"))
-        again = [await here.known("/", shell), await here.known(f"/assets/{name}", file)]
+        path = named_in(shell.body)[0]
+        file = await here.ask(get(path))
+        again = [await here.known("/", shell), await here.known(path, file)]
         other = await here.ask(get("/", 'If-None-Match: "other"'))
-        unknown = await here.ask(get("/assets/page.css"))
+        # A page of another version must not get this version's files: they might not fit together.
+        unknown = [await here.ask(get(f"/assets/{each}")) for each in ("0123456789abcdef/page.css", "x/page.html")]
 
     assert shell.headers[b"cache-control"] == b"no-cache"
     assert b"immutable" in file.headers[b"cache-control"]
     assert again == [304, 304]
     assert other.status == 200
-    assert unknown.status == 404
+    assert [each.status for each in unknown] == [404, 404]
 
 
 async def test_signing_in_opens_the_stream_and_signing_out_shuts_it() -> None:
@@ -232,13 +243,27 @@ async def test_the_descriptions_need_a_session_and_send_others_to_sign_in() -> N
 async def test_files_come_compressed_to_who_can_read_that_and_the_whole_page_is_small() -> None:
     async with admin() as here:
         shell = await here.ask(get("/", "Accept-Encoding: br, gzip"))
-        names = [part.partition(b'"')[0].decode() for part in gzip.decompress(shell.body).split(b'"/assets/')[1:]]
-        packed = [await here.ask(get(f"/assets/{name}", "Accept-Encoding: gzip")) for name in names]
-        plain = [await here.ask(get(f"/assets/{name}", "Accept-Encoding: gzip;q=0")) for name in names]
+        paths = named_in(gzip.decompress(shell.body))
+        packed = [await here.ask(get(path, "Accept-Encoding: gzip")) for path in paths]
+        plain = [await here.ask(get(path, "Accept-Encoding: gzip;q=0")) for path in paths]
 
     assert [gzip.decompress(each.body) for each in packed] == [each.body for each in plain]
     assert {each.headers[b"content-encoding"] for each in packed} == {b"gzip"}
     assert [each for each in plain if b"content-encoding" in each.headers] == []
     assert all(one.headers[b"etag"] != other.headers[b"etag"] for one, other in zip(packed, plain, strict=True))
-    assert len(shell.body) + sum(len(each.body) for each in packed) < 32_000
-    assert sum(len(each.body) for each in plain) < 90_000
+    assert len(shell.body) + sum(len(each.body) for each in packed) < 24_000
+
+
+def imported_by(name: str) -> set[str]:
+    """Follow the imports that a browser loads at once; those of `import()` come when a view is opened."""
+    found, more = set(), {name}
+    while more:
+        found |= more
+        more = {each for file in more for each in IMPORTED.findall((STATIC / file).read_text("utf-8"))} - found
+    return found
+
+
+def test_the_page_names_every_script_of_the_first_look_so_that_none_waits_for_another() -> None:
+    html = (STATIC / "page.html").read_text("utf-8")
+
+    assert set(re.findall(r'"(\w+\.js)"', html)) == imported_by("page.js")

@@ -196,6 +196,18 @@ class Tab:
         """List the addresses the page asked for, in order."""
         return [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
 
+    def loaded(self) -> dict[str, int]:
+        """Tell how many bytes came for each address, as the page reads them: after decompression."""
+        events = [(e["method"], e["params"]) for e in self.events]
+        urls = {
+            each["requestId"]: each["request"]["url"] for name, each in events if name == "Network.requestWillBeSent"
+        }
+        sizes = dict.fromkeys(urls.values(), 0)
+        for name, each in events:
+            if name == "Network.dataReceived":
+                sizes[urls[each["requestId"]]] += each["dataLength"]
+        return sizes
+
     def complaints(self) -> list[str]:
         """List what the console shows as an error: exceptions, refused resources, broken policies."""
         found = [

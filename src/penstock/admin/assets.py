@@ -1,4 +1,4 @@
-"""The files of the operator's page: read when first asked for, each under a name that changes with its content."""
+"""The files of the operator's page: read when first asked for, under a folder name that changes with their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _TYPES: Final = {
     "js": b"text/javascript; charset=utf-8",
     "svg": b"image/svg+xml",
 }
-_FILES: Final = ("page.css", "page.js", "docs.js", "icon.svg")
 _FOREVER: Final = b"public, max-age=31536000, immutable"
 # The page is built from its own files alone: nothing inline, nothing from elsewhere, no frame around it.
 POLICY: Final = (
@@ -54,31 +53,35 @@ class Assets:
 
     def file(self, request: Request) -> Response:
         """Serve one file of the page."""
-        found = self._loaded.answers.get(request.params["name"])
+        found = self._loaded.answers.get((request.params["mark"], request.params["name"]))
         if found is None:
             raise NotFound("The page has no such file.")
         return found.answer(request)
 
 
 class LoadedAssets:
-    """The files in RAM, named by content, so that a browser may cache them for ever."""
+    """The files in RAM. One mark stands for all of them, so that scripts find each other by their plain names.
+
+    A browser may keep them for ever: if one of them changes, all of them have another address. A page that was opened
+    before never mixes old files with new ones; what it has not loaded by then is 404, and it says so.
+    """
 
     def __init__(self) -> None:
         """Read the files that lie beside this module."""
         folder = Path(__file__).parent / "static"
-        self._names: dict[str, str] = {}
-        self.answers: dict[str, WebFile] = {}
-        for name in _FILES:
-            stem, _, kind = name.rpartition(".")
-            body = (folder / name).read_bytes()
-            self._names[name] = f"{stem}-{_mark(body)}.{kind}"
-            self.answers[self._names[name]] = WebFile(body, _TYPES[kind], _FOREVER)
+        bodies = {each.name: each.read_bytes() for each in sorted(folder.iterdir()) if each.suffix[1:] in _TYPES}
+        self._mark = _mark(b"".join(name.encode("ascii") + b"\0" + body for name, body in bodies.items()))
+        self._names = tuple(bodies)
+        self.answers = {
+            (self._mark, name): WebFile(body, _TYPES[name.rpartition(".")[2]], _FOREVER)
+            for name, body in bodies.items()
+        }
         self.shell = WebFile(self.dress((folder / "page.html").read_text("utf-8")), HTML, b"no-cache")
 
     def dress(self, html: str) -> bytes:
-        """Point the references of a page at the present names of the files."""
-        for name, present in self._names.items():
-            html = html.replace(f'"{name}"', f'"/assets/{present}"')
+        """Point the references of a page at the present addresses of the files."""
+        for name in self._names:
+            html = html.replace(f'"{name}"', f'"/assets/{self._mark}/{name}"')
         return html.encode("utf-8")
 
 

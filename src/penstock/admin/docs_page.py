@@ -15,7 +15,8 @@ _TOP: Final = (
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     '<meta name="color-scheme" content="light dark">\n'
     '<title>{title}</title>\n<link rel="icon" href="icon.svg" type="image/svg+xml">\n'
-    '<link rel="stylesheet" href="page.css">\n<script src="docs.js" type="module"></script>\n</head>\n'
+    '<link rel="stylesheet" href="page.css">\n<link rel="stylesheet" href="docs.css">\n'
+    '<script src="docs.js" type="module"></script>\n</head>\n'
     '<body class="docs">\n<main>\n'
 )
 _END: Final = "</main>\n</body>\n</html>\n"

@@ -45,7 +45,9 @@ class OperatorPage:
         """List the routes; the open ones serve only files of the package."""
         return [
             Route(method="GET", path="/", handler=self._assets.shell, open=True, summary="The operator's page."),
-            Route(method="GET", path="/assets/{name}", handler=self._assets.file, open=True, summary="Its files."),
+            Route(
+                method="GET", path="/assets/{mark}/{name}", handler=self._assets.file, open=True, summary="Its files."
+            ),
             Route(
                 method="POST",
                 path="/login",

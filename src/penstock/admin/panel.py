@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Final, Literal
 
-# What the page can draw; a new kind of picture is a new word here and a function of that name in page.js.
+# What the page can draw; a new kind of picture is a new word here and a function of that name in panels.js.
 Render = Literal["services", "meters", "tasks", "table", "events"]
 # Where on the page it stands; a word for each view that takes panels.
 View = Literal["gateway", "webhooks", "discovery", "tokens", "storage", "runtime"]

@@ -1,0 +1,215 @@
+// Dead letters: grouped by topic and reason, looked at, sent again, edited, deleted.
+
+import { ask, doing, enc, mailbox, toast } from "./ask.js";
+import { field, question } from "./dialog.js";
+import { bits, h, keyed, link, once, pill } from "./element.js";
+import { SHOWN, attrsOf, causeOf, corrLink, fromBase64, legible, payloadOf, toBase64 } from "./message.js";
+import { page } from "./state.js";
+import { table } from "./table.js";
+import { moment, plural } from "./words.js";
+
+export default function dead(_, query) {
+  const groups = table(
+    "Dead letters by topic and reason",
+    [
+      {
+        key: "topic",
+        title: "topic",
+        cell: (cell, row) =>
+          once(cell, row.id, () => link(`dead?topic=${enc(row.topic)}&reason=${enc(row.reason)}`, row.topic, ".name")),
+      },
+      { key: "reason", title: "reason" },
+      { key: "count", title: "letters", kind: "bad" },
+      { key: "first_at", title: "first died", kind: "time", opt: true },
+      { key: "last_at", title: "last died", kind: "time" },
+      {
+        key: "id",
+        title: "",
+        sort: false,
+        kind: "acts",
+        cell: (cell, row) =>
+          once(cell, row.id, () =>
+            h(
+              ".acts",
+              h("button", { type: "button", onclick: () => redrive(row) }, "Redrive"),
+              h("button.bad", { type: "button", onclick: () => remove(row) }, "Delete"),
+            ),
+          ),
+      },
+    ],
+    {
+      key: "id",
+      sort: "count",
+      empty: "No dead letters. Messages come here when all their attempts failed or their time was over.",
+    },
+  );
+  const letters = h("div");
+  const topicName = query.get("topic");
+  const reason = query.get("reason");
+  let seen = -1;
+  let askedAt = -Infinity;
+  const reload = () =>
+    doing(async () => {
+      seen = page.frame.mailbox?.dead;
+      const found = (await ask("GET", "/dead-letters")).groups.map((each) => ({
+        ...each,
+        id: `${each.topic} ${each.reason}`,
+      }));
+      groups.update(found.filter((each) => !topicName || each.topic === topicName));
+      if (topicName && reason !== null) await listLetters(letters, topicName, reason, reload);
+    });
+  return {
+    reload,
+    nodes: [
+      h(
+        ".head",
+        h(
+          "h1",
+          topicName ? [link("dead", "Dead letters"), " / ", topicName, reason ? ` / ${reason}` : ""] : "Dead letters",
+        ),
+      ),
+      h("section.card", groups),
+      topicName && reason !== null
+        ? h("section.card", h("h2", "Letters", h("small", `the oldest ${SHOWN}`)), letters)
+        : "",
+    ],
+    update() {
+      if (seen === (page.frame.mailbox?.dead ?? 0) || performance.now() - askedAt < 3000) return;
+      askedAt = performance.now();
+      reload();
+    },
+  };
+}
+
+const chosen = (row) => ({ topic: row.topic, reason: row.reason, limit: 1000000 });
+
+async function redrive(row) {
+  await doing(async () => {
+    const { accepted } = await mailbox("POST", "dlq/reprocess", { ...chosen(row), dry_run: true });
+    const said = await question(
+      `Redrive ${plural(accepted, "dead letter")}?`,
+      `They died of ${row.reason} in ${row.topic}, and are sent again as new messages.`,
+      [field("to", "To topic (empty: where each came from)")],
+      "Redrive",
+    );
+    if (!said) return "";
+    const going = await mailbox("POST", "dlq/reprocess", {
+      ...chosen(row),
+      ...(said.to.trim() ? { to: said.to.trim() } : {}),
+    });
+    return `${plural(going.accepted, "letter")} will be sent again.`;
+  });
+  page.shown.reload?.();
+}
+
+async function remove(row) {
+  await doing(async () => {
+    const { deleted } = await mailbox("POST", "dlq/delete", { ...chosen(row), dry_run: true });
+    if (
+      !(await question(
+        `Delete ${plural(deleted, "dead letter")}?`,
+        `They died of ${row.reason} in ${row.topic}. They cannot be brought back.`,
+        [],
+        "Delete",
+        true,
+      ))
+    )
+      return "";
+    return `${plural((await mailbox("POST", "dlq/delete", chosen(row))).deleted, "letter")} deleted.`;
+  });
+  page.shown.reload?.();
+}
+
+async function listLetters(box, name, reason, reload) {
+  const page = await mailbox("GET", `dlq?topic=${enc(name)}&reason=${enc(reason)}&limit=${SHOWN}`);
+  const bodies = new Map(
+    (await mailbox("GET", `topics/${enc(name)}/peek?state=dlq&limit=256&payload=true`)).messages.map((each) => [
+      each.msg_id,
+      each,
+    ]),
+  );
+  keyed(
+    box,
+    page.entries,
+    (letter) => letter.msg_id,
+    (letter) => letterItem(letter, bodies.get(letter.msg_id) || {}, reload),
+    () => {},
+  );
+}
+
+function letterItem(letter, body, reload) {
+  const one = { topic: letter.topic, msg_id: letter.msg_id, limit: 1 };
+  const again = () =>
+    doing(async () => {
+      await mailbox("POST", "dlq/reprocess", one);
+      return "It is sent again.";
+    }).then(reload);
+  const drop = async () => {
+    if (!(await question("Delete this dead letter?", `${letter.msg_id} cannot be brought back.`, [], "Delete", true)))
+      return;
+    await doing(async () => `${plural((await mailbox("POST", "dlq/delete", one)).deleted, "letter")} deleted.`);
+    reload();
+  };
+  const edit = async () => {
+    const bytes = fromBase64(body.payload_b64);
+    const [kind, text] = legible(bytes);
+    if (kind === "bytes") return toast("Its payload is binary and cannot be edited here.", true);
+    const said = await question(
+      "Edit and redrive",
+      `A new message with this payload goes to ${letter.topic}; then the dead letter is deleted.`,
+      [field("payload", "Payload", { tag: "textarea", value: text })],
+      "Send",
+    );
+    if (!said) return undefined;
+    await doing(async () => {
+      const edited = kind === "JSON" ? JSON.stringify(JSON.parse(said.payload)) : said.payload;
+      const send = {
+        topic: letter.topic,
+        payload_b64: toBase64(new TextEncoder().encode(edited)),
+        attrs: body.attrs || {},
+        idem_key: `edited:${letter.msg_id}`,
+      };
+      if (letter.key) send.key = letter.key;
+      const sent = await mailbox("POST", "send", send);
+      await mailbox("POST", "dlq/delete", one);
+      return `Sent as ${sent.msg_id}; the dead letter is deleted.`;
+    });
+    return reload();
+  };
+  const past = letter.history.map((each) =>
+    h(
+      "li",
+      h("span.dim", `${moment(each.at)} `),
+      h("b", causeOf(each)),
+      each.error?.traceback ? h("pre", { tabindex: "0" }, each.error.traceback) : "",
+    ),
+  );
+  return h(
+    "details.item",
+    h(
+      "summary",
+      h("code", letter.msg_id),
+      h("span.dim", `died ${moment(letter.dead_at)}`),
+      pill(letter.reason, "red"),
+      plural(letter.attempts, "attempt"),
+    ),
+    h(
+      "div",
+      h(
+        ".acts",
+        h("button", { type: "button", onclick: again }, "Redrive"),
+        h("button", { type: "button", onclick: edit, disabled: body.payload_b64 === undefined }, "Edit and redrive"),
+        h("button.bad", { type: "button", onclick: drop }, "Delete"),
+      ),
+      bits([
+        ["sent", moment(letter.ts)],
+        ["key", letter.key],
+        ["attributes", attrsOf(body.attrs)],
+        ["corr_id", corrLink(body.corr_id)],
+        ["hash", h("code", letter.payload_hash)],
+      ]),
+      payloadOf(body),
+      past.length ? h("ol.life", past) : "",
+    ),
+  );
+}

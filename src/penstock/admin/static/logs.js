@@ -1,0 +1,74 @@
+// The last lines of the log, followed.
+
+import { ask, enc, toast } from "./ask.js";
+import { h } from "./element.js";
+import { heading } from "./heading.js";
+import { corrLink, fieldsOf } from "./message.js";
+import { moment } from "./words.js";
+
+export default function logs(_, query) {
+  const least = h(
+    "select",
+    { "aria-label": "Least level" },
+    ["debug", "info", "warning", "error"].map((each) => h("option", { value: each, selected: each === "info" }, each)),
+  );
+  const text = h("input", {
+    type: "search",
+    id: "filter",
+    placeholder: "text, topic, corr_id",
+    "aria-label": "Text",
+    value: query.get("text") || "",
+  });
+  const box = h(".log", { tabindex: "0", role: "log", "aria-label": "Log lines" });
+  const none = h("p.none", "No line matches.");
+  let seen = 0;
+  let asking = false;
+  const load = async (anew) => {
+    if (asking) return;
+    asking = true;
+    try {
+      const said = await ask(
+        "GET",
+        `/logs?after=${anew ? 0 : seen}&level=${least.value}&text=${enc(text.value.trim())}`,
+      );
+      if (anew) box.replaceChildren();
+      for (const line of said.lines) {
+        const id = line.fields.corr_id;
+        box.prepend(
+          h(
+            "div",
+            h("span.dim", moment(line.at)),
+            h(
+              "span",
+              { class: line.level === "error" ? "bad" : line.level === "warning" ? "warn" : "dim" },
+              line.level,
+            ),
+            h("b", line.service),
+            h(
+              "span.said",
+              h("span", { class: "ink" }, `${line.event} `),
+              fieldsOf(line).replace(` corr_id=${id}`, "").replace(`corr_id=${id}`, ""),
+              id ? [" ", corrLink(id)] : "",
+              line.fields.stack ? h("pre", { tabindex: "0" }, line.fields.stack) : "",
+            ),
+          ),
+        );
+      }
+      while (box.children.length > 500) box.lastChild.remove();
+      seen = said.last;
+      none.hidden = box.children.length > 0;
+    } catch (fault) {
+      toast(fault.message, true);
+    } finally {
+      asking = false;
+    }
+  };
+  for (const input of [least, text]) input.addEventListener("input", () => load(true));
+  load(true);
+  return {
+    nodes: [heading("Logs", h("label.tick", "from", least), text), h("section.card", box, none)],
+    update() {
+      load(false);
+    },
+  };
+}

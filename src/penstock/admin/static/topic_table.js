@@ -1,0 +1,40 @@
+// The columns of a table of topics.
+
+import { enc } from "./ask.js";
+import { canvas, spark } from "./chart.js";
+import { h, link, once, pill, put } from "./element.js";
+import { page } from "./state.js";
+import { count, perSecond } from "./words.js";
+
+export const toTopic = (name) => `topic/${enc(name)}`;
+
+export const TOPIC_COLUMNS = [
+  {
+    key: "topic",
+    title: "topic",
+    cell: (cell, row) => once(cell, row.topic, () => link(toTopic(row.topic), row.topic, ".name")),
+  },
+  { key: "ready", title: "waiting", kind: "count" },
+  { key: "in", title: "sent", kind: "rate", cell: (cell, row) => rated(cell, "in", row, "blue") },
+  { key: "out", title: "acked", kind: "rate", opt: true, cell: (cell, row) => rated(cell, "out", row, "teal") },
+  { key: "oldest_s", title: "oldest", kind: "seconds" },
+  { key: "inflight", title: "in flight", kind: "count", opt: true },
+  { key: "delayed", title: "delayed", kind: "count", opt: true },
+  { key: "receivers", title: "receivers", kind: "count", opt: true },
+  { key: "bytes", title: "size", kind: "bytes", opt: true },
+  {
+    key: "dead",
+    title: "dead",
+    kind: "bad",
+    cell: (cell, row) => {
+      const letters = () => link(`dead?topic=${enc(row.topic)}`, pill(count(row.dead), "red"));
+      once(cell, row.dead, () => (row.dead ? letters() : "–"));
+    },
+  },
+];
+
+function rated(cell, way, row, colour) {
+  once(cell, row.topic, () => [canvas(".spark.opt"), h("span")]);
+  spark(cell.firstChild, page.lines[`topic.${way}:${row.topic}`] || [], colour);
+  put(cell.lastChild, ` ${row[way] ? perSecond(row[way]) : "–"}`);
+}
