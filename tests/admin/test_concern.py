@@ -34,6 +34,13 @@ def test_the_worst_concern_comes_first_and_sets_the_level() -> None:
     assert (judged["level"], judged["title"]) == ("bad", "Working, with a full queue and 3 dead letters")
 
 
+def test_a_bad_concern_makes_a_degraded_node_red() -> None:
+    dead = Concern("bad", "a dead upstream", "", "gateway")
+
+    assert summed_up("degraded", "", [dead])["level"] == "bad"
+    assert summed_up("degraded", "", [])["level"] == "warn"
+
+
 def test_a_node_that_is_not_ready_says_so_first() -> None:
     judged = summed_up("not ready", "svc-x is not ready: disk", [DEAD])
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.node_process import NodeProcess
 from tests.browser.chromium import Chromium
+from tests.browser.hands import WEBHOOK_SECRET
 
 
 @pytest.fixture(scope="package")
@@ -18,7 +19,14 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="package")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    settings = tmp_path_factory.mktemp("settings")
+    (settings / "secret").write_text(WEBHOOK_SECRET)
+    (settings / "secret").chmod(0o600)
+    config = settings / "penstock.toml"
+    config.write_text(f'[interop.providers.github]\nsecrets = ["file:{settings / "secret"}"]\n')
     options = (
+        "--config",
+        str(config),
         "--set",
         "node.echo=true",
         "--set",

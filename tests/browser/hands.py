@@ -8,6 +8,7 @@ from typing import Any
 from tests.acceptance.node_process import NodeProcess
 from tests.browser.chromium import Chromium, Tab
 
+WEBHOOK_SECRET = "not-a-real-secret-of-a-webhook"
 DRAWN = "document.querySelector('#view .card') !== null"
 STATE = "document.getElementById('state').innerText"
 LINK = "document.getElementById('link').innerText"

@@ -50,9 +50,8 @@ class PagePart:
 def summed_up(state: str, why: str, concerns: Sequence[Concern]) -> dict[str, object]:
     """Return the verdict: a level, a title of a few words, a sentence, and what it is made of, the worst first."""
     ordered = sorted(concerns, key=lambda each: each.level != "bad")
-    level = _LEVELS.get(state, "warn")
-    if level == "good" and ordered:
-        level = ordered[0].level
+    levels = {_LEVELS.get(state, "warn"), *(each.level for each in ordered)}
+    level = next(each for each in ("bad", "warn", "good") if each in levels)
     told = [why] if why else []
     told += [each.detail for each in ordered if each.detail]
     return {

@@ -16,11 +16,14 @@ _WHY_CHARS_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: the row's key, its heading, and whether its values are counts or sizes."""
+    """One column of a table: the row's key, its heading, and what its values are.
+
+    A `topic`, a `message` (of the row's `topic`) and a `corr_id` are links to where the page shows more of them.
+    """
 
     key: str
     title: str
-    kind: Literal["text", "count", "bytes", "rate", "seconds", "bad"] = "text"
+    kind: Literal["text", "count", "bytes", "rate", "seconds", "time", "bad", "topic", "message", "corr_id"] = "text"
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,11 @@ class MetricReadings:
     def _counts(self, families: Mapping[str, Mapping[str, MetricFamily]]) -> dict[str, float]:
         counts: dict[str, float] = {"refused": 0.0}
         for service, named in families.items():
-            for reason, count in _by_label(named.get("rejected_total"), "reason"):
+            for reason, count in by_label(named.get("rejected_total"), "reason"):
                 counts["refused"] += count
                 name = f"refused.{self._reason(reason)}"
                 counts[name] = counts.get(name, 0.0) + count
-            counts[f"answered.{service}"] = sum(count for _, count in _by_label(named.get("http_requests_total"), ""))
+            counts[f"answered.{service}"] = sum(count for _, count in by_label(named.get("http_requests_total"), ""))
         return counts
 
     def _reason(self, reason: str) -> str:
@@ -99,7 +99,8 @@ class MetricReadings:
         return "other"
 
 
-def _by_label(family: MetricFamily | None, label: str) -> list[tuple[str, float]]:
+def by_label(family: MetricFamily | None, label: str) -> list[tuple[str, float]]:
+    """List the counts of a family with the value that a label has in each; none where the family is not there yet."""
     series = () if family is None else family.series.items()
     return [(dict(labels).get(label, ""), _count(each)) for labels, each in series]
 

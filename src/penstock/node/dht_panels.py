@@ -100,7 +100,8 @@ def dht_records(service: DhtService, token: Callable[[], str]) -> Panel:
         rows: list[dict[str, object]] = [
             {"node": each.node_id[:16], "addrs": " ".join(each.addrs)} for each in found.providers
         ]
-        said = f"{len(rows)} providers, {found.hops} hops, {found.messages} messages, {found.elapsed_ms:.1f} ms."
+        providers = "1 provider" if len(rows) == 1 else f"{len(rows)} providers"
+        said = f"{providers}, {found.hops} hops, {found.messages} messages, {found.elapsed_ms:.1f} ms."
         return ActionOutcome(said, rows, (Column("node", "node"), Column("addrs", "addresses")))
 
     def source() -> Rows:

@@ -52,6 +52,8 @@ class GatewayPage:
 
     def _lines(self) -> dict[str, float]:
         lines = {"gateway": sum(self._rate(route) for route in self._now)}
+        for status in _STATUS_CLASSES:
+            lines[f"gateway.{status}xx"] = sum(each.get(status, 0.0) for each in self._now.values())
         for proxy in self._service.proxies.proxies[:_LINES_MAX]:
             route = _path(proxy)
             lines[f"route.rate:{proxy.route.name}"] = self._rate(route)

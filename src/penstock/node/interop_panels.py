@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from penstock.admin.concern import PagePart
 from penstock.admin.panel import ActionOutcome, Column, Panel, RowAction, Rows
+from penstock.admin.readings import PerSecond, by_label
 from penstock.contracts import interop as i
 from penstock.contracts.call import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.kernel.metrics import Metrics
     from penstock.services.interop.service import InteropService
 
 _SHOWN = 100
+_OUTCOMES = get_args(i.WebhookOutcome)
 _ENDPOINT_COLUMNS = (
     Column("name", "endpoint"),
     Column("kind", "kind"),
-    Column("topic", "topic"),
+    Column("topic", "topic", "topic"),
     Column("state", "state"),
     Column("accepted", "accepted", "count"),
     Column("duplicate", "duplicates", "count"),
@@ -29,16 +32,30 @@ _ENDPOINT_COLUMNS = (
 )
 _INBOX_COLUMNS = (
     Column("id", "delivery"),
-    Column("at", "arrived"),
+    Column("at", "arrived", "time"),
     Column("endpoint", "endpoint"),
     Column("outcome", "outcome"),
     Column("reason", "reason"),
     Column("type", "type"),
     Column("size", "size", "bytes"),
-    Column("msg_id", "message"),
-    Column("corr_id", "corr_id"),
+    Column("msg_id", "message", "message"),
+    Column("corr_id", "corr_id", "corr_id"),
 )
 _EVENT_COLUMNS = (Column("what", "event"), Column("value", ""))
+
+
+def interop_page(metrics: Metrics) -> PagePart:
+    """Measure the webhooks a second by their outcome, for the chart above the panels."""
+    rates = PerSecond()
+
+    def read(now: float) -> dict[str, float]:
+        counts: dict[str, float] = dict.fromkeys((f"webhooks.{each}" for each in _OUTCOMES), 0.0)
+        family = next((each for each in metrics.families() if each.name == "webhook_verify_total"), None)
+        for result, count in by_label(family, "result"):
+            counts[f"webhooks.{result}"] += count
+        return rates.rates(counts, now)
+
+    return PagePart(readings=read)
 
 
 def webhook_endpoints(service: InteropService, token: Callable[[], str]) -> Panel:
@@ -115,12 +132,13 @@ def webhook_inbox(service: InteropService, token: Callable[[], str]) -> Panel:
 def _delivery(shown: i.DeliveryShown) -> dict[str, object]:
     return {
         "id": shown.id,
-        "at": datetime.fromtimestamp(shown.at / 1000, UTC).strftime("%H:%M:%S"),
+        "at": shown.at,
         "endpoint": shown.endpoint,
         "outcome": shown.outcome,
         "reason": shown.reason,
         "type": shown.type,
         "size": shown.size,
+        "topic": shown.topic,
         "msg_id": shown.msg_id,
         "corr_id": shown.corr_id,
         "actions": ["look", "replay"] if shown.can_replay else ["look"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from penstock.admin.panel import Column, Panel, Rows
 
 if TYPE_CHECKING:
+    from penstock.services.omnigate.fair.entry import Tenant
     from penstock.services.omnigate.service import OmnigateService
     from penstock.services.passport.audit_writer import AuditEntry
     from penstock.services.passport.service import PassportService
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 _CLASS_COLUMNS = (
     Column("class", "class"),
     Column("weight", "weight", "count"),
+    Column("share", "share of the slots"),
     Column("running", "running", "count"),
     Column("waiting", "waiting", "count"),
     Column("places", "places", "count"),
@@ -29,10 +32,12 @@ def traffic_classes(service: OmnigateService) -> Panel:
 
     def source() -> Rows:
         classes = service.gate.queue.classes.values()
+        weights = sum(each.weight for each in classes)
         return [
             {
                 "class": each.name,
                 "weight": each.weight,
+                "share": f"{each.weight / weights:.0%}",
                 "running": each.running,
                 "waiting": each.waiting,
                 "places": each.capacity,
@@ -44,6 +49,42 @@ def traffic_classes(service: OmnigateService) -> Panel:
         ]
 
     return Panel("gateway-classes", "Traffic classes at the gateway", source, view="gateway", columns=_CLASS_COLUMNS)
+
+
+_TENANT_COLUMNS = (
+    Column("who", "class and tenant"),
+    Column("running", "running", "count"),
+    Column("share", "share of what runs"),
+    Column("waiting", "waiting", "count"),
+    Column("parked", "long polls and streams", "count"),
+)
+_TENANTS_SHOWN = 20
+
+
+def gateway_tenants(service: OmnigateService) -> Panel:
+    """Show the tenants that keep the gateway busiest: how much of what runs is theirs, and how many wait."""
+
+    def source() -> Rows:
+        queue = service.gate.queue
+        live = [each for one in queue.classes.values() for each in one.tenants.values() if each.live]
+        busiest = nlargest(_TENANTS_SHOWN, live, key=lambda each: (each.waiting, each.live))
+        return [_tenant(each, queue.running) for each in busiest]
+
+    empty = "No request is under way."
+    title = "Busiest tenants at the gateway"
+    return Panel("gateway-tenants", title, source, view="gateway", columns=_TENANT_COLUMNS, empty=empty)
+
+
+def _tenant(tenant: Tenant, running_in_all: int) -> dict[str, object]:
+    class_name, name = tenant.key
+    running = max(0, tenant.live - tenant.waiting - tenant.parked)
+    return {
+        "who": f"{class_name} / {name}",
+        "running": running,
+        "share": f"{running / running_in_all:.0%}" if running_in_all else "",
+        "waiting": tenant.waiting,
+        "parked": tenant.parked,
+    }
 
 
 _BROWNOUT_COLUMNS = (

@@ -13,10 +13,10 @@ from penstock.node.bridge_neighbours import BridgeNeighbours
 from penstock.node.dht_panels import dht_buckets, dht_records, dht_status
 from penstock.node.frames import framed_dht, framed_interop, framed_mailbox, framed_passport, framed_storage
 from penstock.node.gateway_page import GatewayPage
-from penstock.node.interop_panels import webhook_endpoints, webhook_inbox
+from penstock.node.interop_panels import interop_page, webhook_endpoints, webhook_inbox
 from penstock.node.mailbox_page import MailboxPage
 from penstock.node.neighbours import Neighbours
-from penstock.node.panels import audit, gateway_brownout, issuer, traffic_classes
+from penstock.node.panels import audit, gateway_brownout, gateway_tenants, issuer, traffic_classes
 from penstock.node.part import STAGE_EDGE, ServicePart
 from penstock.node.passport_page import passport_page
 from penstock.node.remote_admin import RemoteAdmin
@@ -195,6 +195,7 @@ def _build_interop(node: Node) -> ServicePart:
         # It leads to the others, as the gateway does.
         stage=STAGE_EDGE,
         panels=(webhook_endpoints(service, node.operator_token), webhook_inbox(service, node.operator_token)),
+        page=interop_page(inventory.metrics),
         told=service.told,
     )
 
@@ -229,7 +230,7 @@ def _build_omnigate(node: Node) -> ServicePart:
         apply=service.apply,
         close=close,
         stage=STAGE_EDGE,
-        panels=(traffic_classes(service), gateway_brownout(service)),
+        panels=(traffic_classes(service), gateway_tenants(service), gateway_brownout(service)),
         page=GatewayPage(service, inventory.metrics).part(),
         admin_routes=tuple(service.route_admin.routes()),
     )

@@ -1,6 +1,6 @@
 // Pictures of figures: sparklines, charts, tiles, bars.
 
-import { h, keyed, put } from "./element.js";
+import { h, keyed, once, put } from "./element.js";
 import { page } from "./state.js";
 import { clock, count, lasting } from "./words.js";
 
@@ -36,10 +36,10 @@ function plot(svg, drawn) {
   });
 }
 
-export const canvas = (kind) =>
+const canvas = (kind) =>
   h(`svg${kind}`, { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });
 
-export function spark(svg, values, colour) {
+function spark(svg, values, colour) {
   const most = Math.max(...values.map((v) => v || 0), 1e-9) * 1.15;
   plot(svg, [
     [`area c-${colour}`, trace(values, most, true)],
@@ -183,4 +183,11 @@ export function bars(box, rows, empty) {
     bar.firstChild.style.width = `${Math.min(100, (part || 0) * 100)}%`;
     put(value, text);
   });
+}
+
+// A rate in a cell: its sparkline and what it is now.
+export function rate(cell, series, colour, text) {
+  once(cell, series, () => [canvas(".spark.opt"), h("span")]);
+  spark(cell.firstChild, page.lines[series] || [], colour);
+  put(cell.lastChild, ` ${text}`);
 }

@@ -1,7 +1,7 @@
 // The gateway: its routes and upstreams, and adding or removing a route.
 
 import { ask, doing, enc } from "./ask.js";
-import { canvas, chart, spark } from "./chart.js";
+import { chart, rate } from "./chart.js";
 import { question } from "./dialog.js";
 import { h, once, pill, put } from "./element.js";
 import { heading, spanTabs } from "./heading.js";
@@ -23,11 +23,7 @@ const ROUTE_COLUMNS = [
     key: "rate",
     title: "requests",
     kind: "rate",
-    cell: (cell, row) => {
-      once(cell, row.route, () => [canvas(".spark.opt"), h("span")]);
-      spark(cell.firstChild, page.lines[`route.rate:${row.route}`] || [], "blue");
-      put(cell.lastChild, ` ${perSecond(row.rate)}`);
-    },
+    cell: (cell, row) => rate(cell, `route.rate:${row.route}`, "blue", perSecond(row.rate)),
   },
   { key: "s2", title: "2xx", kind: "rate", opt: true },
   { key: "s3", title: "3xx", kind: "rate", opt: true },
@@ -58,9 +54,9 @@ const ROUTE_COLUMNS = [
 ];
 
 export default function gateway() {
-  const flow = chart("Requests a second", [{ name: "gateway", label: "answered", colour: "blue", fill: true }], {
-    format: perSecond,
-  });
+  const statuses = { "2xx": "teal", "3xx": "blue", "4xx": "amber", "5xx": "red" };
+  const parts = Object.entries(statuses).map(([label, colour]) => ({ name: `gateway.${label}`, label, colour }));
+  const flow = chart("Requests a second, by status", parts, { format: perSecond, stacked: true });
   const delays = chart(
     "Proxied requests",
     [
@@ -135,7 +131,7 @@ export default function gateway() {
   const panels = panelsOf("gateway");
   reload();
   return {
-    series: ["gateway", "proxy_", "route.rate:"],
+    series: ["gateway.", "proxy_", "route.rate:"],
     nodes: [
       heading("Gateway", spanTabs()),
       h(".grid", flow, delays),

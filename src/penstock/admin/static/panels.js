@@ -1,43 +1,45 @@
 // Panels: what services describe as data, drawn by the kind of picture they name.
 
-import { ask, doing } from "./ask.js";
-import { now } from "./chart.js";
+import { ask, doing, enc } from "./ask.js";
+import { now, rate } from "./chart.js";
 import { question } from "./dialog.js";
-import { h, keyed, once, pill, put } from "./element.js";
-import { heading } from "./heading.js";
+import { h, keyed, link, once, pill, put } from "./element.js";
 import { page } from "./state.js";
 import { table } from "./table.js";
+import { toTopic } from "./topic_table.js";
 import { count, perSecond, plural } from "./words.js";
 
 const FILL_WARN = 0.5;
 const FILL_BAD = 0.8;
 const CALM = ["running", "finished"];
 
+// Values that lead to where the page shows more of them.
+const LINKED = {
+  topic: (value) => toTopic(value),
+  message: (value, row) => `${toTopic(row.topic)}?find=${enc(value)}`,
+  corr_id: (value) => `logs?text=${enc(value)}`,
+};
+
+function column([key, title, kind]) {
+  if (!LINKED[kind]) return { key, title, kind: kind === "text" ? undefined : kind };
+  const made = (row) => (row[key] ? link(LINKED[kind](row[key], row), row[key]) : "");
+  return { key, title, cell: (cell, row) => once(cell, row[key], () => made(row)) };
+}
+
 const PICTURES = {
   table(panel, acts) {
-    const columns = panel.columns.map(([key, title, kind]) => ({
-      key,
-      title,
-      kind: kind === "text" ? undefined : kind,
-    }));
-    if (panel.actions)
-      columns.push({
-        key: "acts",
-        title: "",
-        kind: "acts",
-        sort: false,
-        cell: (cell, row) =>
-          once(cell, String(row[columns[0].key]), () =>
-            h(
-              ".acts",
-              panel.actions
-                .filter(([id]) => !row.actions || row.actions.includes(id))
-                .map(([id, label, ask2]) =>
-                  h("button", { type: "button", onclick: () => acts(id, label, ask2, row[columns[0].key]) }, label),
-                ),
-            ),
-          ),
-      });
+    const columns = panel.columns.map(column);
+    const offered = (row) => panel.actions.filter(([id]) => !row.actions || row.actions.includes(id));
+    const button = ([id, label, asked], row) =>
+      h("button", { type: "button", onclick: () => acts(id, label, asked, row[columns[0].key]) }, label);
+    const cell = (box, row) =>
+      once(box, `${row[columns[0].key]} ${row.actions}`, () =>
+        h(
+          ".acts",
+          offered(row).map((each) => button(each, row)),
+        ),
+      );
+    if (panel.actions) columns.push({ key: "acts", title: "", kind: "acts", sort: false, cell });
     return table(panel.title, columns, { key: columns[0].key, empty: panel.empty });
   },
   events: (panel) =>
@@ -92,7 +94,8 @@ const PICTURES = {
           key: "rate",
           title: "answered",
           kind: "rate",
-          cell: (cell, row) => put(cell, perSecond(now(`answered.${row.service}`) || 0)),
+          cell: (cell, row) =>
+            rate(cell, `answered.${row.service}`, "blue", perSecond(now(`answered.${row.service}`) || 0)),
         },
         { key: "busy", title: "busy refusals", kind: "bad", opt: true },
         { key: "restarts", title: "restarts", kind: "bad" },
@@ -248,10 +251,4 @@ export function panelsOf(view) {
     );
   };
   return box;
-}
-
-// A view of panels alone.
-export default function view(id, title) {
-  const panels = panelsOf(id);
-  return { nodes: [heading(title), panels], update: panels.update };
 }

@@ -21,7 +21,6 @@ async function load(file) {
 }
 
 const later = (file) => async (name, query) => (await load(file))(name, query);
-const ofPanels = (id, title) => async () => (await load("panels"))(id, title);
 
 // id, title, what begins it, the key after g, and what stands beside its title: text, and its kind.
 const VIEWS = [
@@ -35,7 +34,7 @@ const VIEWS = [
     () => [page.frame.mailbox?.dead ? short(page.frame.mailbox.dead) : "", "bad"],
   ],
   ["gateway", "Gateway", later("gateway"), "g", () => [now("gateway") ? perSecond(now("gateway")) : ""]],
-  ["webhooks", "Webhooks", ofPanels("webhooks", "Webhooks"), "w"],
+  ["webhooks", "Webhooks", later("webhooks"), "w"],
   ["discovery", "Discovery", later("discovery"), "i", () => [page.frame.discovery || ""]],
   ["tokens", "Tokens", later("tokens"), "k"],
   [
@@ -45,7 +44,7 @@ const VIEWS = [
     "s",
     () => [page.frame.storage?.bytes ? size(page.frame.storage.bytes) : ""],
   ],
-  ["runtime", "Runtime", ofPanels("runtime", "Runtime"), "r"],
+  ["runtime", "Runtime", later("runtime"), "r"],
   ["logs", "Logs", later("logs"), "l"],
 ];
 const oneTopic = later("topic");

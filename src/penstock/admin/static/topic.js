@@ -11,7 +11,7 @@ import { table } from "./table.js";
 import { editSettings, settingsOf } from "./topic_settings.js";
 import { count, lasting, moment, perSecond, plural, size } from "./words.js";
 
-export default function topic(name) {
+export default function topic(name, query) {
   let state = "ready";
   const row = () => (page.frame.topics || []).find((each) => each.topic === name) || {};
   const tiles = [
@@ -67,10 +67,13 @@ export default function topic(name) {
   });
   const life = h("div");
   const finding = h("form.row", h("label", "One message's life", find), h("button", { type: "submit" }, "Find"));
+  const follow = () => doing(() => lifeOf(name, find.value.trim(), life));
   finding.addEventListener("submit", (event) => {
     event.preventDefault();
-    doing(() => lifeOf(name, find.value.trim(), life));
+    follow();
   });
+  find.value = query.get("find") || "";
+  if (find.value) follow();
   const settings = h("div");
   const showSettings = () => settingsOf(name, settings, pause);
   const pause = h("button", { type: "button", hidden: true });

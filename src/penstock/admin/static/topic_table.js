@@ -1,9 +1,8 @@
 // The columns of a table of topics.
 
 import { enc } from "./ask.js";
-import { canvas, spark } from "./chart.js";
-import { h, link, once, pill, put } from "./element.js";
-import { page } from "./state.js";
+import { rate } from "./chart.js";
+import { link, once, pill } from "./element.js";
 import { count, perSecond } from "./words.js";
 
 export const toTopic = (name) => `topic/${enc(name)}`;
@@ -33,8 +32,5 @@ export const TOPIC_COLUMNS = [
   },
 ];
 
-function rated(cell, way, row, colour) {
-  once(cell, row.topic, () => [canvas(".spark.opt"), h("span")]);
-  spark(cell.firstChild, page.lines[`topic.${way}:${row.topic}`] || [], colour);
-  put(cell.lastChild, ` ${row[way] ? perSecond(row[way]) : "–"}`);
-}
+const rated = (cell, way, row, colour) =>
+  rate(cell, `topic.${way}:${row.topic}`, colour, row[way] ? perSecond(row[way]) : "–");
