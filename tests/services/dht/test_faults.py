@@ -12,7 +12,7 @@ from penstock.contracts import dht as d
 from penstock.contracts.call import NOBODY
 from penstock.kernel.errors import Busy, Timeout
 from penstock.services.dht.core.ids import parse_key
-from penstock.services.dht.core.republish import due_regions
+from penstock.services.dht.core.republish import DuePlan
 from tests.services.dht.kit import KEY, RunningNode, options, start, swarm, until
 
 pytestmark = pytest.mark.real_loop
@@ -134,7 +134,9 @@ async def test_a_region_that_could_not_be_walked_to_is_due_again() -> None:
         republisher, workers = node.service.republisher, node.service.workers
         await node.service.api.provide(d.Provide(KEY))
         due(node)
-        region = due_regions(republisher.own, 0, node.service.state.wall_ms(), 0.0)[0]
+        plan = DuePlan(0, node.service.state.wall_ms(), 0.0)
+        plan.look(republisher.own.values())
+        region = plan.regions()[0]
         workers._places.try_acquire_many(4)
         republisher._under_way.update(region.keys)
         await republisher._publish_region(region, [republisher._sign(own) for own in republisher.own.values()])

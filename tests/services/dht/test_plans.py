@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.services.dht.agents.own_records import KEEPERS_MAX, OwnRecord
 from penstock.services.dht.core.ids import ID_BITS
 from penstock.services.dht.core.readiness import LONELY_S, PeerSituation, judge
-from penstock.services.dht.core.republish import due_ms, due_regions, interval_ms, region_bits, region_of
+from penstock.services.dht.core.republish import DuePlan, due_ms, interval_ms, region_bits, region_of
 from penstock.services.dht.core.size import SPACE, SizeEstimate
 from tests.services.dht.making import ids
 
@@ -73,12 +75,29 @@ def test_a_record_is_published_again_well_before_it_expires(
     assert due < at + 0.6 * ttl_s * 1000
 
 
+def planned(own: Iterable[Own], bits: int, now_ms: int) -> DuePlan:
+    """Judge records one at a time."""
+    plan = DuePlan(bits, now_ms, 0.0)
+    for record in own:
+        plan.look([record])
+    return plan
+
+
+@given(st.lists(st.integers(0, SPACE - 1), min_size=1, max_size=20, unique=True), st.integers(1, 20 * HOUR_MS))
+def test_a_plan_says_when_the_first_record_is_due_that_is_not_due_yet(keys: list[int], now: int) -> None:
+    own = [Own(key, published_ms=HOUR_MS) for key in keys]
+    plan, dues = planned(own, 4, now), [due_ms(each, 4, 0.0) for each in own]
+
+    assert sum(len(region.keys) for region in plan.regions()) == sum(due <= now for due in dues)
+    assert plan.next_ms == min((due for due in dues if due > now), default=None)
+
+
 def test_walks_are_bounded_by_regions_not_by_keys() -> None:
     rng = Random(3)
     own = {key: Own(key) for key in ids(rng, 5000)}
     bits = region_bits(200, 20)
 
-    found = due_regions(own, bits, HOUR_MS, 0.0)
+    found = planned(own.values(), bits, HOUR_MS).regions()
     assert len(found) <= 2**bits <= 16
     assert sum(len(each.keys) for each in found) == 5000
     assert all(region_of(key, bits) == each.region for each in found for key in each.keys)
@@ -88,7 +107,7 @@ def test_the_longest_overdue_region_comes_first() -> None:
     late, later = Own(1, published_ms=1), Own(SPACE - 1, published_ms=20 * HOUR_MS)
     now = 100 * HOUR_MS
 
-    found = due_regions({late.key: late, later.key: later}, 1, now, 0.0)
+    found = planned([later, late], 1, now).regions()
     assert [each.keys for each in found] == [(late.key,), (later.key,)]
 
 
@@ -98,6 +117,14 @@ def test_regions_are_spread_over_the_interval() -> None:
     gaps = [later - earlier for earlier, later in pairwise(dues)]
 
     assert max(gaps) <= 2 * interval_ms(86_400) / 16
+
+
+def test_whoever_kept_an_earlier_record_is_remembered_behind_the_new_keepers_up_to_a_bound() -> None:
+    own = OwnRecord(1, ("a",), 3600, 1, 1, keepers=("x@h:1", "y@h:2"))
+    again = own.published(5, ("z@h:3", "x@h:1"))
+
+    assert again.keepers == ("z@h:3", "x@h:1", "y@h:2")
+    assert len(again.published(6, tuple(f"{number}@h:1" for number in range(100))).keepers) == KEEPERS_MAX
 
 
 # --- readiness

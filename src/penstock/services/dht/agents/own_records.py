@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SEED_BYTES: Final = 32
 CANDIDATES_MAX: Final = 200
 CANDIDATES_BYTES_MAX: Final = 64 << 10
+KEEPERS_MAX: Final = 64
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS own (
   key BLOB PRIMARY KEY, addrs TEXT NOT NULL, ttl_s INTEGER NOT NULL, seq INTEGER NOT NULL, issued_ms INTEGER NOT NULL,
@@ -42,8 +43,13 @@ class OwnRecord:
     keepers: tuple[str, ...] = ()  # `id@host:port` of the nodes that said they keep it
 
     def published(self, now_ms: int, keepers: tuple[str, ...]) -> OwnRecord:
-        """Return it as it stands after it was sent out."""
-        return replace(self, published_ms=now_ms, keepers=keepers)
+        """Return it as it stands after it was sent out.
+
+        Who kept it before stays in the list, behind the new ones: the nearest nodes change, an old keeper may hold its
+        copy until the ttl ends, and a withdrawal must reach it.
+        """
+        kept = tuple(dict.fromkeys((*keepers, *self.keepers)))[:KEEPERS_MAX]
+        return replace(self, published_ms=now_ms, keepers=kept)
 
 
 class OwnFiles:

@@ -62,13 +62,21 @@ class RecordKeeper:
         return Keeping(self._verifier.read(value), subnet, answer)
 
     async def run(self, child: Child) -> None:
-        """Take records until the queue is closed and empty; between them remove what has expired."""
+        """Take records until the queue is closed and empty; every half minute remove what has expired.
+
+        The half minute does not begin anew with each record: where they never stop coming, the book would fill up with
+        expired ones.
+        """
+        expire_at = self._state.monotonic() + EXPIRE_S
         while True:
+            now = self._state.monotonic()
+            if now >= expire_at:
+                self._expire()
+                expire_at = now + EXPIRE_S
             try:
-                async with timeout("expire", EXPIRE_S):
+                async with timeout("expire", expire_at - now):
                     keeping = await self._records.recv()
             except Timeout:
-                self._expire()
                 continue
             except Closed:
                 return

@@ -8,10 +8,12 @@ queue.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.channel import Full
@@ -22,7 +24,7 @@ from penstock.kernel.worker import Job
 from penstock.services.dht.agents.own_records import OwnFiles, OwnRecord
 from penstock.services.dht.agents.publishing import Publishing
 from penstock.services.dht.core.record import TTL_S_MAX, TTL_S_MIN, ProviderRecord, RecordSigner, make_record
-from penstock.services.dht.core.republish import DueRegion, due_regions, region_bits
+from penstock.services.dht.core.republish import DuePlan, DueRegion, region_bits
 
 if TYPE_CHECKING:
     from penstock.kernel.channel import Channel
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
     from penstock.services.dht.state import DhtState
 
 FILE_S: Final = 5.0
+# It looks what is due this often, or when the first record is due, but not again at once.
 LOOK_S: Final = 30.0
+LOOK_S_MIN: Final = 5.0
+# So many records are judged in one step of the loop.
+JUDGED_A_STEP: Final = 2000
 REGIONS_AT_A_TIME: Final = 2
 KEYS_A_BATCH: Final = 256
 STORE_S: Final = 5.0
@@ -112,21 +118,30 @@ class Republisher:
     # --- life -----------------------------------------------------------------------------------------------
 
     async def run(self, child: Child) -> None:
-        """Read the files, then work until the queue is closed and empty."""
+        """Read the files, then work until the queue is closed and empty.
+
+        Every half minute or sooner it looks what is due, however often jobs come: a node that announces a key every few
+        seconds must publish its earlier ones again too.
+        """
         await self._open()
         child.announce()
         self._scope = child.scope("republish", REGIONS_AT_A_TIME)
         self._under_way.clear()
+        look_at = self._state.monotonic() + LOOK_S
         while True:
+            now = self._state.monotonic()
+            if now >= look_at:
+                wait_s = await self._tend_if_possible()
+                now = self._state.monotonic()
+                look_at = now + wait_s
             try:
-                async with timeout("own", LOOK_S):
+                async with timeout("own", look_at - now):
                     job = await self.queue.recv()
             except Timeout:
-                await self._tend_if_possible()
+                continue
             except Closed:
                 break
-            else:
-                await self._take(job)
+            await self._take(job)
         if child.shutdown.draining:
             await self._end()
 
@@ -231,25 +246,35 @@ class Republisher:
 
     # --- again and again ----------------------------------------------------------------------------------------
 
-    async def _tend_if_possible(self) -> None:
-        """Tend, and leave what a full disk or a slow one does not allow to the next look."""
+    async def _tend_if_possible(self) -> float:
+        """Tend, and leave what a full disk or a slow one does not allow to the next look; say when that is."""
         try:
-            await self._tend()
+            return await self._tend()
         except (*FILE_ERRORS, PenstockError) as error:
             self._log.warning("own.not_tended", why=f"{type(error).__name__}: {error}")
+            return LOOK_S
 
-    async def _tend(self) -> None:
-        """Start the regions that are due, and forget withdrawals whose time is over."""
+    async def _tend(self) -> float:
+        """Start the regions that are due, and forget withdrawals whose time is over; say when to look again."""
         now_ms = self._state.wall_ms()
         await self._forget(now_ms)
         if not self._state.readiness.ready:
-            return
-        live = {key: own for key, own in self.own.items() if not own.withdrawn and key not in self._under_way}
-        bits = region_bits(self._state.size.nodes, self._state.options.k)
-        for due in due_regions(live, bits, now_ms, self._jitter):
+            return LOOK_S
+        plan = await self._plan(now_ms)
+        for due in plan.regions():
             if self._scope is None or len(self._scope) >= REGIONS_AT_A_TIME:
-                return
+                return LOOK_S_MIN
             await self._start_region(due)
+        return LOOK_S if plan.next_ms is None else max(LOOK_S_MIN, min(LOOK_S, (plan.next_ms - now_ms) / 1000))
+
+    async def _plan(self, now_ms: int) -> DuePlan:
+        """Judge every record that is not being published, and let others run now and then."""
+        bits = region_bits(self._state.size.nodes, self._state.options.k)
+        plan, records = DuePlan(bits, now_ms, self._jitter), iter(list(self.own.values()))
+        while batch := list(islice(records, JUDGED_A_STEP)):
+            plan.look(own for own in batch if not own.withdrawn and own.key not in self._under_way)
+            await asyncio.sleep(0)
+        return plan
 
     async def _forget(self, now_ms: int) -> None:
         gone = [own.key for own in self.own.values() if own.withdrawn and own.issued_ms + own.ttl_s * 1000 <= now_ms]

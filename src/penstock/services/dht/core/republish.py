@@ -7,7 +7,7 @@ spread, and a region whose time passed while the node was down comes first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from penstock.services.dht.core.ids import ID_BITS
@@ -85,12 +85,29 @@ def due_ms(record: Publishable, bits: int, jitter: float) -> int:
     return earliest + (place - earliest) % interval
 
 
-def due_regions(own: Mapping[int, Publishable], bits: int, now_ms: int, jitter: float) -> list[DueRegion]:
-    """Return the regions to publish now, the longest overdue first; each with all its keys that are due."""
-    regions: dict[Region, list[tuple[int, int]]] = {}
-    for key, record in own.items():
-        due = due_ms(record, bits, jitter)
-        if due <= now_ms:
-            regions.setdefault(region_of(key, bits), []).append((due, key))
-    found = [DueRegion(region, tuple(key for _, key in sorted(keys)), min(keys)[0]) for region, keys in regions.items()]
-    return sorted(found, key=lambda each: (each.due_ms, each.region))
+class DuePlan:
+    """What is due at one moment. Records are looked at a few at a time: a node may have a hundred thousand."""
+
+    def __init__(self, bits: int, now_ms: int, jitter: float) -> None:
+        self._bits = bits
+        self._now_ms = now_ms
+        self._jitter = jitter
+        self._regions: dict[Region, list[tuple[int, int]]] = {}
+        self.next_ms: int | None = None  # when the first of the others is due
+
+    def look(self, own: Iterable[Publishable]) -> None:
+        """Judge some records."""
+        for record in own:
+            due = due_ms(record, self._bits, self._jitter)
+            if due <= self._now_ms:
+                self._regions.setdefault(region_of(record.key, self._bits), []).append((due, record.key))
+            elif self.next_ms is None or due < self.next_ms:
+                self.next_ms = due
+
+    def regions(self) -> list[DueRegion]:
+        """Return the regions to publish now, the longest overdue first; each with all its keys that are due."""
+        found = [
+            DueRegion(region, tuple(key for _, key in sorted(keys)), min(keys)[0])
+            for region, keys in self._regions.items()
+        ]
+        return sorted(found, key=lambda each: (each.due_ms, each.region))
