@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -14,6 +13,10 @@ from penstock.kernel.errors import PenstockError
 
 TOPIC = "soak"
 PACE_S = 0.02
+# Storage keeps a row for every object there is, so an endless number of new objects would look like a leak.
+# The soak writes these contents again and again; their sizes take turns.
+CONTENTS = 2_000
+SIZES = (100, 4096, 200_000)
 
 
 @dataclass
@@ -65,13 +68,18 @@ async def consume(client: Client, promises: Promises) -> None:
 
 
 async def store(client: Client, promises: Promises) -> None:
-    """Put objects and read them back."""
+    """Put objects of a bounded set of contents, and read them back."""
     while True:
-        data = os.urandom(random.choice((100, 4096, 200_000)))
+        data = content(random.randrange(CONTENTS))
         stored = await client.storage.put(data)
         if await client.storage.get(stored.address) != data:
             promises.wrong.append(f"object {stored.address} came back changed")
         await _pause(promises, "objects")
+
+
+def content(number: int) -> bytes:
+    """Make the content of that number: always the same bytes."""
+    return random.Random(number).randbytes(SIZES[number % len(SIZES)])
 
 
 async def issue(client: Client, promises: Promises) -> None:
