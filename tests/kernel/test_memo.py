@@ -51,6 +51,33 @@ def test_what_was_dropped_or_cleared_is_not_found():
     assert (memo.get(2), len(memo)) == (None, 0)
 
 
+def test_a_key_that_comes_once_takes_no_entry():
+    memo = Memo[int, str](4)
+    memo.put(0, "kept")
+
+    for key in range(1, 100):
+        assert memo.put_again(key, "once") == "once"
+
+    assert (len(memo), memo.get(0)) == (1, "kept")
+
+
+def test_a_key_that_comes_again_is_remembered():
+    memo = Memo[int, str](4)
+
+    memo.put_again(1, "first")
+    memo.put_again(1, "second")
+
+    assert memo.get(1) == "second"
+
+
+def test_keys_that_came_once_are_bounded_too():
+    memo = Memo[int, str](4)
+
+    for key in range(100):
+        memo.put_again(key, "once")
+        assert len(memo._offered) <= 4
+
+
 def test_a_memo_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one entry"):
         Memo(0)

@@ -132,10 +132,15 @@ class TokenBucket:
 
     def try_take(self, now: float, count: float = 1.0) -> bool:
         """Take `count` tokens if they are there."""
-        if self.rate <= 0:
+        rate, level, at = self.rate, self._level, self._at
+        if rate <= 0:
             return True
-        level = self.level(now)
-        self._at = max(now, self._at)
+        # As `level` has it, in one step: this stands in front of every request.
+        if now > at:
+            level += (now - at) * rate
+            self._at = now
+        if level > self.depth:
+            level = self.depth
         if level < count:
             self._level = level
             self.refused += 1

@@ -22,7 +22,7 @@ _FORGOTTEN_PART: Final = 8
 class Memo(Generic[K, V]):
     """A dictionary with a capacity; when it is full, the eighth of its entries that was put in first is forgotten."""
 
-    __slots__ = ("capacity", "forgotten", "get", "items")
+    __slots__ = ("_offered", "capacity", "forgotten", "get", "items")
 
     def __init__(self, capacity: int) -> None:
         """Bound it; `get` is the dictionary's own, because it stands on the hottest paths there are."""
@@ -32,6 +32,8 @@ class Memo(Generic[K, V]):
         # How many entries had to make room.
         self.forgotten = 0
         self.items: dict[K, V] = {}
+        # Hashes of keys that `put_again` was given once; begun anew when there are as many as entries may be.
+        self._offered: set[int] = set()
         self.get = self.items.get
 
     def put(self, key: K, value: V) -> V:
@@ -40,6 +42,20 @@ class Memo(Generic[K, V]):
         if len(items) >= self.capacity and key not in items:
             self._make_room()
         items[key] = value
+        return value
+
+    def put_again(self, key: K, value: V) -> V:
+        """Remember a value whose key comes for the second time, and return it.
+
+        For keys of which many never come again: those take no entry, and push out none that is of use.
+        """
+        offered, name = self._offered, hash(key)
+        if name in offered:
+            offered.discard(name)
+            return self.put(key, value)
+        if len(offered) >= self.capacity:
+            offered.clear()
+        offered.add(name)
         return value
 
     def _make_room(self) -> None:
@@ -55,6 +71,7 @@ class Memo(Generic[K, V]):
     def clear(self) -> None:
         """Forget everything."""
         self.items.clear()
+        self._offered.clear()
 
     def __len__(self) -> int:
         """Count the entries."""

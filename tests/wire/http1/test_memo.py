@@ -1,4 +1,4 @@
-"""Remembered heads: an equal one is reused, one that differs anywhere is read anew, and there are only so many."""
+"""Remembered heads: one that comes again is reused, one that differs is read anew, and there are only so many."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def read(reader: RequestReader, data: bytes) -> tuple[object, bytes]:
 
 def test_an_equal_head_is_reused_and_its_body_framed_anew() -> None:
     reader = RequestReader()
+    read(reader, head(3) + b"new")
     first, one = read(reader, head(3) + b"abc")
     second, two = read(reader, head(3) + b"def")
 
@@ -36,6 +37,7 @@ def test_an_equal_head_is_reused_and_its_body_framed_anew() -> None:
 @pytest.mark.parametrize("other", [head(4), head(3, "X-Last: 1"), head(3).replace(b"localhost", b"localhosu")])
 def test_a_head_that_differs_in_one_place_is_read_anew(other: bytes) -> None:
     reader = RequestReader()
+    read(reader, head(3) + b"new")
     first, _ = read(reader, head(3) + b"abc")
     length = 4 if b"Length: 4" in other else 3
     second, body = read(reader, other + b"wxyz"[:length])
@@ -47,15 +49,18 @@ def test_a_head_that_differs_in_one_place_is_read_anew(other: bytes) -> None:
 
 def test_a_remembered_head_does_not_excuse_a_malformed_one() -> None:
     reader = RequestReader()
-    read(reader, head(3) + b"abc")
+    for body in (b"new", b"abc"):
+        read(reader, head(3) + body)
     reader.receive(head(3, "Transfer-Encoding: chunked") + b"abc")
 
     with pytest.raises(PenstockError):
         reader.next_head()
 
 
-def test_a_client_that_goes_round_several_heads_has_each_read_once() -> None:
+def test_a_client_that_goes_round_several_heads_has_each_read_twice() -> None:
     reader = RequestReader()
+    for length in (3, 4, 5):
+        read(reader, head(length) + b"n" * length)
     firsts = [read(reader, head(length) + b"x" * length)[0] for length in (3, 4, 5)]
     seconds = [read(reader, head(length) + b"y" * length)[0] for length in (3, 4, 5)]
 
@@ -65,6 +70,7 @@ def test_a_client_that_goes_round_several_heads_has_each_read_once() -> None:
 def test_readers_with_the_same_memory_share_their_heads_and_not_their_bodies() -> None:
     heads: Memo[bytes, HttpHead] = Memo(8)
     one, other = RequestReader(heads), RequestReader(heads)
+    read(one, head(3) + b"new")
     first, body = read(one, head(3) + b"abc")
     other.receive(head(3) + b"d")
 
@@ -78,9 +84,19 @@ def test_remembered_heads_are_bounded_whatever_a_client_sends() -> None:
     heads: Memo[bytes, HttpHead] = Memo(HEADS_KEPT)
     reader = RequestReader(heads)
     for number in range(3000):
-        read(reader, head(3, f"Traceparent: {number}") + b"abc")
+        for _ in range(2):
+            read(reader, head(3, f"Traceparent: {number}") + b"abc")
 
     assert len(heads) <= HEADS_KEPT
+
+
+def test_a_head_that_comes_once_takes_no_place() -> None:
+    heads: Memo[bytes, HttpHead] = Memo(HEADS_KEPT)
+    reader = RequestReader(heads)
+    for number in range(50):
+        read(reader, head(3, f"X-Signature: {number}") + b"abc")
+
+    assert len(heads) == 0
 
 
 def test_a_reader_goes_on_with_new_heads_between_remembered_ones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.kernel.errors import Busy
@@ -160,6 +161,7 @@ def peer_block(peer: Peer) -> str:
     return f"uid:{peer.uid}" if peer.uid is not None else address_block(peer.host)
 
 
+@lru_cache(maxsize=4096)
 def address_block(host: str) -> str:
     """Return what counts as one address: an IPv4 address, or an IPv6 /64."""
     if ":" not in host:

@@ -109,7 +109,7 @@ class Outbox:
                 except (msgspec.DecodeError, UnicodeDecodeError) as exc:
                     value = endpoint.read_again(request.body, exc)
                 result = endpoint.handler(request, value)
-            if not isinstance(result, Promise):
+            if not isinstance(result, Promise | Refusal):
                 result = encode_json(result) if isinstance(result, _JSON) else self._ready_or_pending(result)
         except PenstockError as error:
             result = forget_where(error)

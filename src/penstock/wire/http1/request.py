@@ -27,20 +27,23 @@ _LINES_KEPT: Final = 1024
 _LINE_BYTES_KEPT: Final = 256
 _MEMO_BYTES_MAX: Final = 1024
 HEADS_KEPT: Final = 1024
+_NAMES_KEPT: Final = 1024
+_NAME_BYTES_KEPT: Final = 64
 
-# Names as clients mostly write them; the others are turned to lower case one by one.
-_LOWER: Final = {
-    name.encode("ascii"): name.lower().encode("ascii")
-    for name in (
-        "Host", "User-Agent", "Accept", "Accept-Encoding", "Accept-Language", "Connection", "Content-Type",
-        "Content-Length",
-        "Content-Encoding", "Transfer-Encoding", "Authorization", "Origin", "Referer", "Cookie", "Expect", "Range",
-        "X-Corr-ID", "X-Corr-Id", "Traceparent", "Tracestate", "Idempotency-Key", "If-None-Match", "X-Deadline-Ms",
-        "host", "user-agent", "accept", "accept-encoding", "connection", "content-type", "content-length",
-        "authorization",
-        "x-corr-id", "traceparent", "idempotency-key",
-    )
-}  # fmt: skip
+
+class _LowerNames(dict[bytes, bytes]):
+    """Field names in lower case: clients write the same few. Bounded: begun anew when it is full."""
+
+    def __missing__(self, name: bytes) -> bytes:
+        lower = name.lower()
+        if len(name) <= _NAME_BYTES_KEPT:
+            if len(self) >= _NAMES_KEPT:
+                self.clear()
+            self[name] = lower
+        return lower
+
+
+_LOWER: Final = _LowerNames()
 
 # Request lines repeat: the same few routes, over and over. A pure function of the line, so one memo serves everybody.
 start_lines: Final[Memo[bytes, StartLine]] = Memo(_LINES_KEPT)
@@ -146,7 +149,8 @@ class RequestReader:
         head = HttpHead(start, headers, repeats)
         self._synced = True
         if len(raw) <= _MEMO_BYTES_MAX and head.length != CHUNKED:
-            self._heads.put(raw, head)
+            # A head with a signature or an id of its own never comes again.
+            self._heads.put_again(raw, head)
         return head
 
     def _read_start_line(self, line: bytes, raw: bytes) -> StartLine:
@@ -172,7 +176,8 @@ class RequestReader:
         except httptools.HttpParserError as exc:
             raise Malformed(f"The request head is malformed: {exc}.") from exc
         # The parser takes off the blanks before a value, not those behind it.
-        headers = {_LOWER.get(name) or name.lower(): value.rstrip() for name, value in fields.items()}
+        lower = _LOWER
+        headers = {lower[name]: value.rstrip() for name, value in fields.items()}
         repeats = None
         if len(headers) != count:
             repeats = http1_head.fields_of(raw)
