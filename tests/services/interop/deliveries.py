@@ -93,6 +93,11 @@ def _common(sender: Sender) -> Iterator[Case]:
         kind, "joined_signatures", setup, good.with_field(sig, good.value(sig) + b", " + good.value(sig)), _joined(kind)
     )
     yield Case(kind, "empty_signature", setup, good.with_field(sig, b""), _empty(kind))
+    if kind not in ("standard_webhooks", "svix", "discord"):
+        # An HMAC hashes a secret that is longer than its block of 64 bytes.
+        for chars in (64, 65, 200):
+            long = "s" * chars
+            yield Case(kind, f"secret_of_{chars}", settings(sender, long), sender.send(secret=long))
 
 
 def _joined(kind: str) -> str:

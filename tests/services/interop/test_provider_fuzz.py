@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.services.interop.providers.hmac_key import HmacKey
 from penstock.services.interop.providers.kinds import KINDS, make_verifier
 from penstock.services.interop.providers.pointers import ClaimRule, DeliveryValue
 from penstock.services.interop.providers.setup import WebhookSetup
@@ -118,3 +121,17 @@ def test_any_signed_body_is_accepted_or_malformed(kind, body):
     assert found.accepted or found.malformed
     if found.accepted and found.handshake is None:
         assert ClaimRule("auto").choose(VERIFIERS[kind], request, found) is not None
+
+
+@given(
+    secret=st.binary(min_size=1, max_size=150),
+    content=st.binary(max_size=300),
+    digest=st.sampled_from(["sha1", "sha256"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_prepared_key_gives_the_bytes_of_an_hmac(secret, content, digest):
+    key = HmacKey(secret, digest)
+
+    assert key.tag(content) == hmac.digest(secret, content, digest)
+    # A key is used again and again: what it hashed before must not stay in it.
+    assert key.tag(content) == hmac.digest(secret, content, digest)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import Backpressure, BadOrigin, NotFound, NotReady, PenstockError, RateLimited
 from penstock.kernel.worker import Job
+from penstock.net.server.admission import Refusal
 from penstock.services.interop.judging import WebhookJudge
 from penstock.services.interop.work import PutWork, WebhookJob, WebhookPromise, WebhookWork
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.snapshot import Snapshot
     from penstock.net.message import Response
-    from penstock.net.server.admission import Refusal
     from penstock.services.interop.brownout import Brownout
     from penstock.services.interop.config import InteropOptions
     from penstock.services.interop.endpoints import Endpoints, WebhookEndpoint
@@ -102,6 +102,10 @@ class BridgeIntake:
         One that is refused, or is a handshake, is answered here.
         """
         work = self._judge.judge(endpoint, request, corr_id)
+        if type(work) is Refusal:
+            if work.status == 401:
+                self.disproved()
+            return work
         if not isinstance(work, WebhookWork):
             self.answered(work.status)
             return work

@@ -139,7 +139,9 @@ class BridgeRoutes:
         # A chunked body has no length in its head: it is weighed here.
         self._intake.shed("webhook", len(request.body))
         endpoint = self._intake.endpoint(request.params["name"])
-        webhook = WebhookRequest(request.fields, request.body, target_of(request), lowered=True)
+        head = request.head
+        fields = head.headers if head.repeats is None else head.repeats
+        webhook = WebhookRequest(fields, request.body, target_of(request))
         return self._intake.webhook(endpoint, webhook, request.deadline, request.corr_id)
 
     # --- puts and reads ----------------------------------------------------------------------------------------------
@@ -173,7 +175,10 @@ def call_of(request: Request) -> Call:
 
 def target_of(request: Request) -> bytes:
     """Return path and query as they were sent."""
-    return request.path.encode("ascii") + (b"?" + request.query if request.query else b"")
+    target = request.head.target
+    if target.authority is None:
+        return target.raw
+    return target.path.encode("ascii") + (b"?" + target.query if target.query else b"")
 
 
 def _put_pieces(request: Request) -> AsyncIterator[bytes]:

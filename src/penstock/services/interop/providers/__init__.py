@@ -4,7 +4,8 @@
 |---|---|
 | `verdict` | what a check is given and what it answers; `verify`, which never raises |
 | `setup` | the part of an endpoint's settings that the check depends on |
-| `decoding` | strict reading of hex, base64 and times; the comparison of signatures |
+| `decoding` | strict reading of hex, base64 and times |
+| `hmac_key` | a secret prepared for HMAC; the comparison of signatures |
 | `claims` | what makes two deliveries the same event |
 | `pointers` | values out of a delivery by pointer or field name; the `claim` setting |
 | `kinds` | the twelve kinds by name |

@@ -8,7 +8,6 @@ literal. A template in which one text could be read in two ways is refused when 
 from __future__ import annotations
 
 import base64
-import hmac
 import re
 from itertools import pairwise
 from typing import Final
@@ -18,12 +17,11 @@ from penstock.services.interop.providers.decoding import (
     SHA256_BYTES,
     TOLERANCE_S,
     check_fresh,
-    check_secrets,
-    check_tags,
     read_base64,
     read_hex,
     read_seconds,
 )
+from penstock.services.interop.providers.hmac_key import check_tags, hmac_keys
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import (
     BadWebhookSetup,
@@ -46,7 +44,7 @@ class CustomHmacVerifier:
 
     def __init__(self, setup: WebhookSetup) -> None:
         """Take the settings apart; what cannot work is refused here."""
-        self._secrets = check_secrets(setup.secrets, "hmac")
+        self._keys = hmac_keys(setup.secrets, "hmac")
         self._window_s = setup.window_s(TOLERANCE_S)
         self._header, self._time, self._id = (
             _field_name(name, key)
@@ -87,7 +85,7 @@ class CustomHmacVerifier:
         if "{ts}" in self._template:
             check_fresh(read_seconds(time), now, self._window_s)
         event_id = self._event_id(request)
-        check_tags(self._secrets, self._content(request.body, time, event_id), (tag,))
+        check_tags(self._keys, self._content(request.body, time, event_id), (tag,))
         claim = Claim("id", event_id) if event_id else by_content(request.body)
         return WebhookVerdict(claim=claim, tag=tag, event_id=event_id.decode("ascii"))
 
@@ -110,7 +108,7 @@ class CustomHmacVerifier:
     def sign(self, needs: SigningNeeds) -> list[tuple[bytes, bytes]]:
         """Sign as the settings say."""
         time, event_id = b"%d" % int(needs.now), needs.event_id.encode("utf-8")
-        tag = hmac.digest(self._secrets[0], self._content(needs.body, time, event_id), "sha256")
+        tag = self._keys[0].tag(self._content(needs.body, time, event_id))
         values = {"{ts}": time, "{hex}": tag.hex().encode("ascii"), "{b64}": base64.b64encode(tag)}
         text = b"".join(values.get(part) or part.encode("utf-8") for part in self._format)
         extra = [(name, value) for name, value in ((self._time, time), (self._id, event_id)) if name]

@@ -8,15 +8,13 @@ be sent again in another form.
 from __future__ import annotations
 
 import binascii
-import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from penstock.services.interop.providers.verdict import (
-    CANDIDATES_MAX,
     BadWebhookSetup,
     RefusedWebhook,
     WebhookRefusal,
@@ -29,7 +27,6 @@ __all__ = [
     "TOLERANCE_S",
     "check_fresh",
     "check_secrets",
-    "check_tags",
     "decode_base64",
     "is_form",
     "read_any_json",
@@ -79,19 +76,6 @@ def check_fresh(at_s: float, now: float, tolerance_s: float) -> None:
         raise RefusedWebhook(WebhookRefusal.TOO_OLD)
     if at_s > now + tolerance_s:
         raise RefusedWebhook(WebhookRefusal.IN_FUTURE)
-
-
-def check_tags(secrets: Sequence[bytes], content: bytes, tags: Iterable[bytes], digest: str = "sha256") -> bytes:
-    """Return the tag that is the HMAC of the content under one of the secrets; refuse when none is."""
-    given = tuple(tags)
-    if len(given) > CANDIDATES_MAX:
-        raise RefusedWebhook(WebhookRefusal.TOO_MANY_SIGNATURES)
-    for secret in secrets:
-        expected = hmac.digest(secret, content, digest)
-        for tag in given:
-            if hmac.compare_digest(expected, tag):
-                return tag
-    raise RefusedWebhook(WebhookRefusal.WRONG_SIGNATURE)
 
 
 def read_json(data: bytes, shape: type[_Struct]) -> _Struct | None:

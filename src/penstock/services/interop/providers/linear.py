@@ -6,7 +6,6 @@ in one fixed form. Numbers keep the spelling they came in: two different numbers
 
 from __future__ import annotations
 
-import hmac
 import json
 import re
 from typing import Any, Final, NamedTuple, NoReturn
@@ -15,10 +14,9 @@ from penstock.services.interop.providers.claims import Claim, by_content, length
 from penstock.services.interop.providers.decoding import (
     SHA256_BYTES,
     check_fresh,
-    check_secrets,
-    check_tags,
     read_hex,
 )
+from penstock.services.interop.providers.hmac_key import check_tags, hmac_keys
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import (
     RefusedWebhook,
@@ -50,13 +48,13 @@ class LinearVerifier:
 
     def __init__(self, setup: WebhookSetup) -> None:
         """Take the webhook's signing secrets, newest first."""
-        self._secrets = check_secrets(setup.secrets, "linear")
+        self._keys = hmac_keys(setup.secrets, "linear")
         self._window_s = setup.window_s(_TOLERANCE_S)
 
     def check(self, request: WebhookRequest, now: float) -> WebhookVerdict:
         """Check the signature first: the time cannot be believed, nor the body parsed, before that."""
         tag = read_hex(request.required(_SIGNATURE), SHA256_BYTES)
-        check_tags(self._secrets, request.body, (tag,))
+        check_tags(self._keys, request.body, (tag,))
         body = _parse(request.body)
         time = body.pop(_TIME, None)
         if not isinstance(time, _Number):
@@ -78,7 +76,7 @@ class LinearVerifier:
 
     def sign(self, needs: SigningNeeds) -> list[tuple[bytes, bytes]]:
         """Sign the body as it is: it has to hold a fresh `webhookTimestamp`."""
-        tag = hmac.digest(self._secrets[0], needs.body, "sha256")
+        tag = self._keys[0].tag(needs.body)
         return [(_SIGNATURE, tag.hex().encode("ascii")), (_DELIVERY, needs.event_id.encode("utf-8"))]
 
 

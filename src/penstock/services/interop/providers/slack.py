@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Final
 
 import msgspec
@@ -12,13 +11,12 @@ from penstock.services.interop.providers.decoding import (
     SHA256_BYTES,
     TOLERANCE_S,
     check_fresh,
-    check_secrets,
-    check_tags,
     is_form,
     read_hex,
     read_json,
     read_seconds,
 )
+from penstock.services.interop.providers.hmac_key import check_tags, hmac_keys
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.signed_body import form_payload
 from penstock.services.interop.providers.verdict import (
@@ -57,7 +55,7 @@ class SlackVerifier:
 
     def __init__(self, setup: WebhookSetup) -> None:
         """Take the app's signing secrets, newest first."""
-        self._secrets = check_secrets(setup.secrets, "slack_webhook")
+        self._keys = hmac_keys(setup.secrets, "slack_webhook")
         self._window_s = setup.window_s(TOLERANCE_S)
 
     def check(self, request: WebhookRequest, now: float) -> WebhookVerdict:
@@ -68,7 +66,7 @@ class SlackVerifier:
             raise RefusedWebhook(WebhookRefusal.BAD_SIGNATURE_FORM)
         tag = read_hex(text.removeprefix(_VERSION), SHA256_BYTES)
         check_fresh(read_seconds(time), now, self._window_s)
-        check_tags(self._secrets, b"v0:%b:%b" % (time, request.body), (tag,))
+        check_tags(self._keys, b"v0:%b:%b" % (time, request.body), (tag,))
         return _understood(request, tag)
 
     def document(self, request: WebhookRequest) -> bytes:
@@ -78,7 +76,7 @@ class SlackVerifier:
     def sign(self, needs: SigningNeeds) -> list[tuple[bytes, bytes]]:
         """Sign as Slack does."""
         time = b"%d" % int(needs.now)
-        tag = hmac.digest(self._secrets[0], b"v0:%b:%b" % (time, needs.body), "sha256")
+        tag = self._keys[0].tag(b"v0:%b:%b" % (time, needs.body))
         return [(_TIME, time), (_SIGNATURE, _VERSION + tag.hex().encode("ascii"))]
 
 

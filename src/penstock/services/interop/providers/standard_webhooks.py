@@ -25,6 +25,7 @@ from penstock.services.interop.providers.decoding import (
     read_json,
     read_seconds,
 )
+from penstock.services.interop.providers.hmac_key import HmacKey
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import (
     CANDIDATES_MAX,
@@ -51,7 +52,7 @@ class _StandardBody(msgspec.Struct):
 class StandardKeys(NamedTuple):
     """The keys of an endpoint: shared ones check v1 alone, public ones v1a alone."""
 
-    shared: tuple[bytes, ...]
+    shared: tuple[HmacKey, ...]
     public: tuple[bytes, ...]
 
 
@@ -87,7 +88,7 @@ class StandardVerifier:
         known = [parts for parts in (each.partition(b",") for each in candidates) if parts[0] in (b"v1", b"v1a")]
         if not known:
             raise RefusedWebhook(WebhookRefusal.BAD_SIGNATURE_FORM)
-        expected = [hmac.digest(key, content, "sha256") for key in self._keys.shared]
+        expected = [key.tag(content) for key in self._keys.shared]
         for version, _, value in known:
             tag = read_base64(value, SHA256_BYTES if version == b"v1" else SIGNATURE_BYTES)
             if version == b"v1" and any(hmac.compare_digest(each, tag) for each in expected):
@@ -105,7 +106,7 @@ class StandardVerifier:
         if not self._keys.shared:
             raise BadWebhookSetup("A whpk_ key only checks signatures; the sender alone has the key that signs.")
         event_id, time = needs.event_id.encode("utf-8"), b"%d" % int(needs.now)
-        tag = hmac.digest(self._keys.shared[0], b"%b.%b.%b" % (event_id, time, needs.body), "sha256")
+        tag = self._keys.shared[0].tag(b"%b.%b.%b" % (event_id, time, needs.body))
         return [(self._id, event_id), (self._time, time), (self._signature, b"v1," + base64.b64encode(tag))]
 
 
@@ -122,11 +123,11 @@ def read_keys(secrets: tuple[bytes, ...], kind: str) -> StandardKeys:
     return StandardKeys(tuple(shared), tuple(public))
 
 
-def _read_shared(text: bytes) -> bytes:
+def _read_shared(text: bytes) -> HmacKey:
     key = decode_base64(text)
     if key is None or not _SHARED_BYTES_MIN <= len(key) <= _SHARED_BYTES_MAX:
         raise BadWebhookSetup("A whsec_ secret is whsec_ and the base64 of 24 to 64 bytes.")
-    return key
+    return HmacKey(key)
 
 
 def _read_public(text: bytes) -> bytes:

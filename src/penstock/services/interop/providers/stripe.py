@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Final
 
 import msgspec
@@ -12,12 +11,11 @@ from penstock.services.interop.providers.decoding import (
     SHA256_BYTES,
     TOLERANCE_S,
     check_fresh,
-    check_secrets,
-    check_tags,
     read_hex,
     read_json,
     read_seconds,
 )
+from penstock.services.interop.providers.hmac_key import check_tags, hmac_keys
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import (
     CANDIDATES_MAX,
@@ -44,7 +42,7 @@ class StripeVerifier:
 
     def __init__(self, setup: WebhookSetup) -> None:
         """Take the signing secrets: the text is the key, it is not decoded."""
-        self._secrets = check_secrets(setup.secrets, "stripe")
+        self._keys = hmac_keys(setup.secrets, "stripe")
         self._window_s = setup.window_s(TOLERANCE_S)
 
     def check(self, request: WebhookRequest, now: float) -> WebhookVerdict:
@@ -52,7 +50,7 @@ class StripeVerifier:
         time, texts = _parts(request.required(_SIGNATURE))
         tags = [read_hex(text, SHA256_BYTES) for text in texts]
         check_fresh(read_seconds(time), now, self._window_s)
-        tag = check_tags(self._secrets, b"%b.%b" % (time, request.body), tags)
+        tag = check_tags(self._keys, b"%b.%b" % (time, request.body), tags)
         body = read_json(request.body, _StripeBody) or _StripeBody()
         claim = by_id(body.id, request.body)
         return WebhookVerdict(claim=claim, tag=tag, event_id=body.id if claim.by == "id" else "", event_type=body.type)
@@ -64,7 +62,7 @@ class StripeVerifier:
     def sign(self, needs: SigningNeeds) -> list[tuple[bytes, bytes]]:
         """Sign as Stripe does."""
         time = b"%d" % int(needs.now)
-        tag = hmac.digest(self._secrets[0], b"%b.%b" % (time, needs.body), "sha256")
+        tag = self._keys[0].tag(b"%b.%b" % (time, needs.body))
         return [(_SIGNATURE, b"t=%b,v1=%b" % (time, tag.hex().encode("ascii")))]
 
 

@@ -16,7 +16,8 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from penstock.services.interop.providers.claims import by_content
-from penstock.services.interop.providers.decoding import SHA256_BYTES, check_secrets, check_tags, is_form, read_base64
+from penstock.services.interop.providers.decoding import SHA256_BYTES, is_form, read_base64
+from penstock.services.interop.providers.hmac_key import find_tag, hmac_keys
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import (
     BadWebhookSetup,
@@ -45,7 +46,7 @@ class TwilioVerifier:
 
     def __init__(self, setup: WebhookSetup) -> None:
         """Take the auth tokens and the public URL."""
-        self._secrets = check_secrets(setup.secrets, "twilio")
+        self._keys = {digest: hmac_keys(setup.secrets, "twilio", digest) for digest, _ in _ALGORITHMS.values()}
         self._bases = _bases(setup.public_url)
 
     def check(self, request: WebhookRequest, now: float) -> WebhookVerdict:
@@ -53,18 +54,12 @@ class TwilioVerifier:
         digest, size = _algorithm(request.optional(_SETTINGS))
         tag = read_base64(request.required(_SIGNATURE), size)
         rest = _signed_rest(request)
-        matched = [base for base in self._bases if self._holds(base + rest, tag, digest)]
-        if not matched:
+        keys = self._keys[digest]
+        if not any(find_tag(keys, base + rest, (tag,)) for base in self._bases):
             raise RefusedWebhook(WebhookRefusal.WRONG_SIGNATURE)
         return WebhookVerdict(
             claim=by_content(self._bases[0] + rest), tag=tag, event_id=request.label(_RETRY_ID), unsigned=("id",)
         )
-
-    def _holds(self, content: bytes, tag: bytes, digest: str) -> bool:
-        try:
-            return bool(check_tags(self._secrets, content, (tag,), digest))
-        except RefusedWebhook:
-            return False
 
     def document(self, request: WebhookRequest) -> bytes:
         """Return the body."""
@@ -78,7 +73,7 @@ class TwilioVerifier:
             content = self._bases[0] + _signed_rest(request)
         except RefusedWebhook as refused:
             raise BadWebhookSetup(f"Twilio could not have sent this: {refused.refusal.value}.") from refused
-        return [(_SIGNATURE, base64.b64encode(hmac.digest(self._secrets[0], content, "sha1")))]
+        return [(_SIGNATURE, base64.b64encode(self._keys["sha1"][0].tag(content)))]
 
 
 def body_digest_query(body: bytes) -> bytes:

@@ -8,7 +8,7 @@ however shaped, makes it raise. The caller of the webhook never learns which ref
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -55,17 +55,26 @@ class BadWebhookSetup(ValueError):
 class WebhookRequest:
     """One request as it was received: header fields unjoined, the body not decompressed, the target not decoded."""
 
-    __slots__ = ("_found", "_repeated", "body", "fields", "target")
+    __slots__ = ("_found", "_pairs", "_repeated", "body", "target")
 
     def __init__(
-        self, fields: Sequence[tuple[bytes, bytes]], body: bytes, target: bytes = b"/", *, lowered: bool = False
+        self, fields: Sequence[tuple[bytes, bytes]] | dict[bytes, bytes], body: bytes, target: bytes = b"/"
     ) -> None:
-        """Take the fields in their order, repeated ones too; `lowered` says that their names are in lower case."""
-        self.fields = fields if lowered else [(name.lower(), value) for name, value in fields]
+        """Take the fields in their order, repeated ones too; or a dictionary by lower-case name, if none came twice."""
         self.body = body
         self.target = target
-        self._found = dict(self.fields)
-        self._repeated = _NONE if len(self._found) == len(fields) else _repeated(self.fields)
+        if isinstance(fields, dict):
+            self._found, self._repeated = fields, _NONE
+            self._pairs: list[tuple[bytes, bytes]] | None = None
+            return
+        self._pairs = pairs = [(name.lower(), value) for name, value in fields]
+        self._found = dict(pairs)
+        self._repeated = _NONE if len(self._found) == len(pairs) else _repeated(pairs)
+
+    @property
+    def fields(self) -> Iterable[tuple[bytes, bytes]]:
+        """Return the fields in their order, with names in lower case."""
+        return self._found.items() if self._pairs is None else self._pairs
 
     def optional(self, name: bytes) -> bytes | None:
         """Return a field's value, or None; a field that came twice is refused, whatever the two say."""
@@ -127,6 +136,8 @@ class WebhookVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _REFUSED: Final = {refusal: WebhookVerdict(refusal=refusal) for refusal in WebhookRefusal}
+refused: Final = _REFUSED.__getitem__
+"""Returns the verdict of a refusal: there is one for each reason."""
 
 
 class SigningNeeds(NamedTuple):
