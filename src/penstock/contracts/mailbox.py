@@ -29,7 +29,10 @@ MsgId = Annotated[str, Meta(min_length=1, max_length=64)]
 Receipt = Annotated[str, Meta(min_length=1, max_length=256)]
 DelayMs = Annotated[int, Meta(ge=0, le=HOURS_12_MS)]
 # 0, which returns the message at once, or at least VISIBILITY_MS_MIN: `check_visibility_ms`.
-VisibilityMs = Annotated[int, Meta(ge=0, le=HOURS_12_MS)]
+VisibilityMs = Annotated[
+    int,
+    Meta(ge=0, le=HOURS_12_MS, extra_json_schema={"anyOf": [{"const": 0}, {"minimum": VISIBILITY_MS_MIN}]}),
+]
 TtlMs = Annotated[int, Meta(ge=1, le=_WHOLE_MAX)]
 Positive = Annotated[int, Meta(ge=1)]
 State = Literal["ready", "inflight", "delayed", "dlq"]

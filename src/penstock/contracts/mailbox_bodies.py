@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -43,6 +43,43 @@ class ExtendIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def __post_init__(self) -> None:
         """Refuse a lease that is too short."""
         m.check_visibility_ms(self.visibility_ms)
+
+
+class AckOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The ack of the message that the path names."""
+
+    receipt: m.Receipt
+
+
+class NackOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The nack of the message that the path names."""
+
+    receipt: m.Receipt
+    reason: Annotated[str, Meta(max_length=256)] | None = None
+    delay_ms: m.DelayMs | None = None
+    error: HandlerError | None = None
+    uncounted: bool = False
+
+
+class ExtendOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The extension of the message that the path names."""
+
+    receipt: m.Receipt
+    visibility_ms: m.VisibilityMs
+
+
+# The forms of each body as they are described: what the path names a message for, and one or many.
+_FORMS: Final[dict[object, tuple[type, type, type]]] = {
+    AckIn: (AckOf, m.Ack, m.AckBatch),
+    NackIn: (NackOf, m.Nack, m.NackBatch),
+    ExtendIn: (ExtendOf, m.Extend, m.ExtendBatch),
+}
+
+
+def forms_of(body: type | None, *, in_path: bool) -> tuple[type, ...]:
+    """List the forms of a settlement's body; nothing for another body. `in_path`: the path names the message."""
+    forms = _FORMS.get(body, ())
+    return forms[:1] if in_path else forms[1:]
 
 
 def as_ack(body: AckIn | m.AckBatch, msg_id: str | None) -> m.Ack | m.AckBatch:

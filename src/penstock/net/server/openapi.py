@@ -14,6 +14,8 @@ from penstock.net.server.route import Route
 Schema = dict[str, Any]
 
 _PARAMETER: Final = re.compile(r"\{([^}*]+)(\*?)\}")
+# What no segment of a path may hold: the reader of requests refuses it wherever it stands.
+_SEGMENT: Final = r"^[^\\\u0000]+$"
 _RETRY_STATUSES: Final = frozenset((429, 503))
 _PROBLEM: Final = "Problem"
 _SECURITY: Final = "capability"
@@ -47,7 +49,7 @@ def _shapes(routes: tuple[Route, ...]) -> tuple[dict[int, Schema], dict[str, Sch
     types: dict[int, Any] = {
         id(kind): kind
         for route in routes
-        for kind in (route.body, route.body_too, route.answer, route.answer_many)
+        for kind in (*_forms(route), route.answer, route.answer_many)
         if kind is not None
     }
     schemas, components = msgspec.json.schema_components(types.values(), ref_template="#/components/schemas/{name}")
@@ -131,8 +133,7 @@ def _parameter(name: str, kind: object, *, rest: bool) -> Schema:
         return {**parameter, "description": "The rest of the path, its slashes included."}
     if kind is not None:
         return {**parameter, "schema": msgspec.json.schema(kind)}
-    parameter["schema"]["minLength"] = 1
-    return parameter
+    return {**parameter, "schema": {"type": "string", "minLength": 1, "pattern": _SEGMENT}}
 
 
 def _query(route: Route) -> list[Schema]:
@@ -155,15 +156,20 @@ def _without_null(kind: object) -> Schema:
 
 
 def _request_body(route: Route, shapes: dict[int, Schema]) -> Schema | None:
-    if route.stream_body:
+    if route.stream_body or route.octets:
         # No bytes at all are bytes too.
         return {"required": False, "content": {"application/octet-stream": {}}}
     if route.body is None:
         return None
-    schema = shapes[id(route.body)]
-    if route.body_too is not None:
-        schema = {"oneOf": [schema, shapes[id(route.body_too)]]}
+    forms = [shapes[id(form)] for form in _forms(route)]
+    schema = forms[0] if len(forms) == 1 else {"oneOf": forms}
     return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _forms(route: Route) -> tuple[type, ...]:
+    """List the forms of a route's body as they are described."""
+    first = route.body_forms or ((route.body,) if route.body is not None else ())
+    return (*first, route.body_too) if route.body_too is not None else first
 
 
 # --- answers

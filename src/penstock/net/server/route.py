@@ -24,6 +24,8 @@ class Route:
     reread: Callable[[bytes], object] | None = None
     # Another form of the body, which `reread` reads.
     body_too: type | None = None
+    # The forms of the body as they are described, where one struct reads several of them.
+    body_forms: tuple[type, ...] = ()
     answer: type | None = None
     # Success is answered by 204 and no body.
     empty: bool = False
@@ -34,6 +36,8 @@ class Route:
     # The fields of the query, as a struct: described here too.
     query: type | None = None
     stream_body: bool = False
+    # The body is any bytes, and comes whole: only described here.
+    octets: bool = False
     # The handler gets the body as it was sent, not inflated: a signature covers exactly those bytes.
     raw_body: bool = False
     body_bytes_max: int | None = None

@@ -36,6 +36,8 @@ _ERRORS: Final = (
 )
 _EVENTS: Final = b"text/event-stream"
 _encode: Final = msgspec.json.Encoder().encode
+_KEY: Final = {"key": d.DhtKey}
+_NODE: Final = {"id": d.DhtKey}
 _QUERY: Final = {"limit": (1, 64), "wait_ms": (50, 10_000), "paths": (1, 3)}
 
 
@@ -67,6 +69,7 @@ class DhtRoutes:
             Route(
                 method="DELETE",
                 path="/v1/dht/provide/{key}",
+                params=_KEY,
                 handler=self._withdraw,
                 answer=d.DhtDone,
                 op="provide",
@@ -77,8 +80,10 @@ class DhtRoutes:
             Route(
                 method="GET",
                 path="/v1/dht/providers/{key}",
+                params=_KEY,
                 handler=self._find,
                 answer=d.Providers,
+                query=d.Find,
                 op="find",
                 summary="Find who provides a key; as an event stream, records as they come.",
                 errors=_ERRORS,
@@ -91,6 +96,7 @@ class DhtRoutes:
             Route(
                 method="GET",
                 path="/v1/dht/nodes/{id}",
+                params=_NODE,
                 handler=self._nodes,
                 answer=d.DhtNodes,
                 op="admin",

@@ -28,6 +28,7 @@ _ERRORS: Final = (
     "canceled",
     "internal",
 )
+_PARAMS: Final = {"id": i.DeliveryId, "name": i.EndpointName}
 _REPLAY_ERRORS: Final = (*_ERRORS, "not_found", "conflict", "busy", "downstream_unavailable")
 
 
@@ -55,6 +56,7 @@ class InboxRoutes:
                 path="/v1/webhooks/deliveries",
                 handler=self._deliveries,
                 answer=i.DeliveryList,
+                query=i.ListDeliveries,
                 op="admin",
                 summary="The last deliveries, newest first.",
                 errors=_ERRORS,
@@ -62,6 +64,7 @@ class InboxRoutes:
             Route(
                 method="GET",
                 path="/v1/webhooks/deliveries/{id}",
+                params=_PARAMS,
                 handler=self._delivery,
                 answer=i.DeliveryOpened,
                 op="admin",
@@ -71,6 +74,7 @@ class InboxRoutes:
             Route(
                 method="POST",
                 path="/v1/webhooks/deliveries/{id}/replay",
+                params=_PARAMS,
                 handler=self._replay,
                 answer=i.DeliveryReplayed,
                 op="admin",
@@ -80,6 +84,7 @@ class InboxRoutes:
             Route(
                 method="POST",
                 path="/v1/webhooks/endpoints/{name}/pause",
+                params=_PARAMS,
                 handler=self._turn(i.PauseEndpoint, self._api.pause),
                 answer=i.EndpointShown,
                 op="admin",
@@ -89,6 +94,7 @@ class InboxRoutes:
             Route(
                 method="POST",
                 path="/v1/webhooks/endpoints/{name}/resume",
+                params=_PARAMS,
                 handler=self._turn(i.ResumeEndpoint, self._api.resume),
                 answer=i.EndpointShown,
                 op="admin",

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.contracts.call import Call, Origin
+from penstock.contracts.interop import EndpointName
 from penstock.contracts.interop_bodies import PutAnswer, read_put
+from penstock.contracts.storage import Address
 from penstock.kernel.errors import OverLimit, Unauthenticated, Unsupported
 from penstock.net.bearer import bearer
 from penstock.net.message import Response, StreamResponse
@@ -77,6 +79,7 @@ class BridgeRoutes:
             Route(
                 method="POST",
                 path="/webhooks/{name}",
+                params={"name": EndpointName},
                 handler=self._webhook,
                 answer=WebhookAnswer,
                 op="webhook",
@@ -102,6 +105,7 @@ class BridgeRoutes:
             Route(
                 method="GET",
                 path="/o/{addr}",
+                params={"addr": Address},
                 handler=self._get,
                 op="get",
                 summary="Read an object, or a range of it.",

@@ -11,9 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from penstock.contracts import mailbox as m
-from penstock.contracts.mailbox_bodies import AckIn, ExtendIn, NackIn, as_ack, as_extend, as_nack
+from penstock.contracts.mailbox_bodies import AckIn, ExtendIn, NackIn, as_ack, as_extend, as_nack, forms_of
 
-__all__ = ["AckIn", "ExtendIn", "NackIn", "ReceivedOut", "RecvIn", "StreamIn", "as_ack", "as_extend", "as_nack"]
+__all__ = [
+    "AckIn", "ExtendIn", "NackIn", "ReceivedOut", "RecvIn", "StreamIn", "as_ack", "as_extend", "as_nack", "forms_of"
+]  # fmt: skip
 
 INFLIGHT_MAX = 8192
 

@@ -253,6 +253,8 @@ def _describe(method: str) -> Callable[..., Route]:
             deadline_s=_STREAM_S if path.endswith("/stream") else None,
             long_poll=path.startswith("/v1/recv"),
             reread=_REREAD.get(body),
+            octets=path == "/v1/send/{topic}",
+            body_forms=bodies.forms_of(body, in_path=path.endswith("{msg_id}")),
             body_too=PlainSend if body is m.Send else None,
             answer_many=m.SettledBatch if answer in _SETTLED and not path.endswith("}") else None,
             params=_PARAMS,

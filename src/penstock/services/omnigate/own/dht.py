@@ -26,6 +26,7 @@ _ERRORS: Final = (
     "not_ready",
     "downstream_unavailable",
 )
+_PARAMS: Final = {"key": d.DhtKey, "id": d.NodeIdText}
 
 
 class GatewayDhtRoutes:
@@ -64,7 +65,16 @@ class GatewayDhtRoutes:
         )
         return [
             Route(
-                method=method, path=path, handler=handler, body=body, answer=answer, op=op, summary=text, errors=_ERRORS
+                method=method,
+                path=path,
+                handler=handler,
+                body=body,
+                answer=answer,
+                op=op,
+                summary=text,
+                errors=_ERRORS,
+                params=_PARAMS,
+                query=d.Find if answer is d.Providers else None,
             )
             for method, path, handler, body, answer, op, text in rows
         ]

@@ -63,6 +63,7 @@ class GatewayInteropRoutes:
             Route(
                 method="POST",
                 path="/webhooks/{name}",
+                params={"name": i.EndpointName},
                 handler=self._deliver,
                 op="webhook",
                 open=True,
@@ -75,6 +76,7 @@ class GatewayInteropRoutes:
                 method="POST",
                 path="/put",
                 handler=self._put,
+                octets=True,
                 answer=PutAnswer,
                 op="put",
                 summary="Store up to 1 MiB under their address; larger ones go to svc-interop itself.",
@@ -83,6 +85,7 @@ class GatewayInteropRoutes:
             Route(
                 method="GET",
                 path="/o/{address}",
+                params={"address": s.Address},
                 handler=self.reads.answer,
                 op="get",
                 summary="Read an object, or a range of it.",
@@ -132,6 +135,8 @@ class GatewayInteropRoutes:
             Route(
                 method=method,
                 path=path,
+                params={"id": i.DeliveryId, "name": i.EndpointName},
+                query=i.ListDeliveries if kind is i.ListDeliveries else None,
                 handler=self._asker(name, kind),
                 answer=answer,
                 op="admin",

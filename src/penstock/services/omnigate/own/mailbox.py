@@ -62,6 +62,7 @@ class LeasedOut(msgspec.Struct, frozen=True):
     messages: tuple[m.Envelope, ...]
 
 
+_PARAMS: Final = {"topic": m.Topic}
 _NONE: Final = LeasedOut(())
 _SETTLEMENTS: Final[tuple[tuple[str, str, str, type, type, Callable[[Any, None], Any]], ...]] = (
     ("ack", "ack", "Settle for good.", bodies.AckIn, m.Acked, bodies.as_ack),
@@ -85,7 +86,9 @@ class GatewayMailboxRoutes:
             Route(
                 method="POST",
                 path=base,
+                params=_PARAMS,
                 handler=self._send,
+                octets=True,
                 answer=m.Sent,
                 op="send",
                 summary="Store the raw body as a message.",
@@ -94,6 +97,7 @@ class GatewayMailboxRoutes:
             Route(
                 method="POST",
                 path=f"{base}/recv",
+                params=_PARAMS,
                 handler=self._recv,
                 body=RecvBody,
                 answer=LeasedOut,
@@ -107,9 +111,12 @@ class GatewayMailboxRoutes:
                 Route(
                     method="POST",
                     path=f"{base}/{name}",
+                    params=_PARAMS,
                     handler=self._settler(name, read),
                     body=body,
+                    body_forms=bodies.forms_of(body, in_path=False),
                     answer=answer,
+                    answer_many=m.SettledBatch,
                     op=op,
                     summary=text,
                     errors=(*_ERRORS, "not_found", "conflict"),

@@ -156,6 +156,7 @@ class ObjectRoutes:
             Route(
                 method="GET",
                 path="/v1/o/{address}",
+                params={"address": s.Address},
                 handler=self.reads.answer,
                 op="get",
                 summary="The bytes of an object, verified; one range at a time.",
@@ -165,6 +166,7 @@ class ObjectRoutes:
                 Route(
                     method="PUT",
                     path=path,
+                    params={"address": s.Address},
                     handler=self._put,
                     answer=PutOut,
                     stream_body=True,

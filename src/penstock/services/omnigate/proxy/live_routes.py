@@ -29,7 +29,7 @@ class NewRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """A route to add: what begins with `prefix` goes to `upstream`, by default without the prefix."""
 
     prefix: _Word
-    upstream: tuple[_Word, ...]
+    upstream: Annotated[tuple[_Word, ...], Meta(min_length=1)]
     strip_prefix: bool = True
     # What a capability must cover, as `op=get`; empty: open to anyone.
     require: tuple[_Word, ...] = ()
@@ -47,6 +47,12 @@ class NewRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             return read_routes((row,))[0]
         except RouteRefused as refused:
             raise Malformed(f"The route is refused: {refused}.") from refused
+
+
+class RemoveRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A route to remove, by its prefix."""
+
+    prefix: _Word
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.kernel.errors import Malformed, PenstockError
 from penstock.net.server.route import Route
-from penstock.services.omnigate.proxy.live_routes import NewRoute
+from penstock.services.omnigate.proxy.live_routes import NewRoute, RemoveRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,6 +84,7 @@ class RouteAdmin:
                 method="DELETE",
                 path=path,
                 handler=self._remove,
+                query=RemoveRoute,
                 answer=RouteRemoved,
                 summary="Remove a route that was added; `?prefix=` names it.",
                 errors=("not_found", "conflict"),

@@ -25,12 +25,23 @@ _ERRORS: Final = (
 Allow = Callable[["Request", str], Awaitable[None]]
 
 
+# What is more than msgspec checks here is only described: the handler says it in one sentence for both.
+_Topics = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=200, pattern="^sqs/")], ...],
+    Meta(extra_json_schema={"minItems": 1}),
+]
+_Ops = Annotated[
+    tuple[Annotated[str, Meta(extra_json_schema={"enum": list(OPS)})], ...],
+    Meta(extra_json_schema={"minItems": 1}),
+]
+
+
 class AccessKeyIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a new key is for."""
 
     name: Annotated[str, Meta(max_length=64)] = ""
-    topics: tuple[Annotated[str, Meta(min_length=1, max_length=200, pattern="^sqs/")], ...] = ALL_QUEUES
-    ops: tuple[str, ...] = OPS
+    topics: _Topics = ALL_QUEUES
+    ops: _Ops = OPS
     tenant: Annotated[str, Meta(max_length=64)] = ""
 
 
