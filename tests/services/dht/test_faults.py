@@ -13,6 +13,7 @@ from penstock.contracts.call import NOBODY
 from penstock.kernel.errors import Busy, Timeout
 from penstock.services.dht.core.ids import parse_key
 from penstock.services.dht.core.republish import DuePlan
+from penstock.services.dht.peers.pool import OPENED_AGAIN_S
 from tests.services.dht.kit import KEY, RunningNode, options, start, swarm, until
 
 pytestmark = pytest.mark.real_loop
@@ -24,6 +25,11 @@ def due(node: RunningNode) -> None:
     own = node.service.republisher.own
     for key, record in own.items():
         own[key] = replace(record, published_ms=OLD_MS)
+
+
+def keep_at_most(node: RunningNode, links: int) -> None:
+    """Change how many links a node may keep."""
+    node.service.state.options = replace(node.service.state.options, peer_conns=links)
 
 
 async def test_a_peer_that_hangs_up_while_it_is_verified_leaves_no_dead_link() -> None:
@@ -47,11 +53,43 @@ async def test_of_too_many_links_one_to_a_peer_that_does_not_answer_is_closed_fi
         # The one that would have stayed if both answered.
         failing, other = sorted(links, key=lambda peer: pool._rank(links[peer], pool._standing(), 0.0))
         pool._state.book.failed(failing, 0.0)
+        keep_at_most(nodes[0], 1)
         pool._make_room(pool.make_link(dialled=False))
         await until(lambda: failing not in links, "the drop")
+        keep_at_most(nodes[0], 0)
         pool._make_room(links[other])
 
         assert links[other].is_open
+
+
+async def test_links_that_come_in_one_turn_do_not_stay_above_the_cap() -> None:
+    async with swarm(5) as nodes:
+        pool, links = nodes[0].service.pool, nodes[0].service.pool.links
+        await until(lambda: len(links) == 4, "all links")
+        await until(lambda: not any(link.pending for link in links.values()), "a quiet moment")
+        keep_at_most(nodes[0], 2)
+        newest = next(iter(links.values()))
+        pool._make_room(newest)
+        pool._make_room(newest)
+
+        assert sum(link.is_open for link in links.values()) == 2, "those being closed are not chosen again"
+
+
+async def test_a_link_opened_ahead_that_its_peer_closed_is_not_opened_again_at_once() -> None:
+    async with swarm(2) as nodes:
+        pool, peer = nodes[1].service.pool, nodes[0].own
+        await until(lambda: peer in pool.links and len(nodes[1].service.state.table) == 1, "the link")
+        now, dialled = pool._state.monotonic(), list[bool]()
+        pool._opened_at.clear()
+        for later_s in (0.0, 10.0, OPENED_AGAIN_S + 10.0):
+            pool.links[peer].abort()
+            await until(lambda: peer not in pool.links, "the close")
+            pool._open_ahead(now + later_s)
+            dialled.append(peer in pool._dials)
+            await nodes[1].service.pool.dial(*nodes[0].address)
+            await until(lambda: not pool._dials, "the dial")
+
+        assert dialled == [True, False, True]
 
 
 async def test_an_answered_keep_alive_counts_as_a_verification() -> None:

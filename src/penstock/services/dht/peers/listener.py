@@ -88,6 +88,8 @@ class PeerListener:
         made = link.connection_made
 
         def admit(transport: asyncio.BaseTransport) -> None:
+            # Happens once. Kept, it would hold the link in a cycle that only the garbage collector undoes.
+            del link.connection_made
             made(transport)
             self._admit(link)
 

@@ -11,6 +11,7 @@ agree without a word; the other is closed once its requests have had their time.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -49,8 +50,9 @@ STUCK_S: Final = 5.0
 UPKEEP_S: Final = 5.0
 HINT_S: Final = 1.0
 QUIET_S: Final = 10.0
-# So many connections are opened ahead in one turn of the upkeep.
+# So many connections are opened ahead in one turn of the upkeep, and none twice within this.
 OPENED_A_TURN: Final = 2
+OPENED_AGAIN_S: Final = 300.0
 OPS: Final = {
     Opcode.FIND_NODE: "find_node", Opcode.FIND_VALUE: "find_value", Opcode.PROVIDE: "provide", Opcode.PING: "ping",
 }  # fmt: skip
@@ -75,6 +77,7 @@ class PeerPool:
         self._all: set[PeerLink] = set()  # every link, proven or not, and retired ones
         self._dials: dict[int, list[tuple[int, bytes, Done, float]]] = {}
         self._namers: dict[int, TokenBucket] = {}
+        self._opened_at: dict[int, float] = {}  # when a link was opened ahead; bounded by the contacts there are
         self._scope: Scope | None = None
         inventory.timeout("peer_connect", HELLO_S, "the peer counts as unreachable")
         inventory.timeout("rpc", options.rpc_timeout_s, "the probe failed; io_timeouts_total")
@@ -313,12 +316,17 @@ class PeerPool:
             self.on_newcomer(link)
 
     def _make_room(self, newest: PeerLink) -> None:
-        """Close the link that lookups miss least, but not the newest: somebody is about to ask on it."""
-        idle = [link for link in self.links.values() if link is not newest and not link.pending]
-        if idle:
-            standing = self._standing()
-            now = self._state.monotonic()
-            max(idle, key=lambda link: self._rank(link, standing, now)).close()
+        """Close the links that lookups miss least, but not the newest: somebody is about to ask on it.
+
+        Links that are being closed already count no longer; one that somebody waits on is left until the next time.
+        """
+        links = [link for link in self.links.values() if link.is_open]
+        excess = len(links) - self._state.options.peer_conns
+        idle = [link for link in links if link is not newest and not link.pending]
+        if excess > 0 and idle:
+            standing, now = self._standing(), self._state.monotonic()
+            for link in heapq.nlargest(excess, idle, key=lambda link: self._rank(link, standing, now)):
+                link.close()
 
     def _standing(self) -> LinkStanding:
         options = self._state.options
@@ -345,8 +353,9 @@ class PeerPool:
         self._scope = child.scope("dial", DIALS_MAX)
         try:
             while not await child.shutdown.sleep(UPKEEP_S * self._rng.uniform(0.8, 1.2)):
-                self._look_after(self._state.monotonic())
-                self._open_ahead()
+                now = self._state.monotonic()
+                self._look_after(now)
+                self._open_ahead(now)
         finally:
             self._scope = None
             for peer in list(self._dials):
@@ -386,18 +395,27 @@ class PeerPool:
         if isinstance(reply, DhtAnswer):
             self.on_verified(peer)
 
-    def _open_ahead(self) -> None:
-        """Connect to the k nearest, and to contacts in buckets that have fewer links than their share."""
+    def _open_ahead(self, now: float) -> None:
+        """Connect to the k nearest, and to contacts in buckets that have fewer links than their share.
+
+        A peer that has closed such a link has no place for it. Who dialled it again at once would push another node
+        out there, which would dial elsewhere, and so on without end: a network of full nodes would never come to rest.
+        """
         state = self._state
         if state.identity is None:
             return
+        self._opened_at = {peer: at for peer, at in self._opened_at.items() if now - at < OPENED_AGAIN_S}
         room = min(state.options.peer_conns - len(self.links), OPENED_A_TURN)
         for contact in self._missed() if room > 0 else ():
-            if contact.id not in self.links and contact.id not in state.book.failing:
+            if contact.id not in self.links and contact.id not in state.book.failing and self._first_time(contact, now):
                 self.ask(contact, Opcode.PING, EMPTY, _ignore)
                 room -= 1
                 if room <= 0:
                     break
+
+    def _first_time(self, contact: Contact, now: float) -> bool:
+        """Note that a link is opened ahead; False when one was lately."""
+        return self._opened_at.setdefault(contact.id, now) == now
 
     def _missed(self) -> Iterator[Contact]:
         """Go through the contacts a link to whom would serve lookups, the most useful first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from penstock.contracts.dht import Find
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.deadline import pause
 from penstock.kernel.pool import Pool
-from penstock.kernel.runtime import freeze_after_start, raise_fd_limit, tune_process
+from penstock.kernel.runtime import GC_THRESHOLDS, freeze_after_start, raise_fd_limit, tune_process
 from penstock.services.dht.config import TABLE, DhtOptions
 from penstock.services.dht.service import DhtSurroundings
 from penstock.services.dht.swarm.key import SwarmKey
@@ -47,6 +48,9 @@ class Swarm:
     def __init__(self, options: SwarmOptions) -> None:
         """Fit the nodes to the descriptors; raises ValueError with a sentence when they do not fit."""
         tune_process()
+        # A collection visits what was made since the last one, and stops the loop meanwhile. N nodes make N times as
+        # much as one, and hardly any of it is garbage.
+        gc.set_threshold(GC_THRESHOLDS[0] * options.nodes, *GC_THRESHOLDS[1:])
         self._options = options
         self._conns = peer_conns(options.nodes, raise_fd_limit(DESCRIPTORS_WANTED))
         self._verify = Pool("verify", threads=1, capacity=256 * max(1, options.nodes // 8))
