@@ -4,10 +4,16 @@
     python -m benchmarks.dht --cost          what a FIND costs, and what svc-dht adds to an idle node
     python -m benchmarks.dht --acceptance    withdraw, kill half, cut a node off: what was seen
 
-Each system runs all its nodes in one process of its own, on loopback, one system after the other in the same run. A get
-asks a random live node for one of 50 values and is timed inside that process, by the clock and by the processor. All
-nodes share one core, so the processor's time is what a get takes on a quiet machine; it hardly moves with the
-neighbours. `kill` resets connections, `blackhole` leaves them open and silent; the peers know only a node that is gone.
+Each system runs all its nodes in one process of its own, on loopback, one system after the other in the same run, seed
+by seed. A get asks a random live node for one of 50 values and is timed inside that process, by the clock and by the
+processor. All nodes share one core, so the processor's time is what a get takes on a quiet machine; it hardly moves
+with the neighbours.
+
+In every system the same nodes die for a seed, chosen here, each share on top of the one before, and the gets begin one
+second after the last of them is gone. `kill` resets connections, `blackhole` leaves them open and silent; the peers
+know only a node whose sockets are closed. kademlia waits seconds for each dead node, so its gets at one share end after
+20 seconds; the table says how many there were. Each row is printed and kept as soon as it is measured.
+
 npm `hyperdht` and PyPI `kademlia` are installed into a scratch folder; where that is not possible they are left out,
 with a sentence.
 """
@@ -21,8 +27,10 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,27 +47,26 @@ VALUES = 50
 NODES = 200
 DEAD = (0.0, 0.2, 0.4)
 INSTALL_S = 180
+# Between the last death and the first get, in every system.
+SETTLE_S = 1.0
+HYPERDHT_S = 120
 console = Console(stderr=True)
 
 
 @dataclass
 class Measured:
-    """The gets of one system at one share of dead nodes, all seeds together."""
+    """The gets of one system at one share of dead nodes, of one seed or of all."""
 
     took_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
     found: int = 0
 
-    def quantile(self, share: float, values: list[float] | None = None) -> float:
-        """Return a quantile of the times."""
-        ordered = sorted(self.took_ms if values is None else values)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
     def row(self) -> dict[str, float]:
         """Return what is reported."""
-        row = {f"p{share * 100:g}_ms": round(self.quantile(share), 2) for share in (0.5, 0.9, 0.99)}
-        row |= {f"p{share * 100:g}_cpu_ms": round(self.quantile(share, self.cpu_ms), 2) for share in (0.5, 0.99)}
+        row = {f"p{share * 100:g}_ms": round(_quantile(self.took_ms, share), 2) for share in (0.5, 0.9, 0.99)}
+        row |= {f"p{share * 100:g}_cpu_ms": round(_quantile(self.cpu_ms, share), 2) for share in (0.5, 0.99)}
+        row["gets"] = len(self.took_ms)
         row["success"] = round(self.found / max(1, len(self.took_ms)), 4)
         if self.messages:
             row["messages"] = round(sum(self.messages) / len(self.messages), 1)
@@ -71,6 +78,25 @@ class Measured:
         self.cpu_ms += answer["cpu"]
         self.messages += answer.get("messages", [])
         self.found += answer["found"]
+
+    def join(self, other: Measured) -> None:
+        """Take in the gets of another seed."""
+        self.add({"took": other.took_ms, "cpu": other.cpu_ms, "messages": other.messages, "found": other.found})
+
+
+def _quantile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def dying(seed: int, nodes: int) -> Iterator[tuple[float, list[int]]]:
+    """Say for each share which nodes die now, on top of those that died before: the same ones in every system."""
+    order = random.Random(seed).sample(range(nodes), nodes)
+    before = 0
+    for share in DEAD:
+        dead = int(share * nodes)
+        yield share, order[before:dead]
+        before = dead
 
 
 # --- penstock
@@ -105,62 +131,45 @@ class OurSwarm:
             if answer["status"] != 200:
                 raise RuntimeError(f"a provide was refused: {answer}")
 
-    def die(self, how: str, count: int) -> None:
-        """Kill or silence so many random nodes."""
-        chosen = self._rng.sample(self._live, count)
-        self._live = [node for node in self._live if node not in chosen]
-        if chosen:
-            self._process.ask(f"{how} {' '.join(map(str, chosen))}")
+    def die(self, how: str, doomed: list[int]) -> None:
+        """Kill or silence nodes."""
+        self._process.ask(f"{how} {' '.join(map(str, doomed))}")
 
-    def gets(self, count: int, measured: Measured) -> None:
+    def gets(self, count: int) -> dict[str, Any]:
         """Have random live nodes asked."""
-        measured.add(self._process.ask(f"gets {count} {' '.join(self.keys)}"))
+        return self._process.ask(f"gets {count} {' '.join(self.keys)}")
 
 
-def measure_ours(how: str, args: argparse.Namespace) -> dict[float, Measured]:
-    """Measure penstock for every share of dead nodes; each share dies on top of the one before."""
-    found = {share: Measured() for share in DEAD}
-    for seed in range(1, args.seeds + 1):
-        command = [
-            sys.executable,
-            "-m",
-            "penstock",
-            "dht",
-            "swarm",
-            "--nodes",
-            str(args.nodes),
-            "--seed",
-            str(seed),
-            "--json",
-        ]
-        with running(command) as process:
-            swarm = OurSwarm(process, seed)
-            swarm.provide()
-            dead = 0
-            for share in DEAD:
-                swarm.die(how, int(share * args.nodes) - dead)
-                dead = int(share * args.nodes)
-                swarm.gets(args.gets, found[share])
-    return found
+def ours(how: str, args: argparse.Namespace, seed: int) -> Iterator[tuple[float, Measured]]:
+    """Measure penstock with one seed."""
+    words = ["dht", "swarm", "--nodes", str(args.nodes), "--seed", str(seed), "--json"]
+    with running([sys.executable, "-m", "penstock", *words]) as process:
+        swarm = OurSwarm(process, seed)
+        swarm.provide()
+        for share, doomed in dying(seed, args.nodes):
+            if doomed:
+                swarm.die(how, doomed)
+            time.sleep(SETTLE_S)
+            measured = Measured()
+            measured.add(swarm.gets(args.gets))
+            yield share, measured
 
 
 # --- the others
 
 
-def measure_peer(
-    command: Callable[[int], list[str]], args: argparse.Namespace, cwd: Path | None = None
-) -> dict[float, Measured]:
-    """Measure a peer's swarm in the same way."""
-    found = {share: Measured() for share in DEAD}
-    for seed in range(1, args.seeds + 1):
-        with running(command(seed), cwd) as process:
-            dead = 0
-            for share in DEAD:
-                process.ask(f"dead {int(share * args.nodes) - dead}")
-                dead = int(share * args.nodes)
-                gets = args.gets if "kademlia" not in str(command(seed)) else min(args.gets, args.kademlia_gets)
-                found[share].add(process.ask(f"gets {gets}"))
-    return found
+def peer(
+    command: list[str], args: argparse.Namespace, seed: int, *, seconds: int, cwd: Path | None = None
+) -> Iterator[tuple[float, Measured]]:
+    """Measure a peer's swarm in the same way; its gets at one share end after so many seconds."""
+    with running([*command, str(args.nodes), str(seed), str(VALUES)], cwd) as process:
+        for share, doomed in dying(seed, args.nodes):
+            if doomed:
+                process.ask(f"dead {' '.join(map(str, doomed))}")
+            time.sleep(SETTLE_S)
+            measured = Measured()
+            measured.add(process.ask(f"gets {args.gets} {seconds}"))
+            yield share, measured
 
 
 def install_hyperdht() -> Path | None:
@@ -205,41 +214,49 @@ def wanted(args: argparse.Namespace, *names: str) -> bool:
     return not args.only or any(name in args.only for name in names)
 
 
-def measure(args: argparse.Namespace) -> dict[str, dict[float, Measured]]:
-    """Measure every system that can be had."""
-    found: dict[str, dict[float, Measured]] = {}
+Runs = Callable[[int], Iterator[tuple[float, Measured]]]
+
+
+def systems(args: argparse.Namespace) -> Iterator[tuple[str, Runs]]:
+    """Name every system that is wanted and can be had, with what measures it for a seed."""
     for how in ("blackhole", "kill"):
         if wanted(args, "penstock", how):
-            console.print(f"penstock, {how}")
-            found[f"penstock ({how})"] = measure_ours(how, args)
-    size = [str(args.nodes)]
+            yield f"penstock ({how})", partial(ours, how, args)
     if wanted(args, "hyperdht") and (folder := install_hyperdht()) is not None:
-        console.print("hyperdht")
-        found["hyperdht"] = measure_peer(lambda seed: ["node", "swarm.js", *size, str(seed), str(VALUES)], args, folder)
+        yield "hyperdht", partial(peer, ["node", "swarm.js"], args, seconds=HYPERDHT_S, cwd=folder)
     if wanted(args, "kademlia") and (python := install_kademlia()) is not None:
-        console.print("kademlia")
         script = str(HERE / "_dht" / "kademlia_swarm.py")
-        found["kademlia"] = measure_peer(lambda seed: [str(python), script, *size, str(seed), str(VALUES)], args)
-    return found
+        yield "kademlia", partial(peer, [str(python), script], args, seconds=args.kademlia_s)
 
 
-def show(found: dict[str, dict[float, Measured]]) -> None:
-    """Print the table."""
-    table = Table("system", "dead", "p50 ms", "p90 ms", "p99 ms", "p50 cpu", "p99 cpu", "success", "messages")
+def measure(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Measure seed by seed, every system with each: neighbours that come and go disturb all of them alike."""
+    joined: dict[str, dict[float, Measured]] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    chosen = list(systems(args))
+    for seed in range(1, args.seeds + 1):
+        for name, run in chosen:
+            console.print(f"{name}, seed {seed}")
+            for share, measured in run(seed):
+                everything = joined.setdefault(name, {}).setdefault(share, Measured())
+                everything.join(measured)
+                row = rows.setdefault(name, {}).setdefault(f"{share:.0%}", {"seeds": {}})
+                row |= everything.row()
+                row["seeds"][str(seed)] = measured.row()
+                console.print(f"  {share:.0%} dead: {json.dumps(measured.row())}", soft_wrap=True)
+            _keep(rows)
+    return rows
+
+
+def show(found: dict[str, dict[str, Any]]) -> None:
+    """Print the table: all seeds together, then each."""
+    names = ("gets", "p50_ms", "p90_ms", "p99_ms", "p50_cpu_ms", "p99_cpu_ms", "success", "messages")
+    table = Table("system", "dead", "seed", *(name.replace("_", " ") for name in names))
     for name, shares in found.items():
-        for share, measured in shares.items():
-            row = measured.row()
-            cells = [
-                row["p50_ms"],
-                row["p90_ms"],
-                row["p99_ms"],
-                row["p50_cpu_ms"],
-                row["p99_cpu_ms"],
-                row["success"],
-                row.get("messages", "-"),
-            ]
-            table.add_row(name, f"{share:.0%}", *map(str, cells))
-    Console().print(table)
+        for share, joined in shares.items():
+            for seed, row in {"all": joined, **joined["seeds"]}.items():
+                table.add_row(name, share, seed, *(str(row.get(each, "-")) for each in names))
+    Console(width=120).print(table)
 
 
 def main() -> None:
@@ -248,7 +265,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--gets", type=int, default=500)
-    parser.add_argument("--kademlia-gets", type=int, default=50, help="its gets among dead nodes take seconds each")
+    parser.add_argument("--kademlia-s", type=int, default=20, help="its gets at one share end after so many seconds")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=("penstock", "blackhole", "kill", "hyperdht", "kademlia"))
     parser.add_argument("--cost", action="store_true", help="measure a FIND, and an idle node with and without svc-dht")
@@ -263,14 +280,10 @@ def main() -> None:
         _keep(data)
         return
     found = measure(args)
-    data = {
-        name: {f"{share:.0%}": measured.row() for share, measured in shares.items()} for name, shares in found.items()
-    }
     if args.json:
-        sys.stdout.write(json.dumps(data) + "\n")
+        sys.stdout.write(json.dumps(found) + "\n")
     else:
         show(found)
-    _keep(data)
 
 
 def _keep(data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-// A swarm of hyperdht nodes on loopback, driven by lines on standard input: `dead N`, `gets N`, `stop`.
+// A swarm of hyperdht nodes on loopback, driven by lines on standard input: `dead 3 7`, `gets N SECONDS`, `stop`.
 const createTestnet = require('hyperdht/testnet')
 const readline = require('readline')
 
@@ -9,7 +9,9 @@ const say = (value) => console.log(JSON.stringify(value))
 
 async function main () {
   const testnet = await createTestnet(nodes)
-  let live = testnet.nodes.slice()
+  // A node's number is its place here; `destroy` takes nobody out of our own copy.
+  const all = testnet.nodes.slice()
+  let live = all.slice()
   const hashes = []
   for (let i = 0; i < values; i++) {
     const { hash } = await live[random(live.length)].immutablePut(Buffer.from(`value ${seed} ${i}`))
@@ -17,28 +19,32 @@ async function main () {
   }
   say({ event: 'ready' })
   for await (const line of readline.createInterface({ input: process.stdin })) {
-    const [command, count] = line.split(' ')
+    const [command, ...numbers] = line.split(' ')
     if (command === 'dead') {
-      for (let i = 0; i < Number(count); i++) {
-        const [node] = live.splice(random(live.length), 1)
-        await node.destroy({ force: true })
-      }
+      const doomed = new Set(numbers.map((number) => all[Number(number)]))
+      live = live.filter((node) => !doomed.has(node))
+      await Promise.all([...doomed].map((node) => node.destroy({ force: true })))
       say({ event: 'done' })
     } else if (command === 'gets') {
       const took = []
       const cpu = []
+      const messages = []
       let found = 0
-      for (let i = 0; i < Number(count); i++) {
+      const [count, seconds] = numbers.map(Number)
+      const until = Date.now() + seconds * 1000
+      for (let i = 0; i < count && Date.now() < until; i++) {
         const node = live[random(live.length)]
         const began = process.hrtime.bigint()
         const worked = process.cpuUsage()
+        const sent = node.stats.requests.total
         const got = await node.immutableGet(hashes[random(hashes.length)]).catch(() => null)
         took.push(Number(process.hrtime.bigint() - began) / 1e6)
         const spent = process.cpuUsage(worked)
         cpu.push((spent.user + spent.system) / 1e3)
+        messages.push(node.stats.requests.total - sent)
         if (got) found++
       }
-      say({ event: 'gets', took, cpu, found })
+      say({ event: 'gets', took, cpu, messages, found })
     } else break
   }
   process.exit(0)

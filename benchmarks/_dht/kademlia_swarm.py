@@ -1,4 +1,4 @@
-"""A swarm of PyPI `kademlia` nodes on loopback, driven by lines on standard input: `dead N`, `gets N`, `stop`."""
+"""A swarm of PyPI `kademlia` nodes on loopback, driven by lines: `dead 3 7`, `gets N SECONDS`, `stop`."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ async def main(nodes: int, seed: int, values: int) -> None:
     from kademlia.network import Server
 
     logging.disable(logging.CRITICAL)
-    rng, base = random.Random(seed), 21000 + seed * 1000
-    live = []
-    for number in range(nodes):
+    rng = random.Random(seed)
+    servers: list[Server] = []
+    for _ in range(nodes):
         server = Server()
-        await server.listen(base + number, interface="127.0.0.1")
-        if live:
-            await server.bootstrap([("127.0.0.1", base + rng.randrange(number))])
-        live.append(server)
+        await server.listen(0, interface="127.0.0.1")
+        if servers:
+            await server.bootstrap([rng.choice(servers).transport.get_extra_info("sockname")])
+        servers.append(server)
+    live = list(servers)
     keys = [f"key {seed} {number}" for number in range(values)]
     for key in keys:
         await rng.choice(live).set(key, "value")
     say(event="ready")
     loop = asyncio.get_running_loop()
     while True:
-        command, _, count = (await loop.run_in_executor(None, sys.stdin.readline)).strip().partition(" ")
+        command, *words = (await loop.run_in_executor(None, sys.stdin.readline)).split() or ["stop"]
+        numbers = [int(word) for word in words]
         if command == "dead":
-            for _ in range(int(count)):
-                live.pop(rng.randrange(len(live))).stop()
+            for number in numbers:
+                live.remove(servers[number])
+                servers[number].stop()
             say(event="done")
         elif command == "gets":
             took, cpu, found = [], [], 0
-            for _ in range(int(count)):
+            count, until = numbers[0], time.monotonic() + numbers[1]
+            while len(took) < count and time.monotonic() < until:
                 began, worked = time.perf_counter(), time.process_time()
                 found += await rng.choice(live).get(rng.choice(keys)) is not None
                 took.append((time.perf_counter() - began) * 1000)
