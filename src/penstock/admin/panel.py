@@ -23,7 +23,9 @@ class Column:
 
     key: str
     title: str
-    kind: Literal["text", "count", "bytes", "rate", "seconds", "time", "bad", "topic", "message", "corr_id"] = "text"
+    kind: Literal[
+        "text", "count", "bytes", "rate", "seconds", "percent", "time", "bad", "topic", "message", "corr_id"
+    ] = "text"
 
 
 @dataclass(frozen=True, slots=True)

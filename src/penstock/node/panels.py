@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _CLASS_COLUMNS = (
     Column("class", "class"),
     Column("weight", "weight", "count"),
-    Column("share", "share of the slots"),
+    Column("share", "share of the slots", "percent"),
     Column("running", "running", "count"),
     Column("waiting", "waiting", "count"),
     Column("places", "places", "count"),
@@ -37,7 +37,7 @@ def traffic_classes(service: OmnigateService) -> Panel:
             {
                 "class": each.name,
                 "weight": each.weight,
-                "share": f"{each.weight / weights:.0%}",
+                "share": 100 * each.weight / weights,
                 "running": each.running,
                 "waiting": each.waiting,
                 "places": each.capacity,
@@ -54,7 +54,7 @@ def traffic_classes(service: OmnigateService) -> Panel:
 _TENANT_COLUMNS = (
     Column("who", "class and tenant"),
     Column("running", "running", "count"),
-    Column("share", "share of what runs"),
+    Column("share", "share of what runs", "percent"),
     Column("waiting", "waiting", "count"),
     Column("parked", "long polls and streams", "count"),
 )
@@ -81,7 +81,7 @@ def _tenant(tenant: Tenant, running_in_all: int) -> dict[str, object]:
     return {
         "who": f"{class_name} / {name}",
         "running": running,
-        "share": f"{running / running_in_all:.0%}" if running_in_all else "",
+        "share": 100 * running / running_in_all if running_in_all else None,
         "waiting": tenant.waiting,
         "parked": tenant.parked,
     }

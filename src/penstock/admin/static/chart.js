@@ -2,12 +2,15 @@
 
 import { h, keyed, once, put } from "./element.js";
 import { page } from "./state.js";
-import { clock, count, lasting } from "./words.js";
+import { clock, count, lasting, size } from "./words.js";
+
+// Where a value is drawn, in percent from the top: a line at either end keeps its whole width.
+const height = (part) => 99 - part * 96;
 
 // Lines are drawn as pieces between gaps; a lone value is a short dash, so that it can be seen.
 function trace(values, most, under) {
   const last = Math.max(1, values.length - 1);
-  const y = (v) => (100 - (Math.min(v, most) / most) * 96 - 1).toFixed(2);
+  const y = (v) => height(Math.min(v, most) / most).toFixed(2);
   let path = "";
   let began = -1;
   const end = (at) => {
@@ -47,10 +50,12 @@ function spark(svg, values, colour) {
   ]);
 }
 
-function nice(most) {
+// The top of an axis: its quarters are round numbers, of bytes in their own units.
+function nice(most, format) {
   if (!(most > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(most));
-  return [1, 1.5, 2, 3, 4, 5, 8, 10].find((step) => step * power >= most) * power;
+  const unit = format === size ? 1024 ** Math.floor(Math.log2(most) / 10) : 1;
+  const power = unit * 10 ** Math.floor(Math.log10(most / unit));
+  return [1, 2, 4, 6, 8, 10].find((step) => step * power >= most) * power;
 }
 
 // A chart of several lines with a legend that tells the values now, or under the pointer.
@@ -105,10 +110,10 @@ export function chart(title, parts, options = {}) {
     if (stacked) {
       const sums = [];
       const tops = data.map((each) => each.values.map((v, n) => (sums[n] = (sums[n] || 0) + (v || 0))));
-      most = nice(Math.max(least, ...sums, 0));
+      most = nice(Math.max(least, ...sums, 0), format);
       drawn = tops.map((top, n) => [`area solid c-${data[n].colour}`, trace(top, most, true)]).reverse();
     } else {
-      most = nice(Math.max(least, ...data.flatMap((each) => each.values.map((v) => v || 0))));
+      most = nice(Math.max(least, ...data.flatMap((each) => each.values.map((v) => v || 0))), format);
       drawn = data.flatMap((each) => {
         const line = [`c-${each.colour}`, trace(each.values, most)];
         return each.fill ? [[`area c-${each.colour}`, trace(each.values, most, true)], line] : [line];
@@ -116,13 +121,13 @@ export function chart(title, parts, options = {}) {
     }
     plot(svg, drawn);
     grid.forEach((node, n) => {
-      node.style.top = `${(n + 1) * 25}%`;
+      node.style.top = `${height((3 - n) / 4)}%`;
       put(node, format((most * (3 - n)) / 4));
     });
     const seconds = (Math.max(1, ...data.map((each) => each.values.length)) - 1) * (page.span === "1h" ? 10 : 1);
     times.forEach((node, n) => {
       node.style.left = `${n * 50}%`;
-      put(node, n === 2 ? "now" : `-${lasting(seconds * (1 - n / 2))}`);
+      put(node, n === 2 ? "now" : seconds ? `-${lasting(seconds * (1 - n / 2))}` : "");
     });
     const heights = data.map((each) => {
       const highest = Math.max(0, ...each.values.map((v) => v || 0));

@@ -38,7 +38,7 @@ export default function overview() {
       "amber",
     ),
     tile("Send, p99", () => last(page.lines.send_p99 || []), delay, "send_p99", "teal"),
-    tile("Through the gateway, p99", () => last(page.lines.proxy_p99 || []), delay, "proxy_p99", "teal"),
+    tile("Gateway, p99", () => last(page.lines.proxy_p99 || []), delay, "proxy_p99", "teal"),
     tile("Refused", () => now("refused"), perSecond, "refused", "red"),
     tile("Loop lag, p99", () => last(page.lines.lag_p99 || []), delay, "lag_p99", "blue"),
   ];

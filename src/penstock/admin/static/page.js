@@ -53,7 +53,14 @@ function show(data) {
     extend();
     refresh();
   }
-  $("verdict").hidden = page.shown.name !== "overview" && node.level !== "bad";
+  placeVerdict();
+}
+
+// The overview explains the verdict; elsewhere a bad one is one line.
+function placeVerdict() {
+  const first = page.shown.name === "overview";
+  $("verdict").hidden = !first && page.frame.node.level !== "bad";
+  $("verdict").classList.toggle("slim", !first);
 }
 
 class SignedOut extends Error {}
@@ -178,7 +185,7 @@ addEventListener("hashchange", () => {
   openView();
   scrollTo(0, 0);
   $("view").focus({ preventScroll: true });
-  $("verdict").hidden = page.shown.name !== "overview" && page.frame.node.level !== "bad";
+  placeVerdict();
 });
 
 let going = false;

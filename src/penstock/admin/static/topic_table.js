@@ -2,16 +2,19 @@
 
 import { enc } from "./ask.js";
 import { rate } from "./chart.js";
-import { link, once, pill } from "./element.js";
+import { h, link, once, pill } from "./element.js";
 import { count, perSecond } from "./words.js";
 
 export const toTopic = (name) => `topic/${enc(name)}`;
+
+// A long name is broken after a slash, where there is one.
+const breakable = (name) => name.split(/(?<=\/)/).flatMap((part) => [h("wbr"), part]);
 
 export const TOPIC_COLUMNS = [
   {
     key: "topic",
     title: "topic",
-    cell: (cell, row) => once(cell, row.topic, () => link(toTopic(row.topic), row.topic, ".name")),
+    cell: (cell, row) => once(cell, row.topic, () => link(toTopic(row.topic), breakable(row.topic), ".name")),
   },
   { key: "ready", title: "waiting", kind: "count" },
   { key: "in", title: "sent", kind: "rate", cell: (cell, row) => rated(cell, "in", row, "blue") },

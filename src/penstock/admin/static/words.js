@@ -26,12 +26,12 @@ export function lasting(s) {
   return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`;
 }
 
-export const perSecond = (n) => (!n ? "0/s" : n < 0.1 ? "<0.1/s" : `${n < 10 ? n.toFixed(1) : count(n)}/s`);
+export const perSecond = (n) => (!n ? "0/s" : n < 0.1 ? "<0.1/s" : `${n < 9.95 ? n.toFixed(1) : count(n)}/s`);
 
 export const delay = (s) =>
   s < 0.001 ? `${Math.round(s * 1e6)} µs` : s < 1 ? `${(s * 1000).toFixed(s < 0.01 ? 1 : 0)} ms` : `${s.toFixed(1)} s`;
 
-export const percent = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)} %`;
+export const percent = (n) => `${n < 9.95 ? n.toFixed(1) : Math.round(n)} %`;
 
 export const moment = (ms) => (!ms ? "" : Date.now() - ms < 86400000 ? clock.format(ms) : calendar.format(ms));
 
@@ -41,6 +41,7 @@ const KINDS = {
   text: (v) => String(v),
   count,
   bytes: size,
+  percent,
   rate: perSecond,
   time: moment,
   delay,
