@@ -23,6 +23,8 @@ from penstock.sdk.joining import JoinLimits
 
 IGNORES = (JoinLimits, JoinedKind, Log, Metrics)
 LIMITS = JoinLimits(batch_calls_max=2, in_flight_max=2, gather_s=0.005)
+# Every request is large: its task goes on with what its callers call next.
+ALL_LARGE = JoinLimits(batch_calls_max=2, in_flight_max=2, gather_s=0.005, halved_min=1)
 SHORT_S = 0.02
 
 
@@ -107,7 +109,7 @@ class EndsInTheTask(CallJoiner[int, int]):
         try:
             await super()._make(batch)
         finally:
-            self._ended(batch)
+            self._ended(asyncio.current_task())
 
 
 class OneDeadline(CallJoiner[int, int]):
@@ -122,13 +124,15 @@ class OneDeadline(CallJoiner[int, int]):
 PLANTED = {"swaps": Swaps, "cuts for one": CutsForOne, "ends in the task": EndsInTheTask, "one deadline": OneDeadline}
 
 
-async def joined(happens: str = "", *, calls: int = 3, keyed: bool = False, planted: str = "") -> str:
+async def joined(
+    happens: str = "", *, calls: int = 3, keyed: bool = False, planted: str = "", large: bool = False
+) -> str:
     """Let callers ask at once; each gets its own answer or its own error, and nothing is left at the end."""
     metrics = Metrics("client")
     node = Node(refuses=happens == "refusal")
     scope = Scope("joined_call", 8, metrics)
     kind: JoinedKind[int, int] = JoinedKind(name="send", one=node.one, many=node.many)
-    joiner = PLANTED.get(planted, CallJoiner)(kind, scope, LIMITS)
+    joiner = PLANTED.get(planted, CallJoiner)(kind, scope, ALL_LARGE if large else LIMITS)
     cancelled: list[int] = []
     made: list[int] = []
     key = "k" if keyed else None

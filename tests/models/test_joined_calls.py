@@ -23,6 +23,13 @@ def test_each_call_gets_its_own_answer_and_no_place_is_lost(happens: str) -> Non
     assert (report.verdict, report.complete) == ("holds", True), report
 
 
+@pytest.mark.parametrize("happens", HAPPENS)
+def test_so_it_is_where_one_task_makes_several_requests(happens: str) -> None:
+    report = explored(happens, "fifo", large=True, calls=5)
+
+    assert (report.verdict, report.complete) == ("holds", True), report
+
+
 @pytest.mark.parametrize(
     "happens",
     [happens if happens in {"", "refusal"} else pytest.param(happens, marks=pytest.mark.full) for happens in HAPPENS],

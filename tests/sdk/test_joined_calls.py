@@ -130,6 +130,25 @@ async def test_calls_that_come_while_one_is_in_flight_leave_together() -> None:
         assert sorted(wire.stored(), key=int) == [str(n) for n in range(20)]
 
 
+async def test_the_callers_of_one_answer_are_in_flight_again_before_those_of_another_run() -> None:
+    async with joined() as (mailbox, wire):
+        wire.lag_s = 0.001
+        wire.requests = happened = []
+
+        async def again_and_again(n: int) -> None:
+            for turn in range(4):
+                await mailbox.send(message(f"{n} {turn}"))
+                happened.append(("answered", n))
+
+        await outcomes(started(*(again_and_again(n) for n in range(40))))
+
+        halves = happened.index(("send", 20))
+        kinds = [kind for kind, _ in happened[halves:]]
+        # Two halves leave, and are answered in the same turn of the loop.
+        assert kinds[: 2 + 42] == ["send", "send", *(["answered"] * 20 + ["send"]) * 2]
+        assert len(wire.stored()) == 160
+
+
 async def test_a_slow_request_does_not_hold_up_those_behind_it() -> None:
     async with joined() as (mailbox, wire):
         wire.lag_s = 60.0

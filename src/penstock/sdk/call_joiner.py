@@ -77,17 +77,19 @@ class _JoinedCall(GatheredCall[Q], Generic[Q, R]):
         self.answer: asyncio.Future[R | ItemRefusal] = loop.create_future()
         self.deadline = current_deadline()
         # The request it is part of, once it has left.
-        self.flight: _Flight | None = None
+        self.flight: _Flight[Q, R] | None = None
 
 
-class _Flight:
-    """One request under way: its task, and how many still wait for it."""
+class _Flight(Generic[Q, R]):
+    """One request under way: its calls, the task that makes it, and how many still wait for it."""
 
-    __slots__ = ("task", "waiting")
+    __slots__ = ("batch", "task", "waiting")
 
-    def __init__(self, waiting: int) -> None:
-        self.waiting = waiting
-        self.task: asyncio.Task[None] | None = None
+    def __init__(self, batch: JoinBatch[_JoinedCall[Q, R]], task: asyncio.Task[None]) -> None:
+        self.batch = batch
+        self.waiting = len(batch.calls)
+        # None once the request was answered: the task then makes another one, which is not to be cut.
+        self.task: asyncio.Task[None] | None = task
 
     def leave(self) -> None:
         """Cut the request when its last caller leaves."""
@@ -113,6 +115,8 @@ class CallJoiner(Generic[Q, R]):
         self._timer: asyncio.Handle | None = None
         # When it fires: uvloop returns a plain handle, which does not know, for an instant that has passed.
         self._timer_at = 0.0
+        # What each task is making now.
+        self._flights: dict[asyncio.Task[None], _Flight[Q, R]] = {}
         self._closed = False
 
     async def call(self, request: Q, *, key: Hashable | None = None, size_bytes: int = 0) -> R:
@@ -217,12 +221,33 @@ class CallJoiner(Generic[Q, R]):
             self._look = None
 
     def _begin(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
-        flight = _Flight(len(batch.calls))
+        task = self._scope.start(self._make_all(), name=f"joined {self._kind.name}")
+        self._board(task, batch)
+        # A task that is cancelled before its first step runs nothing of `_make_all`, so the end is noted here.
+        task.add_done_callback(self._ended)
+
+    def _board(self, task: asyncio.Task[None], batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
+        flight = self._flights[task] = _Flight(batch, task)
         for call in batch.calls:
             call.flight = flight
-        flight.task = self._scope.start(self._make(batch), name=f"joined {self._kind.name}")
-        # A task that is cancelled before its first step runs nothing of `_make`, so the end is noted here.
-        flight.task.add_done_callback(lambda _task: self._ended(batch))
+
+    async def _make_all(self) -> None:
+        """Make a request; then, while the many callers it answered call again at once, the next one."""
+        task = asyncio.current_task()
+        assert task is not None
+        while (flight := self._flights.get(task)) is not None:
+            await self._make(flight.batch)
+            if not self.queue.is_large(flight.batch):
+                return
+            flight.task = None
+            # The callers run in this turn of the loop. Those that call again leave right behind them, before the
+            # callers of another request that was answered at the same time run: so the node works on this request while
+            # the program makes the other one. Until then the request counts as in flight.
+            await asyncio.sleep(0)
+            self._ended(task)
+            batch = None if self._closed else self.queue.take(asyncio.get_running_loop().time())
+            if batch is not None:
+                self._board(task, batch)
 
     async def _make(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
         requests = tuple(call.request for call in batch.calls)
@@ -248,11 +273,17 @@ class CallJoiner(Generic[Q, R]):
             raise DownstreamUnavailable("The answer is about other calls.", status=502)
         return answers
 
-    def _ended(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
-        for call in batch.calls:
-            # Only a closed client cuts a request that somebody waits for.
-            _fail(call, ClientClosed())
-        self._end(batch)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Note the end of the request that a task was making, if it was making one."""
+        flight = self._flights.pop(task, None)
+        if flight is None:
+            return
+        flight.task = None
+        for call in flight.batch.calls:
+            if not call.answer.done():
+                # Only a closed client cuts a request that somebody waits for.
+                _fail(call, ClientClosed())
+        self._end(flight.batch)
 
     def _end(self, batch: JoinBatch[_JoinedCall[Q, R]]) -> None:
         self.queue.ended(batch)

@@ -11,7 +11,10 @@ gather. They leave in one request when one of these holds, and a request may be 
 
 When many calls leave and nothing is in flight, they leave in two halves, for the same reason. So the calls of a program
 settle into two requests that take turns, and the more calls it makes at once, the larger both are. Parts that a slow
-request or a timer split off grow together again, because a few calls wait for company while many are in flight.
+request or a timer split off grow together again, because a few calls wait for company while many are in flight. A large
+request counts as in flight until its callers have had a turn of the loop: what they call then leaves as the next part.
+Without that, two halves which are answered at the same time would leave at the same time for ever, and the node would
+stand idle while the program makes both.
 
 At most `in_flight_max` requests are in flight. Two calls with one order key are never in flight in two requests: the
 later one stays until the request with the earlier one has ended, and calls with other keys pass it. So calls with one
@@ -34,7 +37,7 @@ class JoinLimits:
     batch_calls_max: int = 256
     batch_bytes_max: int = 700 << 10
     in_flight_max: int = 4
-    # So many calls and more are cut into halves when nothing is in flight.
+    # So many calls and more are cut into halves when nothing is in flight, and their callers leave again at once.
     halved_min: int = 16
     gather_s: float = 0.005
 
@@ -141,6 +144,10 @@ class JoinQueue(Generic[Call]):
         del self._in_flight[batch]
         self._calls_in_flight -= batch.count
         self._busy_keys -= batch.keys
+
+    def is_large(self, batch: JoinBatch[Call]) -> bool:
+        """Tell whether a request holds so many calls that the program and the node should work in turns."""
+        return batch.count >= self._limits.halved_min
 
     def due_at(self) -> float | None:
         """Return when to look again even if nothing happens until then; None: only an event changes anything."""
