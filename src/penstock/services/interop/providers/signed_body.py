@@ -126,8 +126,11 @@ class SignedBodyVerifier:
         )
 
     def _label(self, request: WebhookRequest, at: int) -> str:
-        found = (request.label(family[at]) for family in self._scheme.families)
-        return next((label for label in found if label), "")
+        for family in self._scheme.families:
+            label = request.label(family[at])
+            if label:
+                return label
+        return ""
 
     def document(self, request: WebhookRequest) -> bytes:
         """Return the body, or what GitHub puts into `payload=` of a form."""
