@@ -41,9 +41,11 @@ async def put_stream(
     if second is None:
         return await storage.put(Put(first, expect), call)
     upload_id = (await storage.upload_open(UploadOpen(), call)).upload_id
+    # From here on only `begun` holds the two: each is let go when it was appended.
+    begun = [first, second]
+    del first, second
     try:
-        await storage.upload_append(UploadAppend(upload_id, 0, first), call)
-        await _append_all(storage, upload_id, len(first), second, chunks, call)
+        await _append_all(storage, upload_id, begun, chunks, call)
         return await storage.upload_finish(UploadFinish(upload_id, expect), call)
     except BaseException:
         with suppress(PenstockError):
@@ -52,19 +54,22 @@ async def put_stream(
         raise
 
 
-async def _append_all(  # noqa: PLR0913, PLR0917 - an upload and where it stands
-    storage: StoragePuts, upload_id: str, size: int, chunk: bytes | None, chunks: AsyncIterator[bytes], call: Call
+async def _append_all(
+    storage: StoragePuts, upload_id: str, begun: list[bytes], chunks: AsyncIterator[bytes], call: Call
 ) -> None:
+    """Append what was read to begin with, then the rest."""
+    size = 0
+    chunk: bytes | None = begun.pop(0)
     while chunk is not None:
         await storage.upload_append(UploadAppend(upload_id, size, chunk), call)
         size += len(chunk)
         # Let go before the next one comes: only one is held here.
         chunk = None
-        chunk = await anext(chunks, None)
+        chunk = begun.pop() if begun else await anext(chunks, None)
 
 
 async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Join small pieces up to 64 KiB and cut larger ones."""
+    """Join small pieces up to 64 KiB and cut larger ones. A whole chunk is passed on before the next piece is asked."""
     held: list[bytes] = []
     size = 0
     async for piece in pieces:
@@ -73,11 +78,14 @@ async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             size = 0
         held.append(piece)
         size += len(piece)
-        while size > CHUNK_BYTES:
+        del piece
+        while size >= CHUNK_BYTES:
             large = _joined(held)
-            held.append(large[CHUNK_BYTES:])
             size -= CHUNK_BYTES
+            if size:
+                held.append(large[CHUNK_BYTES:])
             yield large[:CHUNK_BYTES]
+            del large
     if held:
         yield _joined(held)
 

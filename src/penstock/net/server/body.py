@@ -199,6 +199,11 @@ class BodyStream:
         self.due = NEVER
         self.awaits_continue = request.head.expects_continue
 
+    @property
+    def room_bytes(self) -> int:
+        """Return how much may be read now, so that two pieces are all it ever holds; never nothing."""
+        return max(1, HELD_BYTES_MAX - self._held_bytes)
+
     def inflate(self, inflater: Inflater) -> None:
         """Inflate the pieces as the handler takes them."""
         self._inflater = inflater

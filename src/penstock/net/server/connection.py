@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 from penstock.kernel.errors import Canceled, PenstockError
 from penstock.net.message import AcceptedJson, WrittenJson
 from penstock.net.peer import peer_of
-from penstock.net.server.body import UnreadBody
+from penstock.net.server.body import BodyStream, UnreadBody
 from penstock.net.server.caps import HEALTH_HEAD_S
 from penstock.net.server.inbox import Inbox
 from penstock.net.server.outbox import COPY_BYTES_MAX, Outbox
@@ -113,7 +113,9 @@ class Connection(asyncio.BufferedProtocol):
         As a view: asyncio's TLS fills a slice of what it gets, and a slice of a bytearray is a copy.
         """
         intake = self.inbox.intake
-        return self._core.buffer_view if intake is None or type(intake) is UnreadBody else self._core.body_view
+        if intake is None or type(intake) is UnreadBody:
+            return self._core.buffer_view
+        return self._core.body_view if type(intake) is not BodyStream else self._core.body_view[: intake.room_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
