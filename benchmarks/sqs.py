@@ -1,13 +1,16 @@
 """The SQS face beside other emulators: send, receive and delete in requests as boto3 writes them, in the same run.
 
     python -m benchmarks.sqs [--against moto,local-aws-sqs] [--json] [--seconds N] [--connections N] [--rounds N]
-                             [--backlog N]
+                             [--rows single,batch,backlog]
 
 Server and load are processes of their own on one machine. Ours is a whole node on a disk: every send and delete is
 durable before it is answered, and every signature is checked. moto_server (Python) and local-aws-sqs (Node.js, from
 npm; installed in a directory of this run) keep their messages in memory and check no signature.
-A cycle is one message sent, received and deleted: three requests. Each connection has a queue of its own, so that a
-receive always finds a message. The figures are ratios of the same run.
+
+Three rows. `single`: one message sent, received and deleted, three requests; each connection has a queue of its own, so
+that a receive always finds a message. `batch`: the same with ten messages a request, as programs do that have many.
+`backlog`: as `single`, but all connections share one queue, in which 10,000 messages wait already. The figures are
+ratios of the same run: requests a second, where server and load have a core each, and the server's CPU time a request.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ import argparse
 import asyncio
 import hashlib
 import hmac
+import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -36,7 +41,9 @@ from rich.table import Table
 RESULTS = Path(__file__).parent / "results" / "sqs.json"
 TICKS = os.sysconf("SC_CLK_TCK")
 REGION = "us-east-1"
-BODY = "x" * 1024
+BODY_BYTES = 1024
+BATCH = 10
+BACKLOG = 10_000
 LOCAL_AWS_SQS = "2.0.2"
 console = Console(stderr=True)
 
@@ -123,117 +130,183 @@ def _listening(command: list[str], port: int, directory: str | None = None) -> I
 # --- the load
 
 
+AGENT = "Boto3/1.43.1 md/Botocore#1.43.1 ua/2.1 os/linux#6.18 md/arch#x86_64 lang/python#3.11.7 md/pyimpl#CPython"
+NAMES = "content-type;host;x-amz-date;x-amz-target;x-amzn-query-mode"
+KIND = "application/x-amz-json-1.0"
+LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
+CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
+
+
 class Signer:
-    """Signs as botocore does, cheaply: the load must not be what is measured."""
+    """Writes and signs requests as botocore does, cheaply: the load must not be what is measured."""
 
     def __init__(self, place: Place) -> None:
         """Derive the key of the day."""
         self._place = place
         self._host = f"127.0.0.1:{place.port}"
-        self._day = ""
+        self._second = 0
+        self._date = ""
+        self._scope = ""
         self._key = b""
+        # Every request of boto3 has an id of its own, which is not signed.
+        self._ids = itertools.count()
 
     def request(self, operation: str, body: bytes) -> bytes:
         """Return a whole signed request."""
-        date = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        target = f"AmazonSQS.{operation}"
-        names = "content-type;host;x-amz-date;x-amz-target"
-        kind = "application/x-amz-json-1.0"
-        fields = f"content-type:{kind}\nhost:{self._host}\nx-amz-date:{date}\nx-amz-target:{target}\n"
-        form = f"POST\n/\n\n{fields}\n{names}\n{hashlib.sha256(body).hexdigest()}"
-        scope = f"{date[:8]}/{REGION}/sqs/aws4_request"
-        text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(form.encode()).hexdigest()}"
-        signature = hmac.digest(self._day_key(date[:8]), text.encode(), "sha256").hex()
-        credential = f"{self._place.key_id}/{scope}"
+        if int(time.time()) != self._second:
+            self._tick()
+        date = self._date
+        fields = (
+            f"content-type:{KIND}\nhost:{self._host}\nx-amz-date:{date}\nx-amz-target:AmazonSQS.{operation}\n"
+            "x-amzn-query-mode:true\n"
+        )
+        form = f"POST\n/\n\n{fields}\n{NAMES}\n{hashlib.sha256(body).hexdigest()}"
+        text = f"AWS4-HMAC-SHA256\n{date}\n{self._scope}\n{hashlib.sha256(form.encode()).hexdigest()}"
+        signature = hmac.digest(self._key, text.encode(), "sha256").hex()
         return (
-            f"POST / HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {kind}\r\nX-Amz-Date: {date}\r\n"
-            f"X-Amz-Target: {target}\r\nAuthorization: AWS4-HMAC-SHA256 Credential={credential}, "
-            f"SignedHeaders={names}, Signature={signature}\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"POST / HTTP/1.1\r\nHost: {self._host}\r\nAccept-Encoding: identity\r\n"
+            f"X-Amz-Target: AmazonSQS.{operation}\r\nContent-Type: {KIND}\r\nx-amzn-query-mode: true\r\n"
+            f"User-Agent: {AGENT}\r\nX-Amz-Date: {date}\r\nAuthorization: AWS4-HMAC-SHA256 Credential="
+            f"{self._place.key_id}/{self._scope}, SignedHeaders={NAMES}, Signature={signature}\r\n"
+            f"amz-sdk-invocation-id: 00000000-0000-4000-8000-{next(self._ids):012x}\r\n"
+            f"amz-sdk-request: attempt=1\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode() + body
 
-    def _day_key(self, day: str) -> bytes:
-        if day != self._day:
-            key = b"AWS4" + self._place.secret.encode()
-            for part in (day, REGION, "sqs", "aws4_request"):
-                key = hmac.digest(key, part.encode(), "sha256")
-            self._day, self._key = day, key
-        return self._key
+    def _tick(self) -> None:
+        self._second = int(time.time())
+        self._date = datetime.fromtimestamp(self._second, UTC).strftime("%Y%m%dT%H%M%SZ")
+        day = self._date[:8]
+        self._scope = f"{day}/{REGION}/sqs/aws4_request"
+        key = b"AWS4" + self._place.secret.encode()
+        for part in (day, REGION, "sqs", "aws4_request"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        self._key = key
 
 
-class Connection:
+class Connection(asyncio.Protocol):
     """One client: asks and waits, one request after the other, on a connection that stays open."""
 
     def __init__(self, place: Place, signer: Signer) -> None:
         """Take where and as whom."""
         self._place = place
         self._signer = signer
-        self.cycles = 0
+        self._data = b""
+        self._answered: asyncio.Future[tuple[bytes, bytes]] | None = None
+        self._numbers = itertools.count()
+        self.requests = 0
 
     async def open(self) -> None:
         """Connect, or connect again."""
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._place.port, limit=1 << 20)
+        self._data = b""
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_connection(lambda: self, "127.0.0.1", self._place.port)
 
-    async def ask(self, operation: str, **fields: Any) -> dict[str, Any]:
+    def data_received(self, data: bytes) -> None:
+        """Collect an answer; the first place where it is whole answers who asked."""
+        self._data += data
+        end = self._data.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = self._data[:end]
+        length = LENGTH.search(head)
+        assert length is not None, head
+        whole = end + 4 + int(length[1])
+        if len(self._data) >= whole and self._answered is not None:
+            body, self._data = self._data[end + 4 : whole], b""
+            self._answered.set_result((head, body))
+
+    async def ask(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Ask for one operation; a server that closes after each answer is connected to again."""
-        self._writer.write(self._signer.request(operation, json.dumps(fields).encode()))
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        status = int(head[9:12])
-        lines = head.lower().split(b"\r\n")
-        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
-        body = await self._reader.readexactly(length)
-        if b"connection: close" in lines:
-            self._writer.close()
+        self._answered = asyncio.get_running_loop().create_future()
+        self._transport.write(self._signer.request(operation, json.dumps(fields).encode()))
+        head, body = await self._answered
+        self.requests += 1
+        if CLOSE.search(head):
+            self._transport.close()
             await self.open()
-        if status != 200:
-            raise SystemExit(f"{operation}: {status} {body[:300]!r}")
+        if head[9:12] != b"200":
+            raise SystemExit(f"{operation}: {head[9:12]!r} {body[:300]!r}")
         return json.loads(body) if body else {}
 
-    async def begin(self, name: str, backlog: int) -> None:
-        """Make a queue with some messages in it, and use it once: what is done only once is not measured."""
+    async def begin(self, name: str, row: str) -> None:
+        """Find the queue, and use it once: what is done only once is not measured."""
         await self.open()
-        self._queue = (await self.ask("CreateQueue", QueueName=name))["QueueUrl"]
-        for _ in range(0, backlog, 10):
-            entries = [{"Id": str(number), "MessageBody": BODY} for number in range(10)]
-            await self.ask("SendMessageBatch", QueueUrl=self._queue, Entries=entries)
+        self._queue = (await self.ask("CreateQueue", {"QueueName": name}))["QueueUrl"]
+        self._cycle = self._batch if row == "batch" else self._single
         await self._cycle()
+
+    async def fill(self, count: int) -> None:
+        """Put so many messages into the queue."""
+        for _ in range(0, count, BATCH):
+            await self.ask("SendMessageBatch", {"QueueUrl": self._queue, "Entries": self._entries()})
 
     async def run(self, until: float) -> None:
         """Send, receive and delete until the time is over."""
+        self.requests = 0
         while time.monotonic() < until:
             await self._cycle()
-            self.cycles += 1
-        self._writer.close()
+        self._transport.close()
 
-    async def _cycle(self) -> None:
-        await self.ask("SendMessage", QueueUrl=self._queue, MessageBody=BODY)
-        got = await self.ask("ReceiveMessage", QueueUrl=self._queue, WaitTimeSeconds=5)
+    def _body(self) -> str:
+        return f"{next(self._numbers):08d}".ljust(BODY_BYTES, "x")
+
+    def _entries(self) -> list[dict[str, str]]:
+        return [{"Id": str(number), "MessageBody": self._body()} for number in range(BATCH)]
+
+    async def _single(self) -> None:
+        await self.ask("SendMessage", {"QueueUrl": self._queue, "MessageBody": self._body()})
+        got = await self.ask("ReceiveMessage", {"QueueUrl": self._queue, "WaitTimeSeconds": 5})
         for message in got["Messages"]:
-            await self.ask("DeleteMessage", QueueUrl=self._queue, ReceiptHandle=message["ReceiptHandle"])
+            handle = message["ReceiptHandle"]
+            await self.ask("DeleteMessage", {"QueueUrl": self._queue, "ReceiptHandle": handle})
+
+    async def _batch(self) -> None:
+        queue = self._queue
+        await self.ask("SendMessageBatch", {"QueueUrl": queue, "Entries": self._entries()})
+        left = BATCH
+        while left:
+            asked = {"QueueUrl": queue, "WaitTimeSeconds": 5, "MaxNumberOfMessages": BATCH}
+            got = (await self.ask("ReceiveMessage", asked))["Messages"]
+            handles = [{"Id": str(n), "ReceiptHandle": each["ReceiptHandle"]} for n, each in enumerate(got)]
+            await self.ask("DeleteMessageBatch", {"QueueUrl": queue, "Entries": handles})
+            left -= len(got)
 
 
-async def load(place: Place, connections: int, seconds: float, backlog: int = 0) -> dict[str, float]:
-    """Drive a server from so many connections, each with a queue in which so many messages wait already."""
+async def load(place: Place, row: str, connections: int, seconds: float) -> dict[str, float]:
+    """Drive a server from so many connections; what is in its queues beforehand depends on the row."""
     signer = Signer(place)
     clients = [Connection(place, signer) for _ in range(connections)]
-    await asyncio.gather(*(client.begin(f"bench-{number}", backlog) for number, client in enumerate(clients)))
-    before, began = place.cpu_s(), time.monotonic()
+    shared = row == "backlog"
+    for number, client in enumerate(clients):
+        await client.begin("bench" if shared else f"bench-{number}", row)
+    if shared:
+        await clients[0].fill(BACKLOG)
+    before, began, mine = place.cpu_s(), time.monotonic(), time.process_time()
     await asyncio.gather(*(client.run(began + seconds) for client in clients))
     took, used = time.monotonic() - began, place.cpu_s() - before
-    cycles = sum(client.cycles for client in clients)
-    return {"requests_s": 3 * cycles / took, "cpu_us": used / (3 * cycles) * 1e6}
+    count = sum(client.requests for client in clients)
+    return {
+        "requests_s": count / took,
+        "cpu_us": used / count * 1e6,
+        "load_cpu_us": (time.process_time() - mine) / count * 1e6,
+    }
 
 
-def measure(options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+Results = dict[str, dict[str, list[dict[str, float]]]]
+
+
+def measure(options: argparse.Namespace) -> Results:
     """Run the servers in turn, so that a slow moment of the machine meets all."""
     peers = {"moto": lambda: moto(options.moto_python), "local-aws-sqs": local_aws_sqs}
-    makers = {"penstock": penstock, **{name: peers[name] for name in options.against.split(",")}}
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in makers}
-    for _ in range(options.rounds):
+    makers = {"penstock": penstock, **{name: peers[name] for name in options.against.split(",") if name}}
+    rows = options.rows.split(",")
+    results: Results = {row: {name: [] for name in makers} for row in rows}
+    for _, row in itertools.product(range(options.rounds), rows):
         for name, make in makers.items():
             with make() as place:
-                found = uvloop.run(load(place, options.connections, options.seconds, options.backlog))
-            console.print(f"{name}: {found['requests_s']:.0f} requests/s, {found['cpu_us']:.0f} us CPU each")
-            results[name].append(found)
+                found = uvloop.run(load(place, row, options.connections, options.seconds))
+            console.print(f"{row}, {name}: {found['requests_s']:.0f} requests/s, {found['cpu_us']:.0f} us CPU each")
+            results[row][name].append(found)
     return results
 
 
@@ -242,20 +315,25 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--against", default="moto,local-aws-sqs")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--backlog", type=int, default=0, help="messages that wait in every queue beforehand")
+    parser.add_argument("--rows", default="single,batch,backlog")
     parser.add_argument("--moto-python", default=sys.executable, help="an interpreter that has moto[server]")
     options = parser.parse_args()
     results = measure(options)
-    best = {name: max(rows, key=lambda row: row["requests_s"]) for name, rows in results.items()}
     if options.json:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    table = Table("server", "requests/s", "CPU us each", "ours / theirs")
-    for name, row in best.items():
-        ratio = best["penstock"]["requests_s"] / row["requests_s"]
-        table.add_row(name, f"{row['requests_s']:.0f}", f"{row['cpu_us']:.0f}", f"{ratio:.1f}")
+    table = Table("row", "server", "requests/s", "CPU us each", "requests/s: ours / theirs", "CPU: theirs / ours")
+    for row, servers in results.items():
+        best = {name: max(found, key=lambda each: each["requests_s"]) for name, found in servers.items()}
+        least = {name: min(each["cpu_us"] for each in found) for name, found in servers.items()}
+        for name, each in best.items():
+            faster = best["penstock"]["requests_s"] / each["requests_s"]
+            cheaper = least[name] / least["penstock"]
+            table.add_row(
+                row, name, f"{each['requests_s']:.0f}", f"{least[name]:.0f}", f"{faster:.1f}", f"{cheaper:.1f}"
+            )
     Console().print(table)
 
 

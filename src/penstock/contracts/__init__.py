@@ -8,6 +8,7 @@ mailbox          svc-mailbox: send, recv, ack, nack, extend, topics, dead letter
 plain_payloads   payloads as text and JSON
 handler_error    why a handler gave a message back
 mailbox_rules    the rules that sender, service and receiver share: sizes, hashes, the method table
+mailbox_prompt   the mailbox for callers in the same process that do not wait
 mailbox_bodies   settlements as HTTP bodies
 mailbox_batches  batches of which some items cannot be read
 passport         svc-passport: issue, verify, revoke, rotate, keys, revocations

@@ -23,7 +23,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.kernel.errors import Canceled, PenstockError
-from penstock.net.message import AcceptedJson, WrittenJson
+from penstock.net.message import AcceptedJson, Response, WrittenJson
 from penstock.net.peer import peer_of
 from penstock.net.server.body import BodyStream, UnreadBody
 from penstock.net.server.caps import HEALTH_HEAD_S
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.net.server.exchange import Exchange
 
 LINGER_S: Final = 1.0
+# Answers that are there as a whole, in the order of how often they come late.
+_WHOLE: Final = (WrittenJson, AcceptedJson, Response)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -189,13 +191,14 @@ class Connection(asyncio.BufferedProtocol):
         """Take the late result of a handler. When it is all that is owed it leaves at once, without another turn."""
         outbox, core, request = self.outbox, self._core, exchange.request
         inbox, reader = self.inbox, self.inbox.reader
+        body = cast("bytes", result.body if isinstance(result, Response) else result)
         if (
-            not isinstance(result, WrittenJson | AcceptedJson)
+            not isinstance(result, _WHOLE)
             or len(outbox.waiting) > 1
             or reader.pos < len(reader.data)
             or inbox.intake is not None
             or not request.head.plain
-            or len(result) > COPY_BYTES_MAX
+            or len(body) > COPY_BYTES_MAX
             or outbox.out
             or outbox.closing
             or core.draining
@@ -208,14 +211,17 @@ class Connection(asyncio.BufferedProtocol):
             if now >= core.heads.until:
                 core.heads.tick(now)
             exchange.endpoint.latency.observe(now - request.received_at)
-            if isinstance(result, AcceptedJson):
+            if isinstance(result, Response):
+                exchange.endpoint.count(request.method, result.status)
+                data = core.heads.whole(result, request.corr, close=False) + body
+            elif isinstance(result, AcceptedJson):
                 exchange.endpoint.count(request.method, 202)
                 data = core.heads.accepted(request.corr, result)
             else:
                 exchange.endpoint.ok.value += 1
                 data = core.heads.json(request.corr, result)
             outbox.waiting.clear()
-            core.release(request, len(result))
+            core.release(request, len(body))
             self._transport.write(data)
             self._settle(now)
         except Exception as error:  # noqa: BLE001 - the connection's boundary: whoever kept the promise goes on

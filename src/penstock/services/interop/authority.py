@@ -81,12 +81,15 @@ class BridgeAuthority:
 
     async def call(self, purpose: Purpose, corr_id: str) -> Call:
         """Return the bearings of a call for this purpose; NotReady without an issuer token."""
+        found = self.ready_call(purpose, corr_id)
+        return Call((await self._fetch(purpose, corr_id))[0], corr_id) if found is None else found
+
+    def ready_call(self, purpose: Purpose, corr_id: str) -> Call | None:
+        """Return the bearings of a call if a passport for this purpose is at hand, else None."""
         if self._passport is None:
             return Call(corr_id=corr_id)
         found = self._fresh.get(purpose)
-        if found is None or self._wall() >= found[1]:
-            found = await self._fetch(purpose, corr_id)
-        return Call(found[0], corr_id)
+        return None if found is None or self._wall() >= found[1] else Call(found[0], corr_id)
 
     async def _fetch(self, purpose: Purpose, corr_id: str) -> tuple[str, float]:
         if not self._issuer or self._passport is None:

@@ -41,6 +41,8 @@ class MailboxAuthority:
         self.failures = 0
         # The same few fields and request lines come over and over, as the same objects: the listener remembers heads.
         self._allowed: Memo[Asking, JudgedToken] = Memo(_KEPT_MAX)
+        # Of calls inside the process: token, op and topic.
+        self._allowed_calls: Memo[tuple[str, str, str | None], JudgedToken] = Memo(_KEPT_MAX)
         # Whose each token is that was found good lately.
         self._tenants: Memo[str, str] = Memo(_KEPT_MAX)
         # Only this verifier can tell later whether what it said still holds.
@@ -91,11 +93,28 @@ class MailboxAuthority:
         """
         if self._verifier is None:
             return None
+        if call.origin is None and topic != ANY_TOPIC:
+            return self._allow_inside(call.capability, op, topic, cost_bytes)
         verify: Verify = self._verifier.verify
         if topic == ANY_TOPIC:
             verify, topic = partial(verify, waived=_BY_TOPIC), None
         context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
         return self._judge(verify, call.capability, context, cost_bytes, relayed=was_charged(call))
+
+    def _allow_inside(self, token: str, op: str, topic: str | None, cost_bytes: int) -> Awaitable[None] | None:
+        """Check a call of another service of this process, unless one just like it was allowed."""
+        asking, lasting = (token, op, topic), self._lasting
+        standing = self._allowed_calls.get(asking)
+        if standing is not None and lasting is not None and lasting.holds(standing):
+            return None
+        assert self._verifier is not None
+        context = RequestContext(aud=AUDIENCE, op=op, topic=topic)
+        waiting = self._judge(self._verifier.verify, token, context, cost_bytes)
+        if waiting is None and lasting is not None:
+            found = lasting.open(token)
+            if isinstance(found, JudgedToken) and not found.counted:
+                self._allowed_calls.put(asking, found)
+        return waiting
 
     def watch(self, call: Call, op: str, topic: str) -> Rejudge | None:
         """Return what says later whether a call that was let in may go on: None, or why not. It never waits."""

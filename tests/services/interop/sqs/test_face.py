@@ -203,7 +203,7 @@ async def test_a_receiver_that_waits_is_woken_by_a_message_and_holds_no_worker()
     async with face(waiters_max=1) as sqs:
         url = await sqs.queue()
         waiting = asyncio.ensure_future(sqs.bodies(url, WaitTimeSeconds=20))
-        limit = sqs.world.service.sqs._messages._waiters
+        limit = sqs.world.service.sqs._errands._waiters
         await until(lambda: limit.in_use == 1)
         throttled = await refused(sqs.receive(url, WaitTimeSeconds=20))
         workers_busy = sqs.world.service.work.depth
@@ -230,7 +230,7 @@ async def test_the_drain_answers_receivers_that_wait_with_nothing():
     async with face(mailbox=MemoryMailbox(StoppedClock())) as sqs:
         url = await sqs.queue()
         waiting = asyncio.ensure_future(sqs.bodies(url, WaitTimeSeconds=20))
-        limit = sqs.world.service.sqs._messages._waiters
+        limit = sqs.world.service.sqs._errands._waiters
         await until(lambda: limit.in_use == 1)
 
     assert await waiting == []

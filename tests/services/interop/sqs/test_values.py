@@ -222,8 +222,8 @@ def test_attribute_digest_is_by_the_book(attributes):
 
 
 def test_digests_of_known_texts():
-    assert body_md5("") == "d41d8cd98f00b204e9800998ecf8427e"
-    assert body_md5("hello world") == "5eb63bbbe01eeed093cb22bb8f5acdc3"
+    assert body_md5(b"") == "d41d8cd98f00b204e9800998ecf8427e"
+    assert body_md5(b"hello world") == "5eb63bbbe01eeed093cb22bb8f5acdc3"
     assert attributes_md5({}) is None
 
 

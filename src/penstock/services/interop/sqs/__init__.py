@@ -6,6 +6,7 @@
 | `json_protocol`, `query_protocol` | requests and answers as AWS JSON 1.0, and as forms and XML |
 | `refusals` | the protocol's errors, with their codes and statuses |
 | `sigv4` | who signed a request, by header or presigned |
+| `day_keys` | the short way to check a signature, for clients that were believed before |
 | `names` | names, URLs, ARNs and paths of queues |
 | `attributes` | queue attributes: checks, defaults, what they mean for the topic behind |
 | `messages` | bodies and message attributes: checks, how they travel, what a receiver asked for |

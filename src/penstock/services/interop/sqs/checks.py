@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.services.interop.sqs.handles import ReceiptHandle, read_handle
@@ -44,6 +44,8 @@ _GRANTABLE: Final = frozenset(
         "SendMessage",
     }
 )
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 T = TypeVar("T")
 Given = Mapping[str, Any]
 
@@ -56,13 +58,12 @@ class QueueRules(NamedTuple):
     bytes_max: int = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSend:
+class CheckedSend(NamedTuple):
     """One message that may be sent."""
 
     body: str
     delay_s: int | None = None
-    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    attributes: Mapping[str, dict[str, Any]] = _NONE
     trace: str = ""
     dedup_id: str = ""
     group: str = ""
@@ -72,8 +73,10 @@ class CheckedSend:
 def check_send(given: Given, rules: QueueRules) -> CheckedSend:
     """Check one message."""
     body = check_body(given.get("MessageBody", ""))
-    attributes = check_attributes(given.get("MessageAttributes", {}))
-    trace = check_system_attributes(given.get("MessageSystemAttributes", {}))
+    said = given.get("MessageAttributes")
+    attributes = check_attributes(said) if said else _NONE
+    system = given.get("MessageSystemAttributes")
+    trace = check_system_attributes(system) if system else ""
     size = size_of(body, attributes)
     if size > rules.bytes_max:
         raise invalid(
@@ -200,14 +203,13 @@ def _entry_bytes(entry: Given) -> int:
 # --- receiving and settling ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedReceive:
+class CheckedReceive(NamedTuple):
     """A receive that may be done. None means: as the queue is set."""
 
     messages_max: int = 1
     visibility_s: int | None = None
     wait_s: int | None = None
-    system_names: frozenset[str] = frozenset()
+    system_names: frozenset[str] = _NO_NAMES
     attribute_names: tuple[str, ...] = ()
 
 
@@ -224,9 +226,8 @@ def check_receive(given: Given) -> CheckedReceive:
         _visibility(visibility_s)
     _printable(given, "ReceiveRequestAttemptId")
     names = [*given.get("AttributeNames", ()), *given.get("MessageSystemAttributeNames", ())]
-    return CheckedReceive(
-        count, visibility_s, wait_s, check_system_names(names), tuple(given.get("MessageAttributeNames", ()))
-    )
+    system_names = check_system_names(names) if names else _NO_NAMES
+    return CheckedReceive(count, visibility_s, wait_s, system_names, tuple(given.get("MessageAttributeNames", ())))
 
 
 def _visibility(visibility_s: int) -> int:

@@ -54,7 +54,9 @@ def seq_of(msg_id: str) -> int:
 
 def send_of(queue: SendingQueue, checked: CheckedSend, sender: str, trace: str = "") -> Send:
     """Make the mailbox's message; `trace` is that of the request, for a message that says none itself."""
-    meta = pack_meta(MessageMeta(carried(checked.attributes), checked.trace or trace))
+    meta = None
+    if checked.attributes or checked.trace or trace:
+        meta = pack_meta(MessageMeta(carried(checked.attributes), checked.trace or trace))
     payload, attrs = checked.body.encode("utf-8"), {SENDER: sender}
     if queue.fifo:
         attrs[DEDUP_ID] = effective_dedup_id(checked.body, checked.dedup_id)
@@ -64,13 +66,11 @@ def send_of(queue: SendingQueue, checked: CheckedSend, sender: str, trace: str =
     return Send(queue.topic, payload, attrs=attrs, delay_ms=delay_ms, group=checked.group or None, meta=meta)
 
 
-def sent_answer(checked: CheckedSend, msg_id: str, *, fifo: bool) -> dict[str, Any]:
+def sent_answer(checked: CheckedSend, payload: bytes, msg_id: str, *, fifo: bool) -> dict[str, Any]:
     """Answer a send with the digests by which the client checks it."""
-    answer: dict[str, Any] = {
-        "MessageId": msg_id,
-        "MD5OfMessageBody": body_md5(checked.body),
-        "MD5OfMessageAttributes": attributes_md5(checked.attributes),
-    }
+    answer: dict[str, Any] = {"MessageId": msg_id, "MD5OfMessageBody": body_md5(payload)}
+    if checked.attributes:
+        answer["MD5OfMessageAttributes"] = attributes_md5(checked.attributes)
     if checked.trace:
         header = {"AWSTraceHeader": {"DataType": "String", "StringValue": checked.trace}}
         answer["MD5OfMessageSystemAttributes"] = attributes_md5(header)
@@ -83,17 +83,20 @@ def message_of(envelope: Envelope, asked: CheckedReceive, *, fifo: bool, source_
     """Show a leased message as the receiver asked for it."""
     meta = unpack_meta(envelope.meta)
     body = body_of(envelope.payload)
-    attributes = shown({**meta.attributes, **body.attributes})
-    chosen = select_attributes(asked.attribute_names, attributes)
     message: dict[str, Any] = {
         "MessageId": envelope.origin_id or envelope.msg_id,
         "ReceiptHandle": write_handle(ReceiptHandle(envelope.topic, envelope.msg_id, envelope.receipt)),
-        "MD5OfBody": body_md5(body.text),
+        "MD5OfBody": body_md5(body.data),
         "Body": body.text,
     }
+    chosen = None
+    if asked.attribute_names:
+        chosen = select_attributes(asked.attribute_names, shown({**meta.attributes, **body.attributes}))
     if asked.system_names:
         known = _system(envelope, meta, fifo=fifo) | ({"DeadLetterQueueSourceArn": source_arn} if source_arn else {})
-        message["Attributes"] = {name: value for name, value in known.items() if name in asked.system_names}
+        attributes = {name: value for name, value in known.items() if name in asked.system_names}
+        if attributes:
+            message["Attributes"] = attributes
     if chosen:
         message["MessageAttributes"] = chosen
         message["MD5OfMessageAttributes"] = attributes_md5(chosen)

@@ -10,9 +10,9 @@ _TEXT: Final = b"\x01"
 _BINARY: Final = b"\x02"
 
 
-def body_md5(body: str) -> str:
-    """Digest a message's body."""
-    return hashlib.md5(body.encode("utf-8"), usedforsecurity=False).hexdigest()
+def body_md5(body: bytes) -> str:
+    """Digest a message's body, as UTF-8."""
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
 def attributes_md5(attributes: Mapping[str, Mapping[str, Any]]) -> str | None:

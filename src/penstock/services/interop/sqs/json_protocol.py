@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Annotated, Any, Final, Required, TypedDict
 
 import msgspec
 
@@ -27,7 +27,20 @@ def operation_of(target: bytes) -> SqsOperation:
 
 
 def decode_json(operation: SqsOperation, body: bytes) -> dict[str, Any]:
-    """Read a request's fields; names that the operation does not know are ignored, as AWS does."""
+    """Read a request's fields; names that the operation does not know are ignored, as AWS does.
+
+    Nearly every request is as its operation's type says, and is read and checked in one go. Only another one is looked
+    at field by field: it has a null, which is as good as nothing, or bytes, or a fault that has to be named.
+    """
+    try:
+        found: dict[str, Any] = _TYPED[operation.name](body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return read_fields_of(operation, body)
+    return found
+
+
+def read_fields_of(operation: SqsOperation, body: bytes) -> dict[str, Any]:
+    """Read a request field by field."""
     try:
         members = msgspec.json.decode(body or b"{}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
@@ -90,12 +103,49 @@ def _read_bytes(field: SqsField, text: str) -> bytes:
     return data
 
 
+# --- requests as types ------------------------------------------------------------------------------------------------
+
+_NO_BYTES: Final = Annotated[str, msgspec.Meta(max_length=0)]
+_TYPES: Final[dict[FieldKind, Any]] = {
+    FieldKind.TEXT: str,
+    FieldKind.WHOLE: Annotated[int, msgspec.Meta(ge=-_WHOLE_MAX, le=_WHOLE_MAX)],
+    # Bytes are read field by field, by the one strict reader of base64.
+    FieldKind.BYTES: _NO_BYTES,
+    FieldKind.TEXTS: list[str],
+    FieldKind.BLOBS: list[str],
+    FieldKind.MAP: dict[str, str],
+}
+
+
+def _typed(name: str, fields: tuple[SqsField, ...]) -> Any:  # noqa: ANN401 - a type that is made here
+    members = {field.name: Required[_type(field)] if field.required else _type(field) for field in fields}
+    return TypedDict(name, members, total=False)  # type: ignore[operator]
+
+
+def _type(field: SqsField) -> Any:  # noqa: ANN401 - a type that is made here
+    if field.kind is FieldKind.STRUCTS:
+        return list[_typed(field.name, field.fields)]  # type: ignore[misc]
+    if field.kind is FieldKind.STRUCTS_BY_NAME:
+        return dict[str, _typed(field.name, field.fields)]  # type: ignore[misc]
+    return _TYPES[field.kind]
+
+
+_TYPED: Final = {
+    name: msgspec.json.Decoder(_typed(name, operation.takes)).decode for name, operation in OPERATIONS.items()
+}
+
+
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
 def encode_json(operation: SqsOperation, answer: dict[str, Any]) -> bytes:
     """Write an answer; empty members are left out. An operation that answers nothing has an empty object."""
     return _encode(_write_fields(operation.answers, answer))
+
+
+def encode_written(answer: dict[str, Any]) -> bytes:
+    """Write an answer that was made without empty members, and of nothing but what its operation answers."""
+    return _encode(answer)
 
 
 def _write_fields(fields: tuple[SqsField, ...], answer: dict[str, Any]) -> dict[str, Any]:

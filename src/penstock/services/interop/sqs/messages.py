@@ -31,6 +31,7 @@ SYSTEM_NAMES: Final = frozenset(
 ENCODING: Final = "penstock.encoding"
 _ALL: Final = frozenset({"All", "*", ".*"})
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LEGAL_ASCII: Final = bytes((0x09, 0x0A, 0x0D, *range(0x20, 0x80)))
 # Letters of any script: AWS takes them, whatever its message says.
 _NAME: Final = re.compile(r"[\w.-]{1,256}")
 _TYPE: Final = re.compile(r"(String|Number|Binary)(\..+)?", re.ASCII | re.DOTALL)
@@ -40,6 +41,8 @@ _TYPE_CHARS_MAX: Final = 256
 
 def is_legal(text: str) -> bool:
     """Tell whether every character may stand in XML 1.0."""
+    if text.isascii():
+        return not text.encode("ascii").translate(None, _LEGAL_ASCII)
     return _ILLEGAL.search(text) is None
 
 
@@ -104,7 +107,10 @@ def check_system_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> str:
 
 def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
     """Return the bytes that count against the limit: body, and names, types and values of the attributes."""
-    return len(body.encode("utf-8")) + sum(_attribute_bytes(name, value) for name, value in attributes.items())
+    length = len(body) if body.isascii() else len(body.encode("utf-8"))
+    if not attributes:
+        return length
+    return length + sum(_attribute_bytes(name, value) for name, value in attributes.items())
 
 
 def _attribute_bytes(name: str, value: Mapping[str, Any]) -> int:
@@ -132,6 +138,7 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 _NO_META: Final = MessageMeta()
+_NO_ATTRIBUTES: Final[dict[str, tuple[str, str | bytes]]] = {}
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(_Packed).decode
 
@@ -176,7 +183,9 @@ class ShownBody(NamedTuple):
     """A payload as an SQS body, and the attribute that says how it is encoded, if it had to be."""
 
     text: str
-    attributes: dict[str, tuple[str, str | bytes]]
+    # The text as UTF-8.
+    data: bytes
+    attributes: Mapping[str, tuple[str, str | bytes]]
 
 
 def body_of(payload: bytes) -> ShownBody:
@@ -186,8 +195,9 @@ def body_of(payload: bytes) -> ShownBody:
     except UnicodeDecodeError:
         text = ""
     if text and is_legal(text):
-        return ShownBody(text, {})
-    return ShownBody(base64.b64encode(payload).decode("ascii"), {ENCODING: ("String", "base64")})
+        return ShownBody(text, payload, _NO_ATTRIBUTES)
+    data = base64.b64encode(payload)
+    return ShownBody(data.decode("ascii"), data, {ENCODING: ("String", "base64")})
 
 
 # --- what a receiver asked for ---------------------------------------------------------------------------------------

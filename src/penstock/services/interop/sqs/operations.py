@@ -53,6 +53,11 @@ class SqsOperation:
     answers: tuple[SqsField, ...] = ()
 
     @property
+    def on_messages(self) -> bool:
+        """Tell whether it is an operation on messages; the answers of those are made without empty members."""
+        return "Message" in self.name and "Move" not in self.name
+
+    @property
     def names_queue(self) -> bool:
         """Tell whether it is asked of one queue, so that it may be asked at the address of that queue."""
         return any(field.name == "QueueUrl" for field in self.takes)

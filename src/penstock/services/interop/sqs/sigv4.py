@@ -218,13 +218,14 @@ def _query_pairs(query: str) -> tuple[tuple[bytes, bytes], ...]:
 
 # The requests of one second have one date.
 @lru_cache(maxsize=64)
-def _instant(date: str) -> float:
+def instant_of(date: str) -> float:
+    """Return when a request says that it was signed; ValueError where that is no time."""
     return datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def _check_time(claimed: _Claimed, now: float) -> None:
     try:
-        at = _instant(claimed.date)
+        at = instant_of(claimed.date)
     except ValueError as exc:
         raise _incomplete("X-Amz-Date is no time") from exc
     latest = at + (SKEW_S if claimed.expires_s is None else claimed.expires_s)

@@ -9,7 +9,8 @@
 | `backing` | calls to the mailbox on behalf of a key, and its refusals in the protocol's words |
 | `asked` | one request that was understood: who asks, for what, on which queue |
 | `queue_desk` | the operations on queues |
-| `message_desk` | the operations on messages |
+| `message_desk` | the operations on messages, as errands to the mailbox |
+| `errands` | runs those: without a task where nothing has to be waited for; the receivers that wait |
 | `move_desk`, `mover` | moves of messages: the operations, and the agent that carries them out |
 | `endpoint` | HTTP to operations and back |
 | `key_routes` | the operator's routes for keys |

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penstock.contracts.mailbox_prompt import OffersPrompt
 from penstock.kernel.errors import (
     Busy,
     Conflict,
@@ -38,6 +39,9 @@ class SqsBacking:
     def __init__(self, mailbox: Mailbox | None, authority: BridgeAuthority) -> None:
         """Take the contract and the bridge's own authority."""
         self._mailbox = mailbox
+        # The side of a mailbox in this process that makes nobody wait; None where it is another process.
+        found: object = mailbox
+        self.prompt = found.prompt if isinstance(found, OffersPrompt) else None
         self._authority = authority
 
     @property
@@ -49,13 +53,21 @@ class SqsBacking:
 
     async def call(self, key: AccessKey, op: str, topic: str, corr_id: str) -> Call:
         """Return the bearings of a call that this key may make; refuse any other."""
-        if not key.allows(op, topic):
-            raise denied(key.id, op, topic)
-        return await self._authority.call(Purpose(f"sqs:{key.id}", AUDIENCE, op, topic), corr_id)
+        return await self._authority.call(_purpose(key, op, topic), corr_id)
+
+    def ready_call(self, key: AccessKey, op: str, topic: str, corr_id: str) -> Call | None:
+        """Return the bearings of a call, if nothing has to be waited for; refuse what this key may not do."""
+        return self._authority.ready_call(_purpose(key, op, topic), corr_id)
 
     async def own_call(self, op: str, topic: str) -> Call:
         """Return the bearings of a call that the face makes for itself."""
         return await self._authority.call(Purpose(SUBJECT, AUDIENCE, op, topic), "")
+
+
+def _purpose(key: AccessKey, op: str, topic: str) -> Purpose:
+    if not key.allows(op, topic):
+        raise denied(key.id, op, topic)
+    return Purpose(f"sqs:{key.id}", AUDIENCE, op, topic)
 
 
 def denied(key_id: str, op: str, topic: str) -> SqsRefusal:

@@ -1,13 +1,15 @@
 """HTTP to operations and back, in both protocols. Whatever refuses a request, the answer is one of the protocol's own.
 
 A request is signed, so nothing of it is believed before the signature is checked. The check, the reading of the fields
-and most refusals take no I/O and are done in the handler's own step; only what reaches the mailbox is a coroutine.
+and most refusals take no I/O and are done in the handler's own step. Operations on messages are errands to the mailbox,
+which need no task; operations on queues are coroutines.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.kernel.errors import PenstockError
@@ -15,17 +17,20 @@ from penstock.net.message import Response
 from penstock.net.server.core import RouteMatch
 from penstock.net.server.route import Route
 from penstock.services.interop.sqs import json_protocol, query_protocol
+from penstock.services.interop.sqs.day_keys import DayKeys
 from penstock.services.interop.sqs.face.asked import SqsAsked
 from penstock.services.interop.sqs.face.backing import refusal_of
+from penstock.services.interop.sqs.face.errands import Errand
 from penstock.services.interop.sqs.names import read_path
 from penstock.services.interop.sqs.operations import OPERATIONS, SqsOperation
 from penstock.services.interop.sqs.refusals import SqsRefusal
-from penstock.services.interop.sqs.sigv4 import SignatureCheck, SignedRequest
+from penstock.services.interop.sqs.sigv4 import SignedRequest
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
-    from penstock.net.message import Request
+    from penstock.net.message import HandlerResult, Request
     from penstock.services.interop.sqs.face.access_keys import AccessKey
+    from penstock.services.interop.sqs.face.errands import Errands
     from penstock.services.interop.sqs.face.key_ring import KeyRing
     from penstock.services.interop.sqs.face.message_desk import MessageDesk
     from penstock.services.interop.sqs.face.move_desk import MoveDesk
@@ -53,21 +58,28 @@ _ERRORS: Final = (
 )  # fmt: skip
 _TRACE_CHARS_MAX: Final = 256
 Perform = Callable[[SqsAsked], Awaitable[dict[str, Any]]]
+Prepare = Callable[[SqsAsked], Errand | dict[str, Any]]
 
 
 class SqsDesks:
-    """Who does what: each operation's method by its name."""
+    """Who does what: each operation's method by its name, those on messages apart."""
 
-    def __init__(self, queues: QueueDesk, messages: MessageDesk, moves: MoveDesk) -> None:
+    def __init__(self, queues: QueueDesk, messages: MessageDesk, moves: MoveDesk, errands: Errands) -> None:
         """Take the three desks; every operation of the protocol is one's."""
+        self.errands = errands
+        self.on_messages: dict[str, Prepare] = {
+            "ChangeMessageVisibility": messages.change_visibility,
+            "ChangeMessageVisibilityBatch": messages.change_visibility_batch,
+            "DeleteMessage": messages.delete,
+            "DeleteMessageBatch": messages.delete_batch,
+            "ReceiveMessage": messages.receive,
+            "SendMessage": messages.send,
+            "SendMessageBatch": messages.send_batch,
+        }
         self.by_name: dict[str, Perform] = {
             "AddPermission": queues.add_permission,
             "CancelMessageMoveTask": moves.cancel,
-            "ChangeMessageVisibility": messages.change_visibility,
-            "ChangeMessageVisibilityBatch": messages.change_visibility_batch,
             "CreateQueue": queues.create,
-            "DeleteMessage": messages.delete,
-            "DeleteMessageBatch": messages.delete_batch,
             "DeleteQueue": queues.delete,
             "GetQueueAttributes": queues.get_attributes,
             "GetQueueUrl": queues.get_url,
@@ -76,10 +88,7 @@ class SqsDesks:
             "ListQueueTags": queues.list_tags,
             "ListQueues": queues.list,
             "PurgeQueue": queues.purge,
-            "ReceiveMessage": messages.receive,
             "RemovePermission": queues.remove_permission,
-            "SendMessage": messages.send,
-            "SendMessageBatch": messages.send_batch,
             "SetQueueAttributes": queues.set_attributes,
             "StartMessageMoveTask": moves.start,
             "TagQueue": queues.tag,
@@ -94,8 +103,10 @@ class SqsEndpoint:
         """Take the keys and who does the work; `url` is what clients are told instead of the Host they asked."""
         self._keys = keys
         self._desks = desks.by_name
+        self._on_messages = desks.on_messages
+        self._errands = desks.errands
         self._url = url.rstrip("/")
-        self._check = SignatureCheck(keys.secret).check
+        self._check = DayKeys(keys.secret).check
         self._wall: Callable[[], float] = inventory.clock.wall
         self._monotonic: Callable[[], float] = inventory.clock.monotonic
         self._rate = inventory.bucket("sqs_rps", rate=rps, depth=rps) if rps else None
@@ -127,7 +138,7 @@ class SqsEndpoint:
 
     # --- a request ----------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
+    def handle(self, request: Request) -> HandlerResult:
         """Check and read a request, and have it done."""
         voice = _voice(request.head)
         try:
@@ -138,19 +149,35 @@ class SqsEndpoint:
             path = read_path(request.path)
             key, region = self._signer(request)
             operation, fields = voice.read(request, path)
-            asked = SqsAsked(
-                operation.name, fields, key, region, self._base(request), request.corr_id, path, _trace(request)
-            )
+            name = operation.name
+            prepare = self._on_messages.get(name)
+            base = self._base(request) if prepare is None else ""
+            asked = SqsAsked(name, fields, key, region, base, request.corr_id, path, _trace(request))
+            self._requests[name].value += 1
+            if prepare is None:
+                return self._perform(asked, operation, voice)
+            errand = prepare(asked)
+            if not isinstance(errand, Errand):
+                return voice.answer(operation, errand, asked.corr_id)
+            request.timeout_s = min(request.timeout_s, errand.budget_s)
+            return self._errands.run(errand, partial(_concluded, operation, voice))
         except SqsRefusal as refusal:
             return voice.refuse(refusal, request.corr_id)
-        self._requests[operation.name].value += 1
-        return self._perform(asked, operation, voice)
+        except PenstockError as error:
+            return voice.refuse(refusal_of(error), request.corr_id)
 
     def _signer(self, request: Request) -> tuple[AccessKey, str]:
+        head = request.head
+        headers = head.headers if head.repeats is None else None
+        query = request.query
         signed = SignedRequest(
-            request.method, request.path, request.query.decode("ascii", "replace"), request.fields, request.body
+            request.method,
+            request.path,
+            query.decode("ascii", "replace") if query else "",
+            request.fields,
+            request.body,
         )
-        signer = self._check(signed, self._wall())
+        signer = self._check(signed, headers, self._wall())
         key = self._keys.get(signer.key_id)
         if key is None:
             raise SqsRefusal("InvalidClientTokenId", "The security token included in the request is invalid.")
@@ -177,6 +204,16 @@ class SqsEndpoint:
         found = head.memo
         ours = found.route.op == OP if isinstance(found, RouteMatch) else _OURS.fullmatch(head.target.path)
         return _voice(head).refuse(refusal_of(error), corr_id) if ours else None
+
+
+def _concluded(operation: SqsOperation, voice: _Voice, errand: Errand, outcome: object) -> Response:
+    """Write what an errand came to."""
+    try:
+        return voice.answer(operation, errand.conclude(outcome), errand.corr_id)
+    except SqsRefusal as refusal:
+        return voice.refuse(refusal, errand.corr_id)
+    except PenstockError as error:
+        return voice.refuse(refusal_of(error), errand.corr_id)
 
 
 def _trace(request: Request) -> str:
@@ -210,7 +247,8 @@ class _JsonVoice:
         return operation, json_protocol.decode_json(operation, request.body)
 
     def answer(self, operation: SqsOperation, answer: dict[str, Any], corr_id: str) -> Response:
-        body = json_protocol.encode_json(operation, answer)
+        written = operation.on_messages
+        body = json_protocol.encode_written(answer) if written else json_protocol.encode_json(operation, answer)
         return Response(200, body, json_protocol.CONTENT_TYPE, [(b"x-amzn-RequestId", corr_id.encode("ascii"))])
 
     def refuse(self, refusal: SqsRefusal, corr_id: str) -> Response:

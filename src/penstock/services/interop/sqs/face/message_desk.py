@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import UNSET
 
 from penstock.contracts.mailbox import (
     Ack,
     AckBatch,
+    Acked,
     Extend,
     ExtendBatch,
+    Extended,
     Received,
     Recv,
+    Send,
     SendBatch,
     SendResult,
+    Sent,
     SettleResult,
 )
 from penstock.contracts.mailbox_rules import NOT_LEASED, SETTLED_OR_UNKNOWN, STALE_RECEIPT
-from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import Conflict, Forbidden, NotFound
+from penstock.kernel.errors import Conflict, Forbidden, NotFound, PenstockError
 from penstock.services.interop.sqs.checks import (
     BatchItem,
     CheckedReceive,
@@ -36,124 +38,99 @@ from penstock.services.interop.sqs.checks import (
     check_visibility,
     each_entry,
 )
-from penstock.services.interop.sqs.deliveries import DEAD_FROM, SendingQueue, message_of, send_of, sent_answer
+from penstock.services.interop.sqs.deliveries import DEAD_FROM, message_of, send_of, sent_answer
+from penstock.services.interop.sqs.face.errands import Errand
 from penstock.services.interop.sqs.handles import ReceiptHandle, foreign_handle, write_handle
 from penstock.services.interop.sqs.names import PathQueue, read_queue_url
 from penstock.services.interop.sqs.refusals import SqsRefusal, invalid
 
 if TYPE_CHECKING:
-    from penstock.contracts.call import Call
     from penstock.contracts.mailbox import Envelope
     from penstock.kernel.inventory import Inventory
     from penstock.services.interop.sqs.face.asked import SqsAsked
-    from penstock.services.interop.sqs.face.backing import SqsBacking
     from penstock.services.interop.sqs.face.registry import LiveQueue, QueueRegistry
 
-CALL_S: Final = 5.0
-_MARGIN_S: Final = 2.0
+T = TypeVar("T")
 Answer = dict[str, Any]
 
 
 class MessageDesk:
-    """Does what is asked of messages."""
+    """Turns what is asked of messages into errands to the mailbox, and says what came of them.
 
-    def __init__(
-        self, inventory: Inventory, backing: SqsBacking, registry: QueueRegistry, *, account: str, waiters_max: int
-    ) -> None:
-        """Declare how many receivers may wait."""
-        self._backing = backing
+    Each operation returns an errand, or its answer where the mailbox need not be asked.
+    """
+
+    def __init__(self, inventory: Inventory, registry: QueueRegistry, *, account: str) -> None:
+        """Take where queues are found."""
         self._registry = registry
         self._account = account
-        self._waiters = inventory.limiter("sqs_waiters", waiters_max)
-        inventory.timeout("sqs_call", CALL_S, "503 ServiceUnavailable")
-        # The tasks of receivers that wait, bounded by the limit on waiters, and whether the drain has ended them.
-        self._parked: dict[asyncio.Task[Any], None] = {}
-        self._ended = False
         metrics = inventory.metrics
         self._sent = metrics.counter("sqs_messages_sent_total", "Messages sent through the SQS face.")
         self._received = metrics.counter("sqs_messages_received_total", "Messages received through the SQS face.")
         self._deleted = metrics.counter("sqs_messages_deleted_total", "Messages deleted through the SQS face.")
 
     def _queue(self, asked: SqsAsked) -> LiveQueue:
-        return self._registry.find(queue_path(asked), asked.region, self._account)
+        url = asked.fields.get("QueueUrl")
+        if url is None and asked.path is not None:
+            return self._registry.find(asked.path, asked.region, self._account)
+        return self._registry.find_url(url or "", asked.region, self._account)
 
     # --- send ---------------------------------------------------------------------------------------------------------
 
-    async def send(self, asked: SqsAsked) -> Answer:
+    def send(self, asked: SqsAsked) -> Errand:
         """SendMessage."""
         queue = self._queue(asked)
         checked = check_send(asked.fields, queue.rules)
-        call = await self._backing.call(asked.key, "send", queue.topic, asked.corr_id)
-        async with timeout("sqs_call", CALL_S):
-            sent = await self._backing.mailbox.send(send_of(_sending(queue), checked, asked.key.id, asked.trace), call)
-        self._sent.value += 1
-        return sent_answer(checked, sent.msg_id, fifo=queue.fifo)
+        request = send_of(queue.sending, checked, asked.key.id, asked.trace)
 
-    async def send_batch(self, asked: SqsAsked) -> Answer:
+        def conclude(outcome: Sent | PenstockError) -> Answer:
+            sent = _unless_refused(outcome)
+            self._sent.value += 1
+            return sent_answer(checked, request.payload, sent.msg_id, fifo=queue.fifo)
+
+        return Errand(asked.key, "send", queue.topic, asked.corr_id, request, conclude)
+
+    def send_batch(self, asked: SqsAsked) -> Errand | Answer:
         """SendMessageBatch; a bad entry fails alone."""
         queue = self._queue(asked)
         items = check_send_batch(asked.fields["Entries"], queue.rules)
         good = [item for item in items if isinstance(item.value, CheckedSend)]
-        results: Sequence[SendResult] = ()
-        if good:
-            call = await self._backing.call(asked.key, "send", queue.topic, asked.corr_id)
-            sends = tuple(send_of(_sending(queue), item.value, asked.key.id, asked.trace) for item in good)
-            async with timeout("sqs_call", CALL_S):
-                results = (await self._backing.mailbox.send_batch(SendBatch(sends), call)).results
-        outcomes = {
-            item.id: self._sent_one(item.value, result, queue) for item, result in zip(good, results, strict=True)
-        }
-        return _batch(items, outcomes)
+        sends = tuple(send_of(queue.sending, item.value, asked.key.id, asked.trace) for item in good)
+        if not good:
+            return _batch(items, {})
 
-    def _sent_one(self, checked: CheckedSend, result: SendResult, queue: LiveQueue) -> Answer | SqsRefusal:
+        def conclude(outcome: Sequence[SendResult] | PenstockError) -> Answer:
+            results = _unless_refused(outcome)
+            outcomes = {
+                item.id: self._sent_one(item.value, send, result, queue)
+                for item, send, result in zip(good, sends, results, strict=True)
+            }
+            return _batch(items, outcomes)
+
+        return Errand(asked.key, "send", queue.topic, asked.corr_id, SendBatch(sends), conclude)
+
+    def _sent_one(self, checked: CheckedSend, send: Send, result: SendResult, queue: LiveQueue) -> Answer | SqsRefusal:
         if isinstance(result.msg_id, str):
             self._sent.value += 1
-            return sent_answer(checked, result.msg_id, fifo=queue.fifo)
+            return sent_answer(checked, send.payload, result.msg_id, fifo=queue.fifo)
         return _refused_code(str(result.code), "" if result.detail is UNSET else str(result.detail))
 
     # --- receive ------------------------------------------------------------------------------------------------------
 
-    async def receive(self, asked: SqsAsked) -> Answer:
-        """ReceiveMessage; a receiver that waits holds a place among the waiters and nothing else."""
+    def receive(self, asked: SqsAsked) -> Errand:
+        """ReceiveMessage."""
         queue = self._queue(asked)
         checked = check_receive(asked.fields)
-        call = await self._backing.call(asked.key, "recv", queue.topic, asked.corr_id)
         wait_s = queue.wait_s if checked.wait_s is None else checked.wait_s
         visibility_ms = None if checked.visibility_s is None else checked.visibility_s * 1000
-        wanted = Recv(
-            queue.topic, max_messages=checked.messages_max, visibility_ms=visibility_ms, wait_ms=wait_s * 1000
-        )
-        if wait_s:
-            received = await self._wait(wanted, call, wait_s)
-        else:
-            async with timeout("sqs_call", _MARGIN_S):
-                received = await self._backing.mailbox.recv(wanted, call)
-        self._received.value += len(received.messages)
-        return {"Messages": [self._shown(envelope, checked, queue) for envelope in received.messages]}
+        wanted = Recv(queue.topic, checked.messages_max, visibility_ms, wait_s * 1000)
 
-    async def _wait(self, wanted: Recv, call: Call, wait_s: int) -> Received:
-        """Wait for the first message; the drain ends the wait, and the answer is then an empty one."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._waiters.acquire_or_busy()
-        self._parked[task] = None
-        try:
-            async with timeout("sqs_call", wait_s + _MARGIN_S):
-                return await self._backing.mailbox.recv(wanted, call)
-        except asyncio.CancelledError:
-            # lint: allow PK013 our own cancel and no other: a client that left cancels too
-            if not self._ended or task.uncancel():
-                raise
-            return Received(())
-        finally:
-            del self._parked[task]
-            self._waiters.release()
+        def conclude(outcome: Received | PenstockError) -> Answer:
+            messages = _unless_refused(outcome).messages
+            self._received.value += len(messages)
+            return {"Messages": [self._shown(each, checked, queue) for each in messages]} if messages else {}
 
-    def end_waits(self) -> None:
-        """Answer every receiver that waits: the service drains, and must not be held for their sake."""
-        self._ended = True
-        for task in tuple(self._parked):
-            task.cancel()
+        return Errand(asked.key, "recv", queue.topic, asked.corr_id, wanted, conclude, wait_s)
 
     def _shown(self, envelope: Envelope, checked: CheckedReceive, queue: LiveQueue) -> Answer:
         source = envelope.attrs.get(DEAD_FROM)
@@ -163,77 +140,84 @@ class MessageDesk:
 
     # --- delete -------------------------------------------------------------------------------------------------------
 
-    async def delete(self, asked: SqsAsked) -> Answer:
+    def delete(self, asked: SqsAsked) -> Errand:
         """DeleteMessage; a message that is gone already is a success."""
         queue = self._queue(asked)
         handle = _of_queue(check_delete(asked.fields), queue)
-        call = await self._backing.call(asked.key, "ack", queue.topic, asked.corr_id)
-        try:
-            async with timeout("sqs_call", CALL_S):
-                await self._backing.mailbox.ack(Ack(handle.msg_id, handle.receipt), call)
-        except (Conflict, NotFound, Forbidden) as error:
-            refusal = _delete_refusal(error.code, str(error.facts.get("reason", "")), handle)
-            if refusal is not None:
-                raise refusal from error
-        self._deleted.value += 1
-        return {}
 
-    async def delete_batch(self, asked: SqsAsked) -> Answer:
+        def conclude(outcome: Acked | PenstockError) -> Answer:
+            if isinstance(outcome, Conflict | NotFound | Forbidden):
+                refusal = _delete_refusal(outcome.code, _reason(outcome), handle)
+                if refusal is not None:
+                    raise refusal
+            else:
+                _unless_refused(outcome)
+            self._deleted.value += 1
+            return {}
+
+        return Errand(asked.key, "ack", queue.topic, asked.corr_id, Ack(handle.msg_id, handle.receipt), conclude)
+
+    def delete_batch(self, asked: SqsAsked) -> Errand | Answer:
         """DeleteMessageBatch."""
         queue = self._queue(asked)
         entries = check_entries(asked.fields["Entries"], "DeleteMessageBatchRequestEntry")
         items = each_entry(entries, lambda entry: _of_queue(check_delete(entry), queue))
         good = [item for item in items if isinstance(item.value, ReceiptHandle)]
-        refusals: Sequence[SqsRefusal | None] = ()
-        if good:
-            call = await self._backing.call(asked.key, "ack", queue.topic, asked.corr_id)
-            acks = AckBatch(tuple(Ack(item.value.msg_id, item.value.receipt) for item in good))
-            async with timeout("sqs_call", CALL_S):
-                results = (await self._backing.mailbox.ack_batch(acks, call)).results
+        if not good:
+            return _batch(items, {})
+
+        def conclude(outcome: Sequence[SettleResult] | PenstockError) -> Answer:
+            results = _unless_refused(outcome)
             refusals = [_deleted(result, item.value) for item, result in zip(good, results, strict=True)]
-        self._deleted.value += sum(refusal is None for refusal in refusals)
-        return _batch(items, {item.id: refusal or {} for item, refusal in zip(good, refusals, strict=True)})
+            self._deleted.value += sum(refusal is None for refusal in refusals)
+            return _batch(items, {item.id: refusal or {} for item, refusal in zip(good, refusals, strict=True)})
+
+        acks = AckBatch(tuple(Ack(item.value.msg_id, item.value.receipt) for item in good))
+        return Errand(asked.key, "ack", queue.topic, asked.corr_id, acks, conclude)
 
     # --- visibility ---------------------------------------------------------------------------------------------------
 
-    async def change_visibility(self, asked: SqsAsked) -> Answer:
+    def change_visibility(self, asked: SqsAsked) -> Errand:
         """ChangeMessageVisibility; 0 makes the message visible at once."""
         queue = self._queue(asked)
         checked = check_visibility(asked.fields)
         handle = _of_queue(checked.handle, queue)
-        call = await self._backing.call(asked.key, "recv", queue.topic, asked.corr_id)
-        try:
-            async with timeout("sqs_call", CALL_S):
-                await self._backing.mailbox.extend(_extend(checked), call)
-        except (Conflict, NotFound, Forbidden) as error:
-            raise _visibility_refusal(error.code, str(error.facts.get("reason", "")), handle, queue) from error
-        return {}
 
-    async def change_visibility_batch(self, asked: SqsAsked) -> Answer:
+        def conclude(outcome: Extended | PenstockError) -> Answer:
+            if isinstance(outcome, Conflict | NotFound | Forbidden):
+                raise _visibility_refusal(outcome.code, _reason(outcome), handle, queue)
+            _unless_refused(outcome)
+            return {}
+
+        return Errand(asked.key, "recv", queue.topic, asked.corr_id, _extend(checked), conclude)
+
+    def change_visibility_batch(self, asked: SqsAsked) -> Errand | Answer:
         """ChangeMessageVisibilityBatch."""
         queue = self._queue(asked)
         entries = check_entries(asked.fields["Entries"], "ChangeMessageVisibilityBatchRequestEntry")
-
-        def check(entry: Any) -> CheckedVisibility:  # noqa: ANN401 - an entry's fields
-            checked = check_visibility(entry)
-            _of_queue(checked.handle, queue)
-            return checked
-
-        items = each_entry(entries, check)
+        items = each_entry(entries, lambda entry: _visibility_of_queue(entry, queue))
         good = [item for item in items if isinstance(item.value, CheckedVisibility)]
-        results: Sequence[SettleResult] = ()
-        if good:
-            call = await self._backing.call(asked.key, "recv", queue.topic, asked.corr_id)
-            extends = ExtendBatch(tuple(_extend(item.value) for item in good))
-            async with timeout("sqs_call", CALL_S):
-                results = (await self._backing.mailbox.extend_batch(extends, call)).results
+        if not good:
+            return _batch(items, {})
 
-        def outcome(checked: CheckedVisibility, result: SettleResult) -> Answer | SqsRefusal:
-            if result.code is UNSET:
-                return {}
-            return _visibility_refusal(_text(result.code), _text(result.reason), checked.handle, queue)
+        def conclude(outcome: Sequence[SettleResult] | PenstockError) -> Answer:
+            results = _unless_refused(outcome)
+            outcomes = {i.id: _changed(r, i.value.handle, queue) for i, r in zip(good, results, strict=True)}
+            return _batch(items, outcomes)
 
-        return _batch(items, {i.id: outcome(i.value, r) for i, r in zip(good, results, strict=True)})
+        extends = ExtendBatch(tuple(_extend(item.value) for item in good))
+        return Errand(asked.key, "recv", queue.topic, asked.corr_id, extends, conclude)
+
+
+def _unless_refused(outcome: T | PenstockError) -> T:
+    """Return what the mailbox answered; raise what it refused with."""
+    if isinstance(outcome, PenstockError):
+        raise outcome
+    return outcome
+
+
+def _reason(error: PenstockError) -> str:
+    return str(error.facts.get("reason", ""))
 
 
 def queue_path(asked: SqsAsked) -> PathQueue:
@@ -244,15 +228,17 @@ def queue_path(asked: SqsAsked) -> PathQueue:
     return read_queue_url(url or "")
 
 
-def _sending(queue: LiveQueue) -> SendingQueue:
-    return SendingQueue(queue.topic, queue.fifo, queue.by_group)
-
-
 def _of_queue(handle: ReceiptHandle, queue: LiveQueue) -> ReceiptHandle:
     """Refuse a handle of another queue."""
     if handle.topic != queue.topic:
         raise foreign_handle(write_handle(handle))
     return handle
+
+
+def _visibility_of_queue(entry: Any, queue: LiveQueue) -> CheckedVisibility:  # noqa: ANN401 - an entry's fields
+    checked = check_visibility(entry)
+    _of_queue(checked.handle, queue)
+    return checked
 
 
 def _extend(checked: CheckedVisibility) -> Extend:
@@ -273,7 +259,7 @@ def _batch(items: Iterable[BatchItem], outcomes: dict[str, Answer | SqsRefusal])
             failed.append(batch_failure(item.id, outcome))
         else:
             done.append({"Id": item.id, **outcome})
-    return {"Successful": done, "Failed": failed}
+    return {"Successful": done, "Failed": failed} if failed else {"Successful": done}
 
 
 # --- what the mailbox refuses, in the protocol's words ---------------------------------------------------------------
@@ -313,6 +299,12 @@ def _delete_refusal(code: str, reason: str, handle: ReceiptHandle) -> SqsRefusal
     if code == Conflict.code and reason == SETTLED_OR_UNKNOWN:
         return None
     return foreign_handle(write_handle(handle)) if code in _GONE else _refused_code(code, "")
+
+
+def _changed(result: SettleResult, handle: ReceiptHandle, queue: LiveQueue) -> Answer | SqsRefusal:
+    if result.code is UNSET:
+        return {}
+    return _visibility_refusal(_text(result.code), _text(result.reason), handle, queue)
 
 
 def _visibility_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQueue) -> SqsRefusal:

@@ -22,8 +22,10 @@ from penstock.kernel.channel import Full
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import NotFound, NotReady, PenstockError
 from penstock.kernel.log import Log
+from penstock.kernel.memo import Memo
 from penstock.kernel.worker import Job, JobLoop
-from penstock.services.interop.sqs.names import PathQueue, QueueName
+from penstock.services.interop.sqs.deliveries import SendingQueue
+from penstock.services.interop.sqs.names import PathQueue, QueueName, read_queue_url
 from penstock.services.interop.sqs.queues import TOPICS, QueueRecord, record_of, settings_of
 from penstock.services.interop.sqs.refusals import SqsRefusal, no_queue
 
@@ -39,12 +41,13 @@ if TYPE_CHECKING:
 CALL_S: Final = 5.0
 _AGAIN_S: Final = 1.0
 _CHANGES: Final = 256
+_FOUND_MAX: Final = 4096
 
 
 class LiveQueue:
     """A queue's record, and what every message of it needs, worked out once."""
 
-    __slots__ = ("by_group", "fifo", "record", "rules", "topic", "wait_s")
+    __slots__ = ("by_group", "fifo", "record", "rules", "sending", "topic", "wait_s")
 
     def __init__(self, record: QueueRecord) -> None:
         values = record.effective()
@@ -54,6 +57,7 @@ class LiveQueue:
         self.rules: QueueRules = record.rules()
         self.wait_s = int(values["ReceiveMessageWaitTimeSeconds"])
         self.by_group = values.get("DeduplicationScope") == "messageGroup"
+        self.sending = SendingQueue(self.topic, self.fifo, self.by_group)
 
 
 # Decides by what there is; raises a refusal, or returns the new record, or None to remove the queue.
@@ -78,6 +82,8 @@ class QueueBook:
         self._queues: dict[QueueName, LiveQueue] = {}
         # Which region's queue has the short topic and address of a name.
         self._first: dict[str, QueueName] = {}
+        # What URLs meant to callers of a region, until a queue comes or goes.
+        self.found: Memo[tuple[str, str], LiveQueue] = Memo(_FOUND_MAX)
 
     def __iter__(self) -> Iterator[LiveQueue]:
         return iter(self._queues.values())
@@ -107,6 +113,7 @@ class QueueBook:
 
     def put(self, record: QueueRecord) -> LiveQueue:
         """Take a record, in place of the queue's last one."""
+        self.found.clear()
         live = self._queues[record.queue] = LiveQueue(record)
         if record.first:
             self._first[record.queue.name] = record.queue
@@ -114,6 +121,7 @@ class QueueBook:
 
     def drop(self, queue: QueueName) -> None:
         """Forget a queue."""
+        self.found.clear()
         gone = self._queues.pop(queue, None)
         if gone is not None and gone.record.first:
             self._first.pop(queue.name, None)
@@ -161,6 +169,14 @@ class QueueRegistry:
         found = self.book.find(path, region)
         if found is None or path.account not in ("", account):
             raise no_queue()
+        return found
+
+    def find_url(self, url: str, region: str, account: str) -> LiveQueue:
+        """Return the queue that a QueueUrl means to a caller of this region."""
+        found = self.book.found.get((url, region))
+        if found is None:
+            found = self.find(read_queue_url(url), region, account)
+            self.book.found.put((url, region), found)
         return found
 
     async def change(self, queue: QueueName, decide: Decide, corr_id: str = "") -> LiveQueue | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.kernel.child import ChildSpec, Drain
 from penstock.services.interop.sqs.face.backing import SqsBacking
 from penstock.services.interop.sqs.face.endpoint import SqsDesks, SqsEndpoint
+from penstock.services.interop.sqs.face.errands import Errands
 from penstock.services.interop.sqs.face.key_file import KeyFile
 from penstock.services.interop.sqs.face.key_ring import KeyRing
 from penstock.services.interop.sqs.face.key_routes import KeyRoutes
@@ -60,13 +61,11 @@ class SqsFace:
         self.registry = QueueRegistry(inventory, backing, self.keys)
         self._mover = MessageMover(inventory, backing, self.registry)
         queues = QueueDesk(inventory, backing, self.registry, account=account, cooldown_s=options.cooldown_s)
-        messages = self._messages = MessageDesk(
-            inventory, backing, self.registry, account=account, waiters_max=options.waiters_max
-        )
+        messages = MessageDesk(inventory, self.registry, account=account)
         moves = MoveDesk(inventory, backing, self.registry, account=account)
-        self.endpoint = SqsEndpoint(
-            inventory, self.keys, SqsDesks(queues, messages, moves), url=options.url, rps=options.rps
-        )
+        self._errands = Errands(inventory, backing, options.waiters_max)
+        desks = SqsDesks(queues, messages, moves, self._errands)
+        self.endpoint = SqsEndpoint(inventory, self.keys, desks, url=options.url, rps=options.rps)
 
     def routes(self, allow: Callable[[Request, str], Awaitable[None]], where: Callable[[], str]) -> list[Route]:
         """Describe the routes: the protocol's, and the operator's for keys."""
@@ -99,7 +98,7 @@ class SqsFace:
 
     def end_waits(self) -> None:
         """Let receivers that wait go, because the service drains."""
-        self._messages.end_waits()
+        self._errands.end_waits()
 
     async def close(self) -> None:
         """Let the thread go; safe to call twice."""

@@ -1,0 +1,163 @@
+"""Errands to a mailbox in the same process need no task; both ways to the mailbox answer alike, and lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from penstock.services.interop.sqs.face.errands import Errands
+from penstock.services.interop.sqs.face.wiring import SqsOptions
+from penstock.services.interop.sqs.json_protocol import encode_json, encode_written
+from penstock.services.interop.sqs.operations import OPERATIONS
+from tests.services.interop.sqs.signed import KEY, SqsClient, SqsError
+from tests.services.interop.test_authority import everything
+from tests.services.interop.worlds import until
+
+pytestmark = pytest.mark.real_loop
+
+
+@asynccontextmanager
+async def real(way: str = "short", **options: Any) -> AsyncIterator[SqsClient]:
+    """Run the face over a real mailbox that checks every passport; the long way is that of a mailbox elsewhere."""
+    async with everything(sqs=SqsOptions(keys=(KEY,), **options)) as (world, _):
+        sqs = SqsClient(world)
+        errands = world.service.sqs._errands
+        if way == "long":
+            errands._backing.prompt = None
+        await until(lambda: world.service.sqs.registry.loaded)
+        yield sqs
+
+
+def waiters(sqs: SqsClient) -> Any:
+    return sqs.world.service.sqs._errands._waiters
+
+
+async def refusal(asking: Any) -> tuple[int, str]:
+    with pytest.raises(SqsError) as refused:
+        await asking
+    return refused.value.status, refused.value.code
+
+
+async def _story(sqs: SqsClient) -> list[Any]:
+    """Use every operation on messages, twice where a passport has to be fetched first; returns what was seen."""
+    url, seen = await sqs.queue(), []
+    for body in ("a", "b"):
+        sent = await sqs.send(url, body, MessageAttributes={"n": {"DataType": "Number", "StringValue": "1"}})
+        seen.append({name: value for name, value in sent.items() if name != "MessageId"})
+    entries = [{"Id": "x", "MessageBody": "c"}, {"Id": "y", "MessageBody": "\x00"}, {"Id": "z", "MessageBody": "d"}]
+    batch = await sqs("SendMessageBatch", QueueUrl=url, Entries=entries)
+    seen += [[each["Id"] for each in batch["Successful"]], batch["Failed"]]
+    got = await sqs.receive(url, 1, MessageAttributeNames=["All"])
+    got += await sqs.receive(url, 10, MessageAttributeNames=["All"], WaitTimeSeconds=1)
+    seen.append([(m["Body"], m["MD5OfBody"], m.get("MessageAttributes"), sorted(m["Attributes"])) for m in got])
+    handles = {m["Body"]: m["ReceiptHandle"] for m in got}
+    for _ in range(2):
+        await sqs("ChangeMessageVisibility", QueueUrl=url, ReceiptHandle=handles["a"], VisibilityTimeout=30)
+    await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=handles["a"])
+    await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=handles["a"])
+    late = sqs("ChangeMessageVisibility", QueueUrl=url, ReceiptHandle=handles["a"], VisibilityTimeout=30)
+    seen.append(await refusal(late))
+    seen.append(await refusal(sqs("DeleteMessage", QueueUrl=url, ReceiptHandle="nonsense")))
+    visible = [{"Id": "1", "ReceiptHandle": handles["b"], "VisibilityTimeout": 0}]
+    seen.append(await sqs("ChangeMessageVisibilityBatch", QueueUrl=url, Entries=visible))
+    (again,) = await sqs.receive(url)
+    rest = [again["ReceiptHandle"], handles["c"], handles["d"], "nonsense"]
+    deletes = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(rest)]
+    gone = await sqs("DeleteMessageBatch", QueueUrl=url, Entries=deletes)
+    seen += [again["Attributes"]["ApproximateReceiveCount"], gone["Successful"], [f["Code"] for f in gone["Failed"]]]
+    return [*seen, await sqs.counts(url), await sqs("ReceiveMessage", QueueUrl=url)]
+
+
+@pytest.fixture
+def tasks(monkeypatch) -> list[str]:
+    """The ids of the errands that took a coroutine."""
+    taken: list[str] = []
+    long_way = Errands._run_later
+    monkeypatch.setattr(Errands, "_run_later", lambda self, e, c: taken.append(e.op) or long_way(self, e, c))
+    return taken
+
+
+async def test_both_ways_to_the_mailbox_answer_alike(tasks):
+    async with real("short") as sqs:
+        short, first = await _story(sqs), [*tasks]
+        again = await _story(sqs)
+    # One for each passport that had to be fetched, and one for a message that is not in RAM any more.
+    few = len(first)
+    tasks.clear()
+    async with real("long") as sqs:
+        long = await _story(sqs)
+
+    assert short == again == long
+    assert (few, len(tasks)) == (5, 14)
+    assert short[:2] == [{"MD5OfMessageBody": "0cc175b9c0f1b6a831c399e269772661", **short[0]}, short[1]]
+    assert short[-1] == {}
+
+
+async def test_answers_to_operations_on_messages_are_made_without_empty_members(monkeypatch):
+    written: list[dict[str, Any]] = []
+    async with real() as sqs:
+        monkeypatch.setattr(
+            "penstock.services.interop.sqs.json_protocol.encode_written",
+            lambda answer: written.append(answer) or encode_written(answer),
+        )
+        await _story(sqs)
+        fifo = await sqs.fifo()
+        await sqs.send(fifo, "f", MessageGroupId="g")
+        await sqs.receive(fifo)
+
+    on_messages = [operation for operation in OPERATIONS.values() if operation.on_messages]
+    assert len(on_messages) == 7
+    assert len(written) == 15
+    for answer in written:
+        plain = [json.loads(encode_json(operation, answer)) for operation in on_messages]
+        assert json.loads(encode_written(answer)) in plain
+
+
+@pytest.mark.parametrize("way", ["short", "long"])
+async def test_a_client_that_leaves_gives_its_place_back_and_takes_no_message_along(way):
+    async with real(way, waiters_max=1) as sqs:
+        url = await sqs.queue()
+        await sqs.receive(url)
+        waiting = asyncio.ensure_future(sqs.bodies(url, WaitTimeSeconds=20))
+        await until(lambda: waiters(sqs).in_use == 1)
+        throttled = await refusal(sqs.receive(url, WaitTimeSeconds=20))
+        waiting.cancel()
+        await until(lambda: waiters(sqs).in_use == 0)
+        await sqs.send(url, "x")
+        received = await sqs.bodies(url, WaitTimeSeconds=5)
+
+    assert throttled == (429, "RequestThrottled")
+    assert received == ["x"]
+    assert waiters(sqs).in_use == 0
+
+
+@pytest.mark.parametrize("way", ["short", "long"])
+async def test_the_drain_answers_who_waits_with_nothing(way):
+    async with real(way) as sqs:
+        url = await sqs.queue()
+        await sqs.receive(url)
+        waiting = [asyncio.ensure_future(sqs.bodies(url, WaitTimeSeconds=20)) for _ in range(3)]
+        await until(lambda: waiters(sqs).in_use == 3)
+
+    assert [await each for each in waiting] == [[], [], []]
+    assert waiters(sqs).in_use == 0
+
+
+async def test_a_bug_in_writing_an_answer_is_one_failure_and_the_mailbox_goes_on(monkeypatch):
+    async with real() as sqs:
+        url = await sqs.queue()
+        await sqs.send(url, "a")
+        with monkeypatch.context() as planted:
+            name = "penstock.services.interop.sqs.face.message_desk.sent_answer"
+            planted.setattr(name, lambda *_args, **_more: 1 / 0)
+            failed = await refusal(sqs.send(url, "b"))
+        await sqs.send(url, "c")
+        bodies = await sqs.bodies(url)
+
+    assert failed == (500, "InternalFailure")
+    assert sorted(bodies) == ["a", "b", "c"]
