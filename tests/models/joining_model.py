@@ -109,7 +109,9 @@ class EndsInTheTask(CallJoiner[int, int]):
         try:
             await super()._make(batch)
         finally:
-            self._ended(asyncio.current_task())
+            task = asyncio.current_task()
+            assert task is not None
+            self._ended(task)
 
 
 class OneDeadline(CallJoiner[int, int]):
