@@ -14,6 +14,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.services.omnigate.config import TABLE, OmnigateOptions
 from penstock.services.omnigate.gate.policy import BundleRefused
 from penstock.services.omnigate.proxy.config import ProxyRoute
+from penstock.services.omnigate.proxy.live_routes import NewRoute
 from penstock.services.omnigate.service import GatewayBackends, OmnigateService
 from tests.net.server.listener_kit import get, post
 from tests.services.omnigate.proxy.kit import gateway, ok, says
@@ -74,6 +75,16 @@ async def test_the_listeners_timeouts_hold_towards_upstreams_and_the_store_too()
 
     assert at_first == ([(7.0, 8.0)], 7.0)
     assert later == ([(70.0, 80.0)], 70.0)
+
+
+async def test_a_route_that_comes_after_a_reload_has_the_times_of_that_reload() -> None:
+    made = service(settings("omnigate.read_timeout=7s", "omnigate.write_timeout=8s"))
+    made.apply(settings("omnigate.read_timeout=70s", "omnigate.write_timeout=80s"))
+    made.live_routes.add(NewRoute("/late", ("http://127.0.0.1:9",)))
+    waits = [upstream.pool._shared.timeouts for proxy in made.proxies.proxies for upstream in proxy.upstreams.all]
+    await made.close()
+
+    assert [(each.read_s, each.write_s) for each in waits] == [(70.0, 80.0)]
 
 
 async def test_a_stalled_answer_is_cut_by_the_time_of_the_last_reload() -> None:

@@ -196,6 +196,30 @@ async def test_the_last_one_to_leave_ends_the_call() -> None:
     assert upstream.cancelled == 1
 
 
+async def test_a_fetch_that_was_given_up_and_ends_late_does_not_hide_the_next_one() -> None:
+    asked, scope = list[str](), Scope("test", 8, Metrics("test"))
+
+    async def ends_late(target: str, _call: Call, _timeout_s: float) -> bytes:
+        asked.append(target)
+        try:
+            await asyncio.sleep(1.0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.2)
+            raise
+        return b"7"
+
+    made = hydrator(ends_late)
+    await render(made, view(part("shared", required=False)), budget_s=0.1)
+    patient = view(part("shared", timeout_s=5.0))
+    second = scope.start(render(made, patient))
+    await asyncio.sleep(0.5)
+    third = scope.start(render(made, patient))
+    await scope.join()
+
+    assert [task.result()["parts"]["shared"]["value"] for task in (second, third)] == [7, 7]
+    assert len(asked) == 2, "the third waits for the second's"
+
+
 async def test_a_part_waits_in_a_downstreams_line_in_its_callers_name() -> None:
     seen = []
 

@@ -178,7 +178,7 @@ class Hydrator:
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
-                self._flights.pop(key, None)
+                self._land(key, flight)
                 flight.task.cancel()
 
     def _take_off(self, key: tuple[str, ...], part: PartSpec, target: str, call: Call) -> SharedCall:
@@ -189,7 +189,7 @@ class Hydrator:
                 async with timeout(f"part:{part.name}", part.timeout_s):
                     return _checked(await fetch(target, call, part.timeout_s))
             finally:
-                self._flights.pop(key, None)
+                self._land(key, flight)
 
         # Under a fresh context: the first caller's deadline is not the others'. Its turn in a downstream's line is.
         context = Context()
@@ -198,6 +198,11 @@ class Hydrator:
         if len(self._flights) < FLIGHTS_MAX:
             self._flights[key] = flight
         return flight
+
+    def _land(self, key: tuple[str, ...], flight: SharedCall) -> None:
+        """Forget a fetch that is over. One that was given up may end after the next of its kind has begun."""
+        if self._flights.get(key) is flight:
+            del self._flights[key]
 
 
 def _start(scope: Scope, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

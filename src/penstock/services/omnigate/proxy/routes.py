@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.kernel.backoff import RetryBudget, Rng
@@ -90,6 +90,7 @@ class Proxy:
     def __init__(self, route: ProxyRoute, shared: Proxies) -> None:
         """Make the upstreams' pools and breakers; dial nothing."""
         metrics, client = shared.inventory.metrics, shared.client_of(route)
+        self.timeouts = client.timeouts
         self.counts = DownstreamCounts(shared.inventory, route.name)
         self.route = route
         lanes = [Upstream(url, client, self.counts.latency) for url in route.upstreams]
@@ -190,7 +191,6 @@ class Proxies(Resource):
         self.around = around or ProxyDeps()
         self.scope = Scope("proxy", self.options.tasks_max, inventory.metrics)
         self.date = DateHeader(inventory.clock.wall)
-        self._clients: list[ClientShared] = []
         self._heads: dict[str, Memo[HttpHead, tuple[bytes, bytes]]] = {}
         self._listed: set[str] = set()
         # Tells a request that comes round again from one that came through another gateway.
@@ -266,13 +266,13 @@ class Proxies(Resource):
             timeout_s=route.timeout_s,
             breaker=options.breaker,
         )
-        self._clients.append(ClientShared(client, self.inventory.metrics, self.around.dial))
-        return self._clients[-1]
+        return ClientShared(client, self.inventory.metrics, self.around.dial)
 
     def retime(self, read_s: float, write_s: float) -> None:
-        """Follow the settings: how long each piece of a body may take, also on connections that are open."""
-        for client in self._clients:
-            client.timeouts.read_s, client.timeouts.write_s = read_s, write_s
+        """Follow the settings: how long each piece of a body may take, on connections that are open and later ones."""
+        self.options = replace(self.options, read_timeout_s=read_s, write_timeout_s=write_s)
+        for proxy in (*self.proxies, *self._retired):
+            proxy.timeouts.read_s, proxy.timeouts.write_s = read_s, write_s
 
     def _declare(self) -> None:
         inventory, options = self.inventory, self.options
