@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import random
 import tempfile
+import time
 from pathlib import Path
 
-from tests.acceptance.node_process import NodeProcess
-from tests.browser.chromium import Chromium
+from tests.acceptance.node_process import NodeProcess, ask
+from tests.browser.chromium import Chromium, Tab
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+TRAFFIC_S = 75.0
+TOPICS = ("orders/eu", "orders/us", "mails", "images/thumbnails")
 
 
-def fill(node: NodeProcess) -> None:
-    """Send some messages, so that the page has something to show."""
-    for number in range(60):
-        topic = ("orders/eu", "orders/us", "mails")[number % 3]
-        node.ask("mailbox", "POST", "/v1/send", {"topic": topic, "payload": f"message {number}"}, token=True)
-    node.ask("mailbox", "POST", "/v1/recv", {"topic": "orders/eu", "max_messages": 4}, token=True)
+def work(node: NodeProcess, mailbox: http.client.HTTPConnection) -> None:
+    """Send to a topic, and take and acknowledge what is there; a few messages die, and a few requests are refused."""
+    topic, token = random.choice(TOPICS), node.ready["token"]
+    ask(mailbox, "POST", "/v1/send", {"topic": topic, "payload": {"order": random.randrange(1000)}}, token)
+    if random.random() < 0.9:
+        got = ask(mailbox, "POST", "/v1/recv", {"topic": topic, "max_messages": 2}, token).json()["messages"]
+        for each in got:
+            ask(mailbox, "POST", "/v1/ack", {"msg_id": each["msg_id"], "receipt": each["receipt"]}, token)
+    if random.random() < 0.005:
+        ask(mailbox, "POST", "/v1/send", {"topic": "mails", "payload": "too late", "ttl_ms": 1}, token)
+    if random.random() < 0.01:
+        ask(mailbox, "POST", "/v1/send", {"topic": topic}, token)
+
+
+def take(tab: Tab, name: str) -> None:
+    """Write what is seen of the page now."""
+    shot = tab.call("Page.captureScreenshot", format="png", captureBeyondViewport=False)
+    (PICTURES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 
 def main() -> None:
-    """Start a node and a browser, and write one picture."""
+    """Start a node and a browser, have them work for a while, and write the pictures."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as home, NodeProcess(data_dir=Path(home)) as node, Chromium() as browser:
-        fill(node)
-        tab = browser.tab(width=1200)
-        tab.open(node.ready["dashboard"])
+        mailbox, ends = node.connect("mailbox"), time.monotonic() + TRAFFIC_S
+        while time.monotonic() < ends:
+            work(node, mailbox)
+        tab = browser.tab(width=1400)
+        tab.open(node.page_link())
         tab.wait_text("orders/eu")
-        shot = tab.call("Page.captureScreenshot", format="png", captureBeyondViewport=False)
-        (PICTURES / "operator-page.png").write_bytes(base64.b64decode(shot["data"]))
+        tab.wait("document.querySelector('.chart path')?.getAttribute('d')")
+        take(tab, "operator-page")
+        tab.look(width=1400, dark=True)
+        take(tab, "operator-page-dark")
 
 
 if __name__ == "__main__":

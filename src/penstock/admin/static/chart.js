@@ -10,7 +10,7 @@ const height = (part) => 99 - part * 96;
 // Lines are drawn as pieces between gaps; a lone value is a short dash, so that it can be seen.
 function trace(values, most, under) {
   const last = Math.max(1, values.length - 1);
-  const y = (v) => height(Math.min(v, most) / most).toFixed(2);
+  const y = (v) => height(most ? Math.min(v, most) / most : 0).toFixed(2);
   let path = "";
   let began = -1;
   const end = (at) => {
@@ -52,7 +52,7 @@ function spark(svg, values, colour) {
 
 // The top of an axis: its quarters are round numbers, of bytes in their own units.
 function nice(most, format) {
-  if (!(most > 0)) return 1;
+  if (!(most > 0)) return 0;
   const unit = format === size ? 1024 ** Math.floor(Math.log2(most) / 10) : 1;
   const power = unit * 10 ** Math.floor(Math.log10(most / unit));
   return [1, 2, 4, 6, 8, 10].find((step) => step * power >= most) * power;
@@ -122,7 +122,7 @@ export function chart(title, parts, options = {}) {
     plot(svg, drawn);
     grid.forEach((node, n) => {
       node.style.top = `${height((3 - n) / 4)}%`;
-      put(node, format((most * (3 - n)) / 4));
+      put(node, most ? format((most * (3 - n)) / 4) : "");
     });
     const seconds = (Math.max(1, ...data.map((each) => each.values.length)) - 1) * (page.span === "1h" ? 10 : 1);
     times.forEach((node, n) => {
