@@ -6,6 +6,7 @@ import asyncio
 import socket
 import tracemalloc
 from collections.abc import Callable
+from time import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from penstock.contracts import storage as s
 from penstock.contracts.call import NOBODY
 from penstock.net.server.connection import Connection
 from penstock.testing.contracts.memory_storage import MemoryStorage
+from tests.services.interop.senders import SENDERS
 from tests.services.interop.worlds import World, bridge, until
 
 pytestmark = pytest.mark.real_loop
@@ -129,3 +131,44 @@ async def test_put_that_breaks_off_is_thrown_away_and_frees_its_place():
         answer = await world.http.ask("POST", "/put", b"x", ((b"Content-Type", b"application/octet-stream"),))
 
     assert (storage.aborted, answer.status) == (3, 202)
+
+
+class StuckStore(MemoryStorage):
+    """A store whose uploads stand still until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.stuck = 0
+
+    async def upload_append(self, request: s.UploadAppend, call=NOBODY) -> s.Upload:
+        self.stuck += 1
+        await self.go.wait()
+        return await super().upload_append(request, call)
+
+
+async def test_eight_puts_that_stand_still_do_not_hold_a_webhook_back():
+    storage = StuckStore()
+    async with bridge(storage=storage, workers=16) as world:
+        puts = [await asyncio.open_connection("127.0.0.1", world.http.port) for _ in range(8)]
+        for number, (_, writer) in enumerate(puts):
+            writer.write(b"POST /put HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n" % (OCTETS, MIB))
+            # Half of the senders have stopped in the middle of a body; the others fill whatever takes their bytes.
+            writer.write(bytes([number]) * (160 << 10 if number % 2 else MIB))
+        await until(lambda: storage.stuck == 8)
+
+        # A put more finds no place, and webhooks are answered while all eight stand still.
+        ninth = await world.http.ask("POST", "/put", b"x", ((b"Content-Type", b"application/octet-stream"),))
+        kinds = ("github", "stripe", "slack_webhook", "standard_webhooks")
+        hooks = [await world.http.hook(kind, SENDERS[kind].send(now=int(time()))) for kind in kinds]
+        stuck = storage.stuck
+        storage.go.set()
+        for number, (_, writer) in enumerate(puts):
+            if number % 2:
+                writer.write(bytes([number]) * (MIB - (160 << 10)))
+        answers = [(await reader.readline())[9:12] for reader, _ in puts]
+        for _, writer in puts:
+            writer.close()
+
+    assert (ninth.status, {hook.status for hook in hooks}, stuck) == (429, {202}, 8)
+    assert answers == [b"202"] * 8
