@@ -102,8 +102,9 @@ async def run(load: dict[str, Any]) -> dict[str, Any]:
     return {
         "elapsed_s": elapsed_s,
         "statuses": dict(crowd.statuses),
-        "p50_ms": round(took[len(took) // 2] * 1000, 2),
-        "p99_ms": round(took[len(took) * 99 // 100] * 1000, 2),
+        # A server that answered nothing has no percentiles.
+        "p50_ms": round(took[len(took) // 2] * 1000, 2) if took else None,
+        "p99_ms": round(took[len(took) * 99 // 100] * 1000, 2) if took else None,
     }
 
 

@@ -92,5 +92,6 @@ def peer(directory: Path) -> Iterator[Running]:
         wait_until_up(port)
         yield Running("webhook 2.8", running.pid, port, "/hooks/github")
     finally:
-        running.terminate()
+        # It may hang: it has nothing to lose.
+        running.kill()
         running.wait(10)
