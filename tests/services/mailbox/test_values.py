@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from blake3 import blake3
 from hypothesis import given
@@ -9,11 +11,12 @@ from hypothesis import strategies as st
 
 from penstock.contracts.mailbox_rules import hash_chain
 from penstock.kernel.errors import Integrity
-from penstock.services.mailbox.claims import IdemClaims, IdemClaimTable, claim_hash
+from penstock.services.mailbox.claims import IdemClaims, IdemClaimTable, _ClaimPart, claim_hash
 from penstock.services.mailbox.ids import SEQ_MAX, Receipts, make_msg_id, read_msg_id
 from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import (
     KIND_LEASED,
+    IdemClaim,
     MessageRow,
     MessageState,
     read_row,
@@ -99,7 +102,7 @@ def test_claim_table_agrees_with_a_dictionary(steps: list[tuple[bool, int]]) -> 
         # Few different beginnings: entries collide and wrap.
         name = bytes(7) + bytes([which % 3]) + bytes([which]) * 8 if which < 3 else bytes([which]) * 16
         if add and name[:8] not in oracle:
-            table.put([claim_hash(name)], number, len(oracle))
+            table.put([claim_hash(name)], number)
             oracle[name[:8]] = number
             numbers[number] = name
         elif not add and oracle:
@@ -109,6 +112,39 @@ def test_claim_table_agrees_with_a_dictionary(steps: list[tuple[bool, int]]) -> 
         for each in (bytes([w]) * 16 for w in range(3, 31)):
             assert table.find(each) == oracle.get(each[:8])
             assert table.holds_any([bytes([200]) * 16, each]) == (each[:8] in oracle)
+
+
+def test_no_step_of_the_claim_table_moves_more_than_a_few_thousand_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, draw, moved, most = IdemClaimTable(100_000), random.Random(7), [0], 0
+    grow = _ClaimPart._grow
+
+    def counted(part: _ClaimPart) -> None:
+        moved[0] += part.used
+        grow(part)
+
+    monkeypatch.setattr(_ClaimPart, "_grow", counted)
+    for first in range(0, 100_000, 250):
+        moved[0] = 0
+        table.put([draw.getrandbits(64) for _ in range(250)], first)
+        most = max(most, moved[0])
+
+    assert 0 < most < 5000
+
+
+def test_hashes_of_claims_that_are_over_are_given_up() -> None:
+    def name(second: int, n: int) -> bytes:
+        return n.to_bytes(4, "big") + bytes([second]) * 12
+
+    claims = IdemClaims(5000, window_ms=1000)
+    for second in range(20):
+        number = claims.number(Now(0.0, second * 1000), 1000)
+        claims.made([IdemClaim(number + n, name(second, n), b"", "", 0, 0) for n in range(1000)])
+        while claims.live > 2000:
+            claims.forget(Now(0.0, second * 1000))
+
+    assert claims.find(name(19, 5)) == 19_005
+    assert claims.find(name(3, 5)) is None
+    assert len(claims._table._chunks) <= 4
 
 
 def test_claims_are_bounded_and_never_pushed_out_while_they_hold() -> None:

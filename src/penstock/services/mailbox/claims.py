@@ -17,7 +17,13 @@ from penstock.services.mailbox.rows import IdemClaim
 from penstock.services.mailbox.shares import ClaimShares
 
 _MARK_MS: Final = 1000
-_SLOTS_MIN: Final = 64
+_SLOTS_MIN: Final = 8
+# A part of the table holds about so many entries when the whole is full.
+_PART_ENTRIES: Final = 1024
+# Hashes are kept by number in chunks of 1024.
+_CHUNK_SHIFT: Final = 10
+_IN_CHUNK: Final = (1 << _CHUNK_SHIFT) - 1
+_NO_HASHES: Final = bytes(8 << _CHUNK_SHIFT)
 CLASS_SHIFT: Final = 40
 """A claim's number on the disk is class << 40 | number. The class is its ledger's window in seconds; 0 is the usual."""
 
@@ -49,75 +55,109 @@ def claim_names(topic: str, idem_keys: Iterable[str | None], generation: int = 0
 
 
 class IdemClaimTable:
-    """A hash table in flat arrays: a hash and a number, 16 bytes an entry, and a ring of hashes to remove by number."""
+    """Finds claims by the hashes of their names: open hash tables in flat arrays, 16 bytes an entry.
 
-    __slots__ = ("_hashes", "_mask", "_numbers", "_ring")
+    The upper bits of a hash name one of many small tables. Each grows by itself, so that no step moves more than about
+    a thousand entries, however many there are. The hashes are also kept by number, in chunks, to remove claims by number.
+    """
+
+    __slots__ = ("_chunks", "_oldest", "_parts", "_shift")
 
     def __init__(self, entries_max: int) -> None:
-        self._ring = array("Q", [0])
-        self._resize(max(_SLOTS_MIN, 1 << (min(entries_max, 1024) * 2 - 1).bit_length()))
-
-    def _resize(self, slots: int) -> None:
-        self._mask = slots - 1
-        self._hashes = array("Q", bytes(8 * slots))
-        # 0 is an empty place; numbers are kept one higher.
-        self._numbers = array("Q", bytes(8 * slots))
+        bits = ((entries_max - 1) // _PART_ENTRIES).bit_length()
+        self._shift = 64 - bits
+        self._parts = [_ClaimPart() for _ in range(1 << bits)]
+        self._chunks: dict[int, array[int]] = {}
+        # No chunk below this one is kept.
+        self._oldest = 0
 
     def find(self, name: bytes) -> int | None:
         """Return the number of a claim, if it is here."""
-        place = self._place(claim_hash(name))
-        number = self._numbers[place]
+        value = claim_hash(name)
+        part = self._parts[value >> self._shift]
+        number = part.numbers[part.place(value)]
         return number - 1 if number else None
 
-    def _place(self, value: int) -> int:
-        hashes, numbers, mask = self._hashes, self._numbers, self._mask
+    def holds_any(self, names: Iterable[bytes]) -> bool:
+        """Tell whether the hash of any of these names is here."""
+        parts, shift = self._parts, self._shift
+        for value in map(claim_hash, names):
+            part = parts[value >> shift]
+            if part.numbers[part.place(value)]:
+                return True
+        return False
+
+    def put(self, values: Sequence[int], first: int) -> None:
+        """Add claims by the hashes of their names and the number of the first."""
+        parts, shift, chunks = self._parts, self._shift, self._chunks
+        if not chunks:
+            self._oldest = first >> _CHUNK_SHIFT
+        for number, value in enumerate(values, first):
+            parts[value >> shift].put(value, number + 1)
+            chunk = chunks.get(number >> _CHUNK_SHIFT)
+            if chunk is None:
+                chunk = chunks[number >> _CHUNK_SHIFT] = array("Q", _NO_HASHES)
+            chunk[number & _IN_CHUNK] = value
+
+    def take_out(self, number: int) -> None:
+        """Remove the claim with this number."""
+        chunk = self._chunks.get(number >> _CHUNK_SHIFT)
+        if chunk is not None:
+            value = chunk[number & _IN_CHUNK]
+            self._parts[value >> self._shift].take_out(value, number + 1)
+
+    def drop_below(self, number: int) -> None:
+        """Give up the chunks that hold only numbers below this one: none of these is taken out any more."""
+        while self._oldest < number >> _CHUNK_SHIFT:
+            self._chunks.pop(self._oldest, None)
+            self._oldest += 1
+
+
+class _ClaimPart:
+    """One small hash table. 0 is an empty place; numbers are kept one higher."""
+
+    __slots__ = ("hashes", "mask", "numbers", "used")
+
+    def __init__(self) -> None:
+        self.used = 0
+        self._resize(_SLOTS_MIN)
+
+    def _resize(self, slots: int) -> None:
+        self.mask = slots - 1
+        self.hashes = array("Q", bytes(8 * slots))
+        self.numbers = array("Q", bytes(8 * slots))
+
+    def place(self, value: int) -> int:
+        """Return where a hash is, or where it would be put."""
+        hashes, numbers, mask = self.hashes, self.numbers, self.mask
         place = value & mask
         while numbers[place] and hashes[place] != value:
             place = place + 1 & mask
         return place
 
-    def holds_any(self, names: Iterable[bytes]) -> bool:
-        """Tell whether the hash of any of these names is here."""
-        hashes, numbers, mask = self._hashes, self._numbers, self._mask
-        for value in map(claim_hash, names):
-            place = value & mask
-            while numbers[place]:
-                if hashes[place] == value:
-                    return True
-                place = place + 1 & mask
-        return False
-
-    def put(self, values: Sequence[int], first: int, live: int) -> None:
-        """Add claims by the hashes of their names and the number of the first; `live` is how many there are in all."""
-        while live * 2 > self._mask:
+    def put(self, value: int, number: int) -> None:
+        """Set the number of a hash."""
+        if self.used * 2 > self.mask:
             self._grow()
-        if first + len(values) > len(self._ring) and len(self._ring) <= self._mask:
-            self._ring.extend([0] * (self._mask + 1 - len(self._ring)))
-        hashes, numbers, mask, ring = self._hashes, self._numbers, self._mask, self._ring
-        for number, value in enumerate(values, first):
-            place = value & mask
-            while numbers[place] and hashes[place] != value:
-                place = place + 1 & mask
-            hashes[place], numbers[place] = value, number + 1
-            ring[number % len(ring)] = value
+        place = self.place(value)
+        if not self.numbers[place]:
+            self.used += 1
+        self.hashes[place], self.numbers[place] = value, number
 
     def _grow(self) -> None:
-        old = [(h, n) for h, n in zip(self._hashes, self._numbers, strict=True) if n]
-        self._resize((self._mask + 1) * 2)
-        self._ring = array("Q", bytes(8 * (self._mask + 1)))
+        old = [(value, number) for value, number in zip(self.hashes, self.numbers, strict=True) if number]
+        self._resize((self.mask + 1) * 2)
         for value, number in old:
-            place = self._place(value)
-            self._hashes[place], self._numbers[place] = value, number
-            self._ring[(number - 1) % len(self._ring)] = value
+            place = self.place(value)
+            self.hashes[place], self.numbers[place] = value, number
 
-    def take_out(self, number: int) -> None:
-        """Remove the claim with this number, and close the gap behind it."""
-        value = self._ring[number % len(self._ring)]
-        hashes, numbers, mask = self._hashes, self._numbers, self._mask
-        place = self._place(value)
-        if numbers[place] != number + 1:
+    def take_out(self, value: int, number: int) -> None:
+        """Remove a hash if it still has this number, and close the gap behind it."""
+        hashes, numbers, mask = self.hashes, self.numbers, self.mask
+        gap = place = self.place(value)
+        if numbers[place] != number:
             return
-        gap = place
+        self.used -= 1
         while True:
             place = place + 1 & mask
             if not numbers[place]:
@@ -165,7 +205,7 @@ class IdemClaims:
             self.floor = local
         self.next = local + 1
         self._mark(at)
-        self._table.put((value,), local, self.next - self.floor)
+        self._table.put((value,), local)
 
     @property
     def live(self) -> int:
@@ -187,6 +227,7 @@ class IdemClaims:
         """Forget the oldest claim before its time, to make room."""
         self._table.take_out(self.floor)
         self.floor += 1
+        self._table.drop_below(self.floor)
         self.evicted += 1
         self.evicted_at = now.wall
 
@@ -222,7 +263,7 @@ class IdemClaims:
 
     def made(self, claims: Sequence[IdemClaim]) -> None:
         """Remember claims whose commit is done; their numbers follow each other."""
-        self._table.put([claim_hash(claim.name) for claim in claims], claims[0].n & _NUMBER, self.live)
+        self._table.put([claim_hash(claim.name) for claim in claims], claims[0].n & _NUMBER)
 
     def _mark(self, wall: int) -> None:
         if not self._marks or wall - self._marks[-1][1] >= _MARK_MS:
@@ -236,6 +277,7 @@ class IdemClaims:
                 self._table.take_out(number)
             limit -= end - self.floor
             self.floor = end
+            self._table.drop_below(end)
             if end >= self._marks[1][0]:
                 self._marks.popleft()
 
