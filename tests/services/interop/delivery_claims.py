@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tests.services.interop.deliveries import Pair
-from tests.services.interop.delivery_kinds import cases, twilio_json
+from tests.services.interop.delivery_kinds import twilio_json
 from tests.services.interop.senders import NOW, SENDERS, Sender, Sent, settings, standard, twilio_signed
 
 
@@ -110,15 +110,3 @@ def _linear_pairs() -> Iterator[Pair]:
         ("empty_list_and_object", b'{"a":[]', b'{"a":{}', False),
     ):
         yield Pair("linear", rule, settings(sender), raw.send(first + time), raw.send(second + time), same=same)
-
-
-def counts() -> str:
-    """Tell how many rules each kind is held to, as a table."""
-    rows = {kind: {"accepted": 0, "refused": 0, "claims": 0} for kind in SENDERS}
-    for case in cases():
-        rows[case.kind]["refused" if case.refusal else "accepted"] += 1
-    for pair in pairs():
-        rows[pair.kind]["claims"] += 1
-    return "\n".join(
-        f"| {kind} | {row['accepted']} | {row['refused']} | {row['claims']} |" for kind, row in rows.items()
-    )

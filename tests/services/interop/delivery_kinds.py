@@ -123,6 +123,11 @@ def _gitlab() -> Iterator[Case]:
     )
     yield Case("gitlab", "signing_token_wrong", setup, signed.send(secret=OTHER_SHARED), "wrong_signature")
     yield Case("gitlab", "signing_token_old", setup, signed.send(now=NOW - 301), "too_old")
+    yield Case("gitlab", "signing_token_ahead", setup, signed.send(now=NOW + 301), "in_future")
+    yield Case("gitlab", "signed_body_changed", setup, replace(signed.send(), body=b"{}"), "wrong_signature")
+    tag = signed.send().value(b"webhook-signature")
+    junk = signed.send().with_field(b"webhook-signature", tag[:7] + b"!!" + tag[7:])
+    yield Case("gitlab", "junk_base64", setup, junk, "bad_signature_form")
     yield Case(
         "gitlab",
         "token_with_blank",
@@ -291,7 +296,11 @@ def _custom() -> Iterator[Case]:
         "timestamp_header": "webhook-timestamp",
         "id_header": "webhook-id",
     }
-    yield Case("hmac", "signed_id", named, SENDERS["standard_webhooks"].send())
+    standard_sent = SENDERS["standard_webhooks"].send()
+    yield Case("hmac", "signed_id", named, standard_sent)
+    tag = standard_sent.value(b"webhook-signature")
+    junk = standard_sent.with_field(b"webhook-signature", tag[:7] + b"!!" + tag[7:])
+    yield Case("hmac", "junk_base64", named, junk, "bad_signature_form")
     yield Case("hmac", "signed_id_missing", named, SENDERS["standard_webhooks"].send().without(b"webhook-id"), "no_id")
     dotted = replace(SENDERS["standard_webhooks"], sign=standard("webhook", "a.b")).send()
     yield Case("hmac", "signed_id_with_separator", named, dotted, "bad_id")

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.services.interop.brownout import Brownout, BrownoutLimits
+from tests.services.interop.brownouts import ASKED, Observed, observe
 
 NOW = 10_000.0
 
@@ -168,3 +169,24 @@ def test_decision_equals_counting_everything_again(steps):
 
         assert state.active is (expected or (was_active and state.active))
         assert not expected or state.reasons == ("error_rate",)
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize(("reason", "ends_after_s"), [("error_rate", 329), ("p95", 89), ("queue_pressure", 30)])
+async def test_bridge_in_brownout_serves_reads_and_small_webhooks_and_sheds_the_rest(reason, ends_after_s):
+    observed = await observe(reason)
+
+    everything = f"{ASKED}/{ASKED}"
+    assert observed == Observed(
+        below_the_limit="off",
+        at_the_limit=reason,
+        reads_served=everything,
+        small_webhooks_accepted=everything,
+        large_webhooks_shed=everything,
+        puts_shed=everything,
+        readyz="503 bridge",
+        readyz_read=200,
+        ends_after_s=ends_after_s,
+        readyz_after=200,
+        put_after=202,
+    )

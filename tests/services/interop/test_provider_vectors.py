@@ -5,39 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import warnings
-from datetime import UTC, datetime
-from urllib.parse import parse_qsl, urlencode
+from dataclasses import replace
+from urllib.parse import parse_qsl
 
 import pytest
 
 from penstock.services.interop.providers.kinds import make_verifier
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import SigningNeeds, WebhookRequest, verify
-from tests.services.interop.senders import NOW, OTHER_SHARED, SEED, SENDERS, SHARED, public_hex, settings
+from tests.services.interop.deliveries import PRODUCT, broken
+from tests.services.interop.senders import NOW, SEED, SENDERS, SHARED, public_hex, settings
+from tests.services.interop.vectors import BODIES, FORM, counted, published, signed_by_libraries
 
-SLACK_BODY = (
-    b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar"
-    b"&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2F"
-    b"hooks.slack.com"
-    b"%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121."
-    b"803a0bc887a14d10d2c447fce8b6703c"
-)
-STANDARD = ((b"webhook-id", b"msg_p5jXN8AQM9LWM0D4loKWxJek"), (b"webhook-timestamp", b"1614265330"))
-TWILIO_FORM = {
-    "CallSid": "CA1234567890ABCDE",
-    "Caller": "+12349013030",
-    "Digits": "1234",
-    "From": "+12349013030",
-    "To": "+18005551212",
-}
-OLD_TWILIO_FORM = {**TWILIO_FORM, "Caller": "+14158675309", "From": "+14158675309"}
-TWILIO_TARGET = b"/myapp.php?foo=1&bar=2"
-DISCORD_TAG = (
-    b"1695961a47c91a1ec033b819b7e87e3dbc583dd0cee6d1fd0216f58ac87b6228"
-    b"ae531ddbf91fb7bc28d7edf7f08604da16f54624f38a6bc0614e4dc13cd47f0f"
-)
-FORM = (b"content-type", b"application/x-www-form-urlencoded")
-TWILIO_DIGEST = b"&bodySHA256=0a1ff7634d9ab3b95db5c9a2dfe9416e41502b283a80c7cf19632632f96e6620"
+RULES = [*published(), *signed_by_libraries()]
 
 
 def _verdict(kind, secret, fields, body, now=NOW, *, target=b"/", **more):
@@ -45,184 +25,23 @@ def _verdict(kind, secret, fields, body, now=NOW, *, target=b"/", **more):
     return verify(make_verifier(kind, setup), WebhookRequest(fields, body, target), now)
 
 
-VECTORS = {
-    "github": (
-        "github",
-        "It's a Secret to Everybody",
-        [(b"x-hub-signature-256", b"sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")],
-        b"Hello, World!",
-        NOW,
-    ),
-    "slack": (
-        "slack_webhook",
-        "8f742231b10e8888abcd99yyyzzz85a5",
-        [
-            (b"x-slack-request-timestamp", b"1531420618"),
-            (b"x-slack-signature", b"v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"),
-        ],
-        SLACK_BODY,
-        1531420618,
-    ),
-    "standard_v1": (
-        "standard_webhooks",
-        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-        [*STANDARD, (b"webhook-signature", b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")],
-        b'{"test": 2432232314}',
-        1614265330,
-    ),
-    "standard_v1a": (
-        "standard_webhooks",
-        "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=",
-        [
-            *STANDARD,
-            (
-                b"webhook-signature",
-                b"v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg==",
-            ),
-        ],
-        b'{"test": 2432232314}',
-        1614265330,
-    ),
-    "stripe": (
-        "stripe",
-        "whsec_test_secret",
-        [(b"stripe-signature", b"t=1492774577,v1=88a022085c6bdb887b02cb26ff76dd681234d9675c0f22844059f55552a8883a")],
-        b'{"id":"evt_test_webhook","object":"event"}',
-        1492774577,
-    ),
-    "shopify": (
-        "shopify",
-        "shop-secret",
-        [(b"x-shopify-hmac-sha256", b"plW8VGqq0nDMIEhDqaNNW99asdUCy7EIqLZVcQwtAZ0=")],
-        b'{"id":1}',
-        NOW,
-    ),
-    "discord": (
-        "discord",
-        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
-        [
-            (b"x-signature-timestamp", b"1700000000"),
-            (
-                b"x-signature-ed25519",
-                DISCORD_TAG,
-            ),
-        ],
-        b'{"type":1}',
-        NOW,
-    ),
-}
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_what_others_signed_is_accepted(rule):
+    assert broken(PRODUCT, rule) == ""
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_published_vector_is_accepted(name):
-    assert _verdict(*VECTORS[name]).refusal is None
+@pytest.mark.parametrize("rule", [rule for rule in published() if not rule.refusal], ids=str)
+def test_published_vector_with_another_body_is_refused(rule):
+    # A blank at the end of a form would be a part of its last value.
+    changed = replace(rule, sent=replace(rule.sent, body=b"x" + rule.sent.body), refusal="wrong_signature")
+
+    assert broken(PRODUCT, changed) == ""
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_published_vector_with_another_body_is_refused(name):
-    kind, secret, fields, body, now = VECTORS[name]
+def test_every_kind_is_held_to_everything_that_it_can_have():
+    empty = [(kind, column) for kind, row in counted().items() for column, count in row.items() if count == 0]
 
-    assert _verdict(kind, secret, fields, body + b" ", now).refusal == "wrong_signature"
-
-
-@pytest.mark.parametrize(
-    ("form", "signature"),
-    [(TWILIO_FORM, b"0/KCTR6DLpKmkAf8muzZqo1nDgQ="), (OLD_TWILIO_FORM, b"RSOYDt4T1cUTdK1PDd93/VVr8B8=")],
-)
-def test_published_twilio_form_is_accepted(form, signature):
-    fields = [FORM, (b"x-twilio-signature", signature)]
-    found = _verdict(
-        "twilio", "12345", fields, urlencode(form).encode(), target=TWILIO_TARGET, public_url="https://mycompany.com"
-    )
-
-    assert found.refusal is None
-
-
-def test_published_twilio_json_signature_covers_the_url_and_the_url_the_body():
-    fields = [(b"x-twilio-signature", b"a9nBmqA0ju/hNViExpshrM61xv4=")]
-    found = _verdict(
-        "twilio", "12345", fields, b"{}", target=TWILIO_TARGET + TWILIO_DIGEST, public_url="https://mycompany.com"
-    )
-
-    # The published digest is of a body that is not published, so the signature holds and the digest does not.
-    assert found.refusal == "body_digest"
-
-
-# --- signed by the providers' own libraries --------------------------------------------------------------------------
-
-BODIES = [b'{"id":"evt_1","type":"made"}', '{"name":"gr\u00fc\u00dfe"}'.encode(), b"{}"]
-
-
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("secret", [SHARED, OTHER_SHARED])
-def test_what_standardwebhooks_signs_is_accepted(body, secret):
-    from standardwebhooks import Webhook
-
-    signature = Webhook(secret).sign("msg_1", datetime.fromtimestamp(NOW, UTC), body.decode())
-    fields = [
-        (b"webhook-id", b"msg_1"),
-        (b"webhook-timestamp", b"%d" % NOW),
-        (b"webhook-signature", signature.encode()),
-    ]
-
-    assert _verdict("standard_webhooks", secret, fields, body).refusal is None
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_what_svix_signs_is_accepted(body):
-    from svix.webhooks import Webhook
-
-    signature = Webhook(SHARED).sign("msg_1", datetime.fromtimestamp(NOW, UTC), body.decode())
-    fields = [(b"svix-id", b"msg_1"), (b"svix-timestamp", b"%d" % NOW), (b"svix-signature", signature.encode())]
-
-    assert _verdict("svix", SHARED, fields, body).refusal is None
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_what_slack_sdk_signs_is_accepted(body):
-    from slack_sdk.signature import SignatureVerifier
-
-    signature = SignatureVerifier("fake-secret").generate_signature(timestamp=str(NOW), body=body)
-    fields = [(b"x-slack-request-timestamp", b"%d" % NOW), (b"x-slack-signature", signature.encode())]
-
-    assert _verdict("slack_webhook", "fake-secret", fields, body).refusal is None
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_what_stripe_signs_is_accepted(body):
-    from stripe import WebhookSignature
-
-    tag = WebhookSignature._compute_signature(f"{NOW}.{body.decode()}", "whsec_fake")
-    found = _verdict("stripe", "whsec_fake", [(b"stripe-signature", f"t={NOW},v1={tag}".encode())], body)
-
-    assert found.refusal is None
-
-
-@pytest.mark.parametrize(
-    "form",
-    [{"Body": "hello", "From": "+1"}, {"Blank": ""}, {}, {"B\u00fc": "\u2603"}, {"a": ["2", "1", "1"], "A": "z"}],
-)
-@pytest.mark.parametrize("port", ["", ":443"])
-def test_what_twilio_signs_is_accepted(form, port):
-    from twilio.request_validator import RequestValidator
-
-    class Many(dict):
-        def getlist(self, name):
-            return self[name] if isinstance(self[name], list) else [self[name]]
-
-    body = urlencode(form, doseq=True).encode()
-    url = f"https://hooks.example.org{port}/webhooks/test"
-    tag = RequestValidator("fake-token").compute_signature(url, Many(form))
-    found = _verdict(
-        "twilio",
-        "fake-token",
-        [FORM, (b"x-twilio-signature", tag.encode())],
-        body,
-        target=b"/webhooks/test",
-        public_url="https://hooks.example.org",
-    )
-
-    assert found.refusal is None
+    assert empty == []
 
 
 # --- signed by us, checked by their libraries ------------------------------------------------------------------------
