@@ -89,3 +89,14 @@ def test_loopback_is_not_limited() -> None:
         bucket.insert(contact(node), 0.0)
 
     assert len(bucket) == 20
+
+
+def test_a_replacement_takes_a_place_only_while_its_subnet_has_room() -> None:
+    bucket = Bucket(4, RULES)
+    for number, host in enumerate(("11.0.0.1", "12.0.0.1", "13.0.0.1", "14.0.0.1")):
+        bucket.insert(contact(number, host), 0.0)
+    for number in range(10, 13):
+        assert bucket.insert(contact(number, f"15.0.0.{number}"), 1.0).outcome is Inserted.CACHED
+
+    promoted = [bucket.evict(number) for number in range(3)]
+    assert [None if each is None else each.id for each in promoted] == [12, 11, None]

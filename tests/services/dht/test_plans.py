@@ -33,6 +33,14 @@ def test_the_median_of_walks_estimates_the_network_within_a_fifth(nodes: int) ->
     assert size.radius == pytest.approx(20 / size.nodes * SPACE, rel=1e-6)
 
 
+def test_one_walk_that_errs_does_not_move_the_estimate() -> None:
+    size = SizeEstimate(20)
+    for share in (0.02, 0.02, 0.0002, 0.02, 0.02):
+        size.walked(0, [int(share * SPACE)] * 20)
+
+    assert size.nodes == pytest.approx(19 / 0.02 + 1, rel=1e-6)
+
+
 def test_a_crowd_around_a_key_raises_the_alarm_and_not_the_estimate() -> None:
     rng, size = Random(1), SizeEstimate(20)
     everybody = ids(rng, 1000)

@@ -157,6 +157,15 @@ def test_a_newer_record_replaces_an_older_replayed_or_equal_one_changes_nothing(
     assert len(book) == 1
 
 
+def test_another_record_with_the_same_count_changes_nothing() -> None:
+    book = RecordBook()
+    first, other = record(seq=1), record(seq=1, addrs=("elsewhere",))
+
+    assert book.store(first, None) is KeepVerdict.STORED
+    assert book.store(other, None) is KeepVerdict.STALE
+    assert book.answer(7, NOW_MS) == [first]
+
+
 def test_a_record_is_served_until_it_expires() -> None:
     book = RecordBook()
     book.store(record(ttl_s=60), None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.contracts import dht as d
-from penstock.kernel.errors import Forbidden, NotFound, NotReady
+from penstock.kernel.errors import Forbidden, Integrity, NotFound, NotReady
 from penstock.services.dht.core.bucket import BucketView
 from penstock.services.dht.core.ids import bucket_of, parse_key, to_text
 from penstock.services.dht.core.lookup import ProbeFailure
@@ -37,6 +38,23 @@ async def test_what_one_node_provides_another_finds_until_it_is_withdrawn() -> N
         assert gone.complete
         with pytest.raises(NotFound):
             await nodes[1].service.api.withdraw(d.Withdraw(KEY))
+
+
+async def test_a_withdrawal_goes_to_a_node_that_kept_an_earlier_record_and_is_no_contact_any_more() -> None:
+    called = asyncio.Event()
+
+    def hear(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.set()
+        writer.close()
+
+    server = await asyncio.start_server(hear, "127.0.0.1", 0)
+    async with server, swarm(1) as nodes:
+        await nodes[0].service.api.provide(d.Provide(KEY))
+        own, key = nodes[0].service.republisher.own, parse_key(KEY)
+        await until(lambda: bool(own[key].published_ms), "the note")
+        own[key] = replace(own[key], keepers=(f"{'11' * 32}@127.0.0.1:{server.sockets[0].getsockname()[1]}",))
+        await nodes[0].service.api.withdraw(d.Withdraw(KEY))
+        await until(called.is_set, "the dial of the old keeper")
 
 
 async def test_a_record_is_found_after_half_of_the_nodes_were_cut_off() -> None:
@@ -132,6 +150,26 @@ async def test_a_node_with_another_id_than_expected_is_refused() -> None:
             await nodes[0].service.pool.dial(*nodes[1].address, 12345)
         with pytest.raises(Forbidden):
             await nodes[0].service.pool.dial(*nodes[0].address)
+
+
+async def test_a_listener_that_claims_the_id_of_another_node_is_refused_by_who_dials_it() -> None:
+    thief, victim = RecordSigner(b"\x01" * 32), RecordSigner(b"\x02" * 32)
+
+    async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonce = bytes(hello.NONCE_BYTES)
+        writer.write(request(Opcode.HELLO, hello.greeting(nonce, victim.id)))
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        said = hello.read_introduction(decode_envelope(await reader.readexactly(size)).payload)
+        signed = hello.Transcript(nonce, said.nonce, victim.id, said.dialler)
+        writer.write(request(Opcode.HELLO, hello.confirmation(thief, signed)))
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(pretend, "127.0.0.1", 0)
+    async with server, swarm(1) as nodes:
+        with pytest.raises(Integrity):
+            await nodes[0].service.pool.dial(*server.sockets[0].getsockname()[:2], victim.id)
+        assert not nodes[0].service.pool.links
 
 
 async def test_nobody_is_served_before_the_proof() -> None:

@@ -1,4 +1,4 @@
-"""Agents that never come to rest still do what they do every half minute. On virtual time."""
+"""A node's own records over time, and agents that never come to rest. On virtual time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.kernel.worker import Job
 from penstock.services.dht.agents.record_keeper import Keeping
-from penstock.services.dht.agents.republisher import Announce, OwnJob
+from penstock.services.dht.agents.republisher import Announce, OwnCommand, OwnJob, Retract, SignedRecord
 from penstock.services.dht.config import DhtOptions
 from penstock.services.dht.core.readiness import PeerReadiness
 from penstock.services.dht.core.record import RecordSigner, make_record
@@ -41,6 +41,39 @@ async def agents_alone() -> AsyncIterator[tuple[DhtService, Inventory]]:
         await service.close()
 
 
+async def done(service: DhtService, command: OwnCommand) -> SignedRecord:
+    """Have the republisher do something, and return what it signed."""
+    job: OwnJob = Job(command)
+    service.republisher.queue.try_send(job)
+    signed = await job.reply
+    assert signed is not None
+    return signed
+
+
+async def test_a_publishers_count_grows_with_every_record_also_while_the_clock_stands_still() -> None:
+    async with agents_alone() as (service, _):
+        counts = [(await done(service, Announce(7, ("a",), 3600))).record.seq for _ in range(3)]
+        counts.append((await done(service, Retract(7))).record.seq)
+
+        assert counts == sorted(set(counts))
+
+
+async def test_a_withdrawal_counts_for_what_is_left_of_the_ttl_is_never_repeated_and_then_forgotten() -> None:
+    async with agents_alone() as (service, _):
+        own = service.republisher.own
+        await done(service, Announce(7, ("a",), 3600))
+        await pause("test", 600.0)
+        withdrawn = (await done(service, Retract(7))).record
+        assert withdrawn.addrs == ()
+        assert (withdrawn.expires_ms - withdrawn.issued_ms) // 1000 == pytest.approx(3000, abs=60)
+        own[7] = replace(own[7], published_ms=OLD_MS)
+        await pause("test", 2000.0)
+
+        assert own[7].seq == withdrawn.seq
+        await pause("test", 1200.0)
+        assert 7 not in own
+
+
 async def test_a_keeper_to_which_records_never_stop_coming_removes_the_expired_ones() -> None:
     async with agents_alone() as (service, _):
         signer, answers = RecordSigner(b"\x07" * 32), list[bytes]()
@@ -59,9 +92,7 @@ async def test_a_node_that_never_stops_announcing_publishes_its_earlier_records_
     async with agents_alone() as (service, inventory):
         republisher = service.republisher
         for key in range(1, 20):
-            job: OwnJob = Job(Announce(key, ("a",), 3600))
-            republisher.queue.try_send(job)
-            await job.reply
+            await done(service, Announce(key, ("a",), 3600))
             republisher.own[key] = replace(republisher.own[key], published_ms=OLD_MS)
             await pause("test", 10.0)
 
@@ -72,10 +103,22 @@ async def test_a_node_that_never_stops_announcing_publishes_its_earlier_records_
 async def test_a_record_that_counts_for_a_minute_is_always_published_again_in_time(jitter: float) -> None:
     async with agents_alone() as (service, _):
         service.republisher._jitter = jitter
-        job: OwnJob = Job(Announce(7, ("a",), 60))
-        service.republisher.queue.try_send(job)
-        await job.reply
+        await done(service, Announce(7, ("a",), 60))
         for _ in range(600):
             await pause("test", 1.0)
             own = service.republisher.own[7]
             assert own.issued_ms + 60_000 > service.state.wall_ms(), "the last one that went out still counts"
+
+
+async def test_a_record_that_is_being_published_is_not_published_beside_that() -> None:
+    async with agents_alone() as (service, inventory):
+        republisher = service.republisher
+        await done(service, Announce(7, ("a",), 3600))
+        republisher.own[7] = replace(republisher.own[7], published_ms=OLD_MS)
+        republisher._under_way.add(7)
+        await pause("test", 100.0)
+
+        assert inventory.metrics.value("provider_republish_total", result="ok") == 0
+        republisher._under_way.discard(7)
+        await pause("test", 100.0)
+        assert inventory.metrics.value("provider_republish_total", result="ok") > 0
