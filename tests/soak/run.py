@@ -24,7 +24,8 @@ from tests.soak.load import Promises, persist
 from tests.soak.watch import FDS_GROWTH, RSS_GROWTH_MIB, RSS_SLOPE_MIB_PER_HOUR, Life, running_tasks
 
 KILL_EVERY_S = 2.0
-# A task that crashes again and again is quarantined, as it should be; here each rests between two kills.
+# Tasks of one kind that crash again and again are quarantined or end their service, as they should; the crashes of all
+# instances count together. Here each kind rests between two kills.
 REST_S = 31.0
 P95_S = 2.0
 LIVES = 2
@@ -93,11 +94,13 @@ class Soak:
     def _kill_one(self, node: NodeProcess, now: float) -> None:
         tasks = running_tasks(node.ask("admin", "GET", "/inventory", token=True).json())
         self.lives[-1].tasks.append(len(tasks))
-        rested = [name for name in tasks if now - self._rested.get(name, -REST_S) >= REST_S and "admin" not in name]
+        rested = [
+            name for name in tasks if now - self._rested.get(_kind(name), -REST_S) >= REST_S and "admin" not in name
+        ]
         if rested:
             # Each is killed once before any is killed twice.
             name = min(rested, key=lambda each: (self.killed.get(each, 0), random.random()))
-            self._rested[name] = now
+            self._rested[_kind(name)] = now
             if node.kill_task(name.replace("[", "%5B").replace("]", "%5D")).status == 200:
                 self.killed[name] = self.killed.get(name, 0) + 1
 
@@ -141,7 +144,7 @@ class Soak:
             "lost": len(promises.lost()),
             "refused": promises.refused,
             "kills": sum(self.killed.values()),
-            "kinds_killed": len({name.partition("[")[0] for name in self.killed}),
+            "kinds_killed": len({_kind(name) for name in self.killed}),
             "drains": self.exits,
             "send_p95_ms": round(self.p95() * 1000, 1),
             "growth_fds_mib": [life.growth() for life in self.lives],
@@ -149,6 +152,11 @@ class Soak:
             "tasks": [(min(life.tasks), max(life.tasks)) for life in self.lives if life.tasks],
             "broken": self.broken(),
         }
+
+
+def _kind(task: str) -> str:
+    """Return what a task and its other instances are called."""
+    return task.partition("[")[0]
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
