@@ -30,6 +30,7 @@ REST_S = 31.0
 P95_S = 2.0
 LIVES = 2
 SETTLE_S = 60.0
+LAST_WORDS = 2000
 
 
 class Soak:
@@ -42,6 +43,8 @@ class Soak:
         self.lives: list[Life] = []
         self.killed: dict[str, int] = {}
         self.exits: list[int] = []
+        # What a node that did not end well wrote last.
+        self.last_words: list[str] = []
         self._rested: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -77,7 +80,10 @@ class Soak:
     def _drain(self, node: NodeProcess) -> None:
         if node.process.poll() is None:
             node.signal(signal.SIGTERM)
-            self.exits.append(node.wait()[0])
+            code, _, said = node.wait()
+            self.exits.append(code)
+            if code:
+                self.last_words.append(said[-LAST_WORDS:])
         node.__exit__()
 
     async def _live(self, node: NodeProcess, seconds: float) -> None:
@@ -146,6 +152,7 @@ class Soak:
             "kills": sum(self.killed.values()),
             "kinds_killed": len({_kind(name) for name in self.killed}),
             "drains": self.exits,
+            "last_words": self.last_words,
             "send_p95_ms": round(self.p95() * 1000, 1),
             "growth_fds_mib": [life.growth() for life in self.lives],
             "rss_mib_per_hour": [round(life.slope_mib_per_hour(), 1) for life in self.lives],

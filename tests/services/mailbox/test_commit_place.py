@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from penstock.contracts.mailbox import Send, SendBatch
 from penstock.kernel.sync_pace import FAST_IN_A_ROW, SLOW_S
 from penstock.services.mailbox.batch import Batch
+from penstock.services.mailbox.engines.engine import EngineFailed
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.service import MailboxService
 from penstock.testing import until
@@ -18,6 +21,7 @@ class Watched(SqliteEngine):
     """Notes on which thread it commits and checkpoints, and says that commits take as long as the test wants."""
 
     takes_s = 0.0
+    fails = False
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, fsync=False, wal_bytes=256 << 10)
@@ -25,9 +29,12 @@ class Watched(SqliteEngine):
         self.checkpointed_on_loop: list[bool] = []
 
     def commit(self, batch: Batch) -> None:
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
+        if self.fails:
+            assert self._db is not None
+            self._db.execute("PRAGMA query_only = 1")
         super().commit(batch)
         self.commit_s = self.takes_s
-        self.on_loop.append(threading.current_thread() is threading.main_thread())
 
     def checkpoint(self) -> None:
         super().checkpoint()
@@ -43,11 +50,13 @@ async def test_the_loop_commits_only_after_the_disk_was_seen_to_be_fast(tmp_path
     engine = Watched(tmp_path)
     async with running(engine, mailbox_options({})) as mailbox:
         await send(mailbox, FAST_IN_A_ROW)
-        assert not any(engine.on_loop)
+        assert engine.on_loop == [False] * FAST_IN_A_ROW
 
         engine.on_loop.clear()
-        await send(mailbox, 3)
-        assert all(engine.on_loop)
+        # Each is on the disk when it is answered for.
+        for sent in range(1, 4):
+            await send(mailbox, 1)
+            assert engine.on_loop == [True] * sent
 
 
 async def test_one_slow_commit_sends_the_next_ones_to_the_thread(tmp_path: Path) -> None:
@@ -59,11 +68,28 @@ async def test_one_slow_commit_sends_the_next_ones_to_the_thread(tmp_path: Path)
         engine.takes_s = 0.0
         engine.on_loop.clear()
         await send(mailbox, FAST_IN_A_ROW)
-        assert not any(engine.on_loop)
+        assert engine.on_loop == [False] * FAST_IN_A_ROW
 
         engine.on_loop.clear()
         await send(mailbox, 1)
-        assert all(engine.on_loop)
+        assert engine.on_loop == [True]
+
+
+async def test_a_commit_that_fails_on_the_loop_fails_its_sends(tmp_path: Path) -> None:
+    engine = Watched(tmp_path)
+    async with running(engine, mailbox_options({})) as mailbox:
+        await send(mailbox, FAST_IN_A_ROW)
+        engine.on_loop.clear()
+        engine.fails = True
+        with pytest.raises(EngineFailed):
+            await send(mailbox, 1)
+        assert engine.on_loop == [True]
+
+        # The commit loop was started again; the next commits are made on the thread.
+        engine.fails = False
+        await until(lambda: mailbox.state.ready)
+        await send(mailbox, 1)
+        assert engine.on_loop == [True, False]
 
 
 async def test_a_large_batch_never_holds_the_loop(tmp_path: Path) -> None:
@@ -74,7 +100,19 @@ async def test_a_large_batch_never_holds_the_loop(tmp_path: Path) -> None:
         await mailbox.api.send_batch(SendBatch(tuple(Send("orders", b"x") for _ in range(64))))
         await mailbox.api.send(Send("orders", bytes(100 << 10)))
 
-        assert not any(engine.on_loop)
+        assert engine.on_loop == [False, False]
+
+
+async def test_a_full_disk_is_looked_at_on_the_thread(tmp_path: Path) -> None:
+    engine = Watched(tmp_path)
+    async with running(engine, mailbox_options({})) as mailbox:
+        await send(mailbox, FAST_IN_A_ROW)
+        engine.on_loop.clear()
+        # The commit takes the reserve again before it writes, which is a file of many pages.
+        engine.full = True
+        await send(mailbox, 1)
+
+        assert engine.on_loop == [False]
 
 
 async def test_the_log_is_copied_on_the_thread_and_never_reaches_its_limit(tmp_path: Path) -> None:

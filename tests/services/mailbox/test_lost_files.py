@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from penstock.contracts.mailbox import Ack, Recv, Send
@@ -244,3 +246,27 @@ def test_flipped_salt_of_the_second_last_commit_is_damage_and_a_stale_frame_is_n
 
     assert scan_log(bytes(flipped)).damaged is not None
     assert scan_log(bytes(stale)).damaged is None
+
+
+async def test_a_log_that_a_reader_kept_from_being_copied_whole_is_still_missed_when_it_is_lost(tmp_path: Path) -> None:
+    home, copy = tmp_path / "home", tmp_path / "killed" / "mailbox"
+    living = engine(home)
+    async with running(living, mailbox_options({})) as mailbox:
+        await mailbox.api.send(Send("orders", b"early"))
+        # By the same library as the engine: locks are of a process, and two libraries in one would not see each other.
+        with closing(apsw.Connection(str(database(home)), flags=apsw.SQLITE_OPEN_READONLY)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+            for number in range(LOGGED):
+                await mailbox.api.send(Send("orders", b"late %d" % number))
+            used = living.wal_bytes
+            living.checkpoint()
+
+            # What the reader does not see yet stays in the log alone, and the log is not called empty.
+            assert living.wal_bytes >= used > 0
+            shutil.copytree(home, copy)
+    (copy / "mailbox.db-shm").unlink(missing_ok=True)
+    log(copy).unlink()
+
+    with pytest.raises(Corrupt):
+        engine(copy).open(100)
