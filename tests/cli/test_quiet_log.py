@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.cli.quiet_log import QuietLog
+from penstock.cli.quiet_log import HeldStart, QuietLog
 
 
 def record(event: str, level: int = logging.INFO, **fields: object) -> logging.LogRecord:
@@ -33,3 +33,34 @@ def test_routine_is_left_out_and_warnings_never_are() -> None:
     assert quiet.filter(record("store.damaged", logging.ERROR))
     assert quiet.filter(record("config.changed"))
     assert quiet.filter(logging.makeLogRecord({"msg": "of another library", "levelno": logging.INFO}))
+
+
+class Kept(logging.Handler):
+    """Keeps the events it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.events.append(record.fields["event"])  # type: ignore[attr-defined]
+
+
+def test_the_routine_of_a_start_waits_until_the_node_is_ready_and_warnings_do_not() -> None:
+    kept = Kept()
+    held = HeldStart([kept])
+    kept.addFilter(held)
+    for each in (record("phase"), record("store.damaged", logging.ERROR), record("drained")):
+        kept.handle(each)
+    before = list(kept.events)
+    held.release()
+    kept.handle(record("shutdown"))
+
+    assert before == ["store.damaged"]
+    assert kept.events == ["store.damaged", "phase", "drained", "shutdown"]
+
+
+def test_more_than_can_be_held_is_written_at_once() -> None:
+    held = HeldStart([])
+
+    assert [held.filter(record("phase")) for _ in range(258)] == [False] * 256 + [True] * 2

@@ -86,3 +86,18 @@ def test_a_slash_inside_a_name_is_explained() -> None:
 
     assert missing.value.facts["hint"].endswith("/v1/send/orders%2Feu")
     assert elsewhere.value.facts == {}
+
+
+def test_the_root_of_a_port_says_what_the_port_is_and_where_to_read_on() -> None:
+    router = Router([Route(method="GET", path="/v1/x", handler=lambda _request: None)], "svc-mailbox")
+
+    with pytest.raises(NotFound, match="This port is svc-mailbox of a penstock node") as bare:
+        router.match("GET", ())
+    assert "/openapi.json" in bare.value.facts["hint"]
+    assert advice(bare.value) | bare.value.facts == {"docs": "docs/README.md", "hint": bare.value.facts["hint"]}
+
+
+def test_a_route_that_takes_the_root_is_served_there() -> None:
+    router = Router([Route(method="GET", path="/{rest*}", handler=lambda _request: None)])
+
+    assert router.match("GET", ())[1] == {"rest": ""}

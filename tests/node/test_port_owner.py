@@ -22,7 +22,7 @@ def test_a_node_that_cannot_listen_says_who_does_and_what_to_do() -> None:
         port = mine.getsockname()[1]
         done = penstock("up", "--amnesia", "--ephemeral-ports", "--set", f"mailbox.bind_addr=127.0.0.1:{port}")
 
-    last = done.stderr.splitlines()[-1]
+    [last] = done.stderr.splitlines()  # the sentence alone, for a program that reads the log too
     assert (done.returncode, done.stdout) == (3, "")
     assert last.startswith(f"penstock: cannot listen on 127.0.0.1:{port}: Address already in use: ")
     assert f"(process {os.getpid()}) listens there. " in last

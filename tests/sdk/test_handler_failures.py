@@ -142,3 +142,18 @@ async def test_json_goes_round_as_what_it_is() -> None:
         assert got.text() == got.payload.decode()
         with pytest.raises(Malformed, match="a JSON value"):
             await here.mailbox.send(TOPIC, {"when": object()})
+
+
+async def test_an_argument_of_the_wrong_kind_is_a_sentence() -> None:
+    async with world() as here:
+        for call, said in (
+            (here.mailbox.ack("x"), "ack takes a message that recv returned, or a delivery, not a text."),
+            (here.mailbox.nack(None), "nack takes a message that recv returned, or a delivery, not None."),
+            (here.mailbox.extend({}, 5), "extend takes a message that recv returned, or a delivery, not an object."),
+            (here.mailbox.ack_batch([3]), "ack takes a message that recv returned, or a delivery, not a whole number."),
+            (here.mailbox.send(TOPIC, {}, attrs=["a"]), "attrs is an object of texts, such as"),
+            (here.mailbox.send(TOPIC, "x", attrs=5), "attrs is an object of texts, such as"),
+        ):
+            with pytest.raises(Malformed) as refused:
+                await call
+            assert refused.value.detail.startswith(said)

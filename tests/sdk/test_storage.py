@@ -61,11 +61,14 @@ async def test_what_is_not_there_or_no_address_or_beyond_the_end_is_said(node: N
             (client.storage.get(address_of(b"never put")), NotFound),
             (client.storage.head(address_of(b"never put")), NotFound),
             (client.storage.get("b3:nonsense"), Malformed),
+            (client.storage.get(5), Malformed),  # type: ignore[arg-type]
+            (client.storage.put("text"), Malformed),  # type: ignore[arg-type]
             (client.storage.get(stored.address, offset=99), Malformed),
             (client.storage.get(stored.address, offset=-1), ValueError),
         ):
             with pytest.raises(error):
                 await asked
+        assert (await client.storage.put(bytearray(b"short"))).address == stored.address
 
 
 def storage_of(peer: Peer) -> tuple[Caller, StorageClient]:

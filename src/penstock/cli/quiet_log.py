@@ -1,6 +1,7 @@
 """Keeps the log of a node readable on a terminal: refusals are summed up, and what is routine is left out.
 
-Only where a person reads the log as text. A program that reads it gets every event.
+Only where a person reads the log as text. A program that reads it gets every event of a node that started; of one that
+could not start it gets the sentence that says why, without the routine before it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from penstock.kernel.log import ROOT
 
 EVERY_S: Final = 10.0
 _NAMED: Final = 3
+_HELD_MAX: Final = 256
 # What every start and every end says, and what the table and the countdown show already.
 _ROUTINE: Final = frozenset({"phase", "listener.closed", "drained", "store.open", "dht.ready.changed", "shutdown"})
 
@@ -57,6 +59,47 @@ def quieten(level: str, style: str) -> QuietLog | None:
     for handler in logging.getLogger(ROOT).handlers:
         handler.filters[:] = [quiet]
     return quiet
+
+
+class HeldStart(logging.Filter):
+    """Holds routine events back until the node is ready, and then lets them go, each with its own time.
+
+    A node that cannot start says so in one sentence. What it did until then, and that it stopped again, would stand
+    before that sentence; the events of a failed start that are not routine are never held.
+    """
+
+    def __init__(self, handlers: list[logging.Handler]) -> None:
+        super().__init__()
+        self._handlers = handlers
+        self._held: list[logging.LogRecord] = []
+        self._holding = True
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep a routine event for later, while there is room."""
+        fields = getattr(record, "fields", None) or {}
+        routine = record.levelno <= logging.INFO and fields.get("event") in _ROUTINE
+        if not self._holding or not routine or len(self._held) >= _HELD_MAX:
+            return True
+        self._held.append(record)
+        return False
+
+    def release(self) -> None:
+        """Write what was held, and hold nothing from now on."""
+        self._holding, held, self._held = False, self._held, []
+        for record in held:
+            for handler in self._handlers:
+                handler.handle(record)
+
+
+def hold_start(level: str) -> HeldStart | None:
+    """Hold the routine of a start back; None where somebody wants to see everything as it happens."""
+    if level == "debug":
+        return None
+    handlers = logging.getLogger(ROOT).handlers
+    held = HeldStart(handlers)
+    for handler in handlers:
+        handler.filters[:] = [held]
+    return held
 
 
 class SummaryTimer:

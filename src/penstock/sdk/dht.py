@@ -8,7 +8,9 @@ from urllib.parse import quote, urlencode
 
 from penstock.contracts import dht as d
 from penstock.contracts.call import NOBODY
+from penstock.kernel.errors import Malformed
 from penstock.sdk.calling import Caller, PreparedCall, post
+from penstock.sdk.values import in_words
 
 
 class DhtClient:
@@ -25,19 +27,19 @@ class DhtClient:
 
     async def withdraw(self, key: str) -> d.DhtDone:
         """Take an announcement back; NotFound when the node does not announce it."""
-        ask = PreparedCall(method="DELETE", path=f"/v1/dht/provide/{quote(key, safe=':')}")
+        ask = PreparedCall(method="DELETE", path=f"/v1/dht/provide/{_in_path(key)}")
         return await self._caller.json(ask, d.DhtDone)
 
     async def find(self, key: str, *, limit: int | None = None, wait_ms: int = 2000, paths: int = 1) -> d.Providers:
         """Find providers: the first verified set, or with `limit` so many as there are up to it."""
         query = {"wait_ms": wait_ms, "paths": paths, **({} if limit is None else {"limit": limit})}
-        path = f"/v1/dht/providers/{quote(key, safe=':')}?{urlencode(query)}"
+        path = f"/v1/dht/providers/{_in_path(key)}?{urlencode(query)}"
         ask = PreparedCall(method="GET", path=path, idempotent=True, wait_s=wait_ms / 1000)
         return await self._caller.json(ask, d.Providers)
 
     async def nodes(self, node_id: str) -> d.DhtNodes:
         """Find the nodes nearest to an id."""
-        return await self._caller.json(_get(f"/v1/dht/nodes/{quote(node_id, safe=':')}"), d.DhtNodes)
+        return await self._caller.json(_get(f"/v1/dht/nodes/{_in_path(node_id)}"), d.DhtNodes)
 
     async def status(self) -> d.DhtStatus:
         """Tell how the node stands in the network."""
@@ -54,6 +56,12 @@ class DhtClient:
     async def ping(self, host: str, port: int) -> d.DhtPong:
         """Have the node dial an address and prove who is there."""
         return await self._caller.json(post("/v1/dht/ping", d.DhtPing(host, port), NOBODY, idempotent=True), d.DhtPong)
+
+
+def _in_path(key: object) -> str:
+    if not isinstance(key, str):
+        raise Malformed(f"A key or node id is a text of 64 hex digits, not {in_words(key)}.")
+    return quote(key, safe=":")
 
 
 def _get(path: str) -> PreparedCall:

@@ -22,7 +22,7 @@ from penstock.sdk.consumer import (
 )
 from penstock.sdk.delivery import Delivery, OnLost
 from penstock.sdk.lease_keeper import LeaseKeeper
-from penstock.sdk.values import checked
+from penstock.sdk.values import checked, in_words
 from penstock.wire.ids import address_of
 
 # Bytes as they are, text as UTF-8, anything else as compact JSON.
@@ -129,23 +129,25 @@ class MailboxClient:
     async def ack(self, lease: Leased) -> m.Acked:
         """Acknowledge a message: it is not delivered again. `Conflict` when the lease is over."""
         async with timeout("ack", self._timeout_s):
-            return await self._mailbox.ack(m.Ack(lease.msg_id, lease.receipt))
+            return await self._mailbox.ack(_ack(lease))
 
     async def nack(self, lease: Leased, reason: str | None = None, *, delay_ms: int | None = None) -> m.Nacked:
         """Give a message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
-        request = checked(m.Nack, msg_id=lease.msg_id, receipt=lease.receipt, reason=reason, delay_ms=delay_ms)
+        held = _ack(lease, "nack")
+        request = checked(m.Nack, msg_id=held.msg_id, receipt=held.receipt, reason=reason, delay_ms=delay_ms)
         async with timeout("nack", self._timeout_s):
             return await self._mailbox.nack(request)
 
     async def extend(self, lease: Leased, visibility_ms: int) -> m.Extended:
         """Lengthen a lease: it ends `visibility_ms` from now."""
-        request = checked(m.Extend, msg_id=lease.msg_id, receipt=lease.receipt, visibility_ms=visibility_ms)
+        held = _ack(lease, "extend")
+        request = checked(m.Extend, msg_id=held.msg_id, receipt=held.receipt, visibility_ms=visibility_ms)
         async with timeout("extend", self._timeout_s):
             return await self._mailbox.extend(request)
 
     async def ack_batch(self, leases: Sequence[Leased]) -> tuple[m.SettleResult, ...]:
         """Acknowledge up to 256 messages, each on its own."""
-        acks = tuple(m.Ack(lease.msg_id, lease.receipt) for lease in leases)
+        acks = tuple(_ack(lease) for lease in leases)
         async with timeout("ack_batch", self._timeout_s):
             return (await self._mailbox.ack_batch(m.AckBatch(acks))).results
 
@@ -323,6 +325,14 @@ class MailboxClient:
             return (await self._mailbox.delete_topic(checked(m.DeleteTopic, topic=topic))).deleted
 
 
+def _ack(lease: Leased, call: str = "ack") -> m.Ack:
+    """Return what names a lease; anything else than a message is refused in a sentence, before it leaves here."""
+    msg_id, receipt = getattr(lease, "msg_id", None), getattr(lease, "receipt", None)
+    if not isinstance(msg_id, str) or not isinstance(receipt, str):
+        raise Malformed(f"{call} takes a message that recv returned, or a delivery, not {in_words(lease)}.")
+    return m.Ack(msg_id, receipt)
+
+
 def new_message(  # noqa: PLR0913 - the options of a message, each by its name
     topic: str,
     payload: Payload,
@@ -336,7 +346,7 @@ def new_message(  # noqa: PLR0913 - the options of a message, each by its name
     meta: bytes | None = None,
 ) -> m.Send:
     """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
-    attached = attrs
+    attached = _attrs(attrs)
     if isinstance(payload, bytes):
         data = payload
     elif isinstance(payload, str):
@@ -345,14 +355,14 @@ def new_message(  # noqa: PLR0913 - the options of a message, each by its name
         data = bytes(payload)
     else:
         data, kind = json_bytes(payload)
-        attached = {CONTENT_TYPE: kind, **(attrs or {})}
+        attached = {CONTENT_TYPE: kind, **attached}
     return checked(
         m.Send,
         topic=topic,
         payload_b64=data,
         payload_hash=address_of(data),
         idem_key=idem_key or secrets.token_hex(16),
-        attrs=dict(attached or {}),
+        attrs=attached,
         key=key,
         delay_ms=delay_ms,
         ttl_ms=ttl_ms,
@@ -373,3 +383,11 @@ def _with_idem_key(message: m.Send) -> m.Send:
     if message.idem_key is not None:
         return message
     return msgspec.structs.replace(message, idem_key=secrets.token_hex(16))
+
+
+def _attrs(attrs: object) -> dict[str, str]:
+    if attrs is None:
+        return {}
+    if not isinstance(attrs, Mapping):
+        raise Malformed(f'attrs is an object of texts, such as {{"colour": "red"}}, not {in_words(attrs)}.')
+    return dict(attrs)

@@ -11,9 +11,10 @@ from blake3 import blake3
 
 from penstock.contracts.storage import ObjectInfo, Stored
 from penstock.kernel.deadline import timeout
-from penstock.kernel.errors import DownstreamUnavailable, Integrity
+from penstock.kernel.errors import DownstreamUnavailable, Integrity, Malformed
 from penstock.net.calls.client import StreamAnswer
 from penstock.sdk.calling import Caller, PreparedCall
+from penstock.sdk.values import in_words
 from penstock.wire.ids import address_of, format_address, parse_address
 
 _BYTES: Final = b"application/octet-stream"
@@ -33,10 +34,11 @@ class StorageClient:
         """Call through this; it is not owned."""
         self._caller = caller
 
-    async def put(self, data: bytes) -> Stored:
+    async def put(self, data: bytes | bytearray | memoryview) -> Stored:
         """Store bytes; the same bytes twice are one object. The address sent along shows a change on the way."""
-        ask = _put(f"/v1/o/{address_of(data)}", data, len(data))
-        return await self._stored(ask, len(data))
+        body = _bytes(data)
+        ask = _put(f"/v1/o/{address_of(body)}", body, len(body))
+        return await self._stored(ask, len(body))
 
     async def put_stream(
         self, pieces: AsyncIterator[bytes], *, size: int | None = None, expect: str | None = None
@@ -50,7 +52,7 @@ class StorageClient:
                 told.size += len(piece)
                 yield piece
 
-        path = "/v1/o" if expect is None else f"/v1/o/{parse_address(expect)}"
+        path = "/v1/o" if expect is None else _path(expect)
         stored = await self._stored(_put(path, hashed(), size), None)
         if stored.address != format_address(digest.digest()):
             raise Integrity("The object was changed on its way.")
@@ -70,7 +72,7 @@ class StorageClient:
     async def open(self, address: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[StreamAnswer]:
         """Read as it comes: `async with storage.open(address) as pieces: async for piece in pieces`."""
         headers = ((b"Range", _range(offset, length)),) if offset or length is not None else ()
-        path = f"/v1/o/{parse_address(address)}"
+        path = _path(address)
         async with self._caller.stream(
             PreparedCall(method="GET", path=path, headers=headers, idempotent=True)
         ) as answer:
@@ -80,7 +82,7 @@ class StorageClient:
 
     async def head(self, address: str) -> ObjectInfo:
         """Tell an object's size; `NotFound`."""
-        ask = PreparedCall(method="HEAD", path=f"/v1/o/{parse_address(address)}", idempotent=True)
+        ask = PreparedCall(method="HEAD", path=_path(address), idempotent=True)
         answer = await self._caller.ask(ask)
         return ObjectInfo(address, int(answer.headers[b"content-length"]))
 
@@ -88,6 +90,19 @@ class StorageClient:
         answer = await self._caller.ask(ask)
         told = answer.json(_Answer)
         return Stored(told.address, size if size is not None else told.size or 0, existed=answer.status == 200)
+
+
+def _bytes(data: object) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    how = "; encode it first: put(text.encode())" if isinstance(data, str) else ""
+    raise Malformed(f"put takes bytes, not {in_words(data)}{how}.")
+
+
+def _path(address: object) -> str:
+    if not isinstance(address, str):
+        raise Malformed(f"An address is a text such as b3:..., not {in_words(address)}.")
+    return f"/v1/o/{parse_address(address)}"
 
 
 class _Counted:

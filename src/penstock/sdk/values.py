@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -18,3 +18,20 @@ def checked(kind: type[T], **fields: object) -> T:
         return msgspec.convert(fields, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
         raise Malformed(plain_fault(str(exc))) from exc
+
+
+_WORDS: Final[dict[type, str]] = {
+    str: "a text",
+    bytes: "bytes",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    dict: "an object",
+    list: "a list",
+    type(None): "None",
+}
+
+
+def in_words(value: object) -> str:
+    """Name what an argument is, as the other messages do; what has no plain word is named by its class."""
+    return _WORDS.get(type(value)) or f"an object of {type(value).__name__}"

@@ -49,6 +49,7 @@ async def _ask(client: Client, args: argparse.Namespace, method: str, path: str,
     """Ask svc-interop, with the operator's token."""
     import msgspec
 
+    from penstock.kernel.errors import NotFound
     from penstock.sdk.calling import Caller, PreparedCall, SdkOptions
 
     caller = Caller("interop", client.place, client.inventory, SdkOptions(timeout_s=args.timeout / 1000))
@@ -56,6 +57,12 @@ async def _ask(client: Client, args: argparse.Namespace, method: str, path: str,
     try:
         ask = PreparedCall(method=method, path=path, body=sent, idempotent=method == "GET")
         return await caller.json(ask, dict[str, Any])
+    except NotFound as error:
+        if not path.startswith(f"{_KEYS}/"):
+            # A gateway: it leads to the other services, but SQS clients speak to the bridge itself.
+            told = "This URL does not serve SQS: SQS clients speak to svc-interop itself, not to the gateway."
+            raise NotFound(told, hint="Give its own URL, such as --url http://HOST:5309") from error
+        raise
     finally:
         await caller.close()
 

@@ -13,7 +13,7 @@ from penstock.cli import running
 from penstock.cli import settings as options
 from penstock.cli.countdown import Countdown
 from penstock.cli.output import Output
-from penstock.cli.quiet_log import QuietLog, SummaryTimer, quieten
+from penstock.cli.quiet_log import HeldStart, QuietLog, SummaryTimer, hold_start, quieten
 from penstock.kernel.errors import PenstockError, Timeout
 from penstock.kernel.lifecycle import Phase
 from penstock.kernel.log import Log, configure, settle
@@ -57,12 +57,20 @@ def start(args: argparse.Namespace, *, only: str | None) -> int:
         said = "this build runs the micro profile only; use --profile micro"
         return running.refuse(args, said, code="malformed", exit_code=process.BAD_CONFIG)
     configure(settings.text("node.log.format"), settings.text("node.log.level"))
-    quiet = None if args.json else quieten(settings.text("node.log.level"), settings.text("node.log.format"))
-    return launch(settings, given, only=only, as_json=args.json, quiet=quiet)
+    level = settings.text("node.log.level")
+    quiet = None if args.json else quieten(level, settings.text("node.log.format"))
+    held = hold_start(level) if quiet is None else None
+    return launch(settings, given, only=only, as_json=args.json, quiet=quiet, held=held)
 
 
-def launch(
-    settings: Settings, given: Sources, *, only: str | None, as_json: bool, quiet: QuietLog | None = None
+def launch(  # noqa: PLR0913 - what was asked for, and the two ways to hold the log back
+    settings: Settings,
+    given: Sources,
+    *,
+    only: str | None,
+    as_json: bool,
+    quiet: QuietLog | None = None,
+    held: HeldStart | None = None,
 ) -> int:
     """Run a node, or `only` one service of it, and turn what can go wrong into one sentence and an exit code."""
     keeps = not settings.flag("node.amnesia") and (only is None or only in KEEPERS)
@@ -74,7 +82,7 @@ def launch(
         if data_dir is not None:
             data_dir.open()
         token = _own_token(settings, data_dir, only)
-        talk = _Talk(data_dir, output, as_json=as_json, quiet=quiet)
+        talk = _Talk(data_dir, output, as_json=as_json, quiet=quiet, held=held)
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
         return process.run(
             lambda: _guarded(Node(settings, given, token=token, only=only, caps=caps), data_dir, fail), hooks
@@ -183,7 +191,7 @@ class _Talk:
     """What the node prints about itself on standard output."""
 
     def __init__(
-        self, data_dir: DataDir | None, output: Output, *, as_json: bool, quiet: QuietLog | None = None
+        self, data_dir: DataDir | None, output: Output, *, as_json: bool, quiet: QuietLog | None, held: HeldStart | None
     ) -> None:
         self._data_dir = data_dir
         self._output = output
@@ -191,8 +199,11 @@ class _Talk:
         self._json = as_json
         self._countdown: Countdown | None = None
         self._quiet = quiet
+        self._held = held
 
     def ready(self, node: Node) -> None:
+        if self._held is not None:
+            self._held.release()
         node.on_moved = self._write_ports
         if not self._json and not sys.stdout.closed and sys.stdout.isatty():
             limit_s: Callable[[], float] = lambda: node.settings.value.seconds("node.drain_deadline")  # noqa: E731

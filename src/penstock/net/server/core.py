@@ -150,7 +150,7 @@ class Core:
         """Compile the routes; `own` are the listener's and stay open while draining."""
         self.options_route = Route(method="OPTIONS", path="*", handler=self._tell_options, open=True)
         own = (*own, self.options_route)
-        self.router = Router((*routes, *own))
+        self.router = Router((*routes, *own), self.log.service)
         self.endpoints = {route: self._endpoint(route) for route in self.router.routes}
         self.matches.clear()
         self.known_heads.clear()

@@ -69,9 +69,10 @@ class _Node:
 class Router:
     """Find a route: literal segments win over `{name}`, `{name}` over a final `{name*}`."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        """Build the table; two routes for the same method and shape are a bug."""
+    def __init__(self, routes: Iterable[Route], service: str = "a service") -> None:
+        """Build the table; two routes for the same method and shape are a bug. `service` is named at `/`."""
         self.routes = tuple(routes)
+        self._service = service
         self._root = _Node()
         self._static: dict[tuple[str, ...], dict[str, tuple[Route, tuple[str, ...]]]] = {}
         for route in self.routes:
@@ -122,6 +123,13 @@ class Router:
 
     def _nowhere(self, method: str, segments: tuple[str, ...]) -> NotFound:
         """Say what may have been meant: a `/` inside a parameter, such as a topic, has to be written %2F."""
+        if not segments:
+            return NotFound(
+                f"This port is {self._service} of a penstock node, an HTTP API; nothing is at /.",
+                hint="/openapi.json describes what it answers, /readyz tells how it is; "
+                "the operator's page, with the API for people under /docs, is on the admin port (penstock open).",
+                docs="docs/README.md",
+            )
         for kept in range(len(segments) - 1, 0, -1):
             node, values = self._find((*segments[:kept], "x"))
             if node is not None and method in node.routes and values:
