@@ -5,8 +5,8 @@
 A node is a process on one core and has all its services; the load has the other core. Every webhook is a GitHub push of
 1 KiB, signed, with a body of its own. The node answers 202 after its mailbox has the event on the disk. Debian's
 webhook checks the same signature, answers, and starts /bin/true; nothing of it is durable. CPU is user and system time
-of the server with its children that have ended. The fastest round counts, because it was disturbed the least. A put streams 64 MiB; RSS is the growth of the
-node over one that had gone before.
+of the server with its children that have ended. The fastest round counts, because it was disturbed the least. A put
+streams 64 MiB; RSS is the growth of the node over one that had gone before.
 
 Debian's webhook sometimes stops answering under this load. Every wait for the load is bounded; a round in which a
 server answered nothing is run again with a fresh one, twice at the most, and then left out with a sentence.
