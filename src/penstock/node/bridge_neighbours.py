@@ -116,6 +116,10 @@ class BridgeNeighbours:
             return _issued(given[0].reveal().strip())
         return await self._issuer().issue(issuer_request(), Call(await self._operator()))
 
+    async def mint_for(self, tenant: str) -> Issued:
+        """Return a token by which the bridge issues for this tenant."""
+        return await self._issuer().issue(issuer_request(tenant), Call(await self._operator()))
+
     async def attest(self, n: int, head: str) -> Attested:
         """Have svc-passport vouch for the bridge's audit: a service's own token may not ask for that."""
         return await self._issuer().attest(Attest(SERVICE, n, head), Call(await self._operator()))

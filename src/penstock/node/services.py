@@ -173,6 +173,7 @@ def _build_interop(node: Node) -> ServicePart:
         # Under `insecure_dev` nobody checks, so nothing has to be minted.
         passport=None if verifier is None else behind.passport,
         mint=None if verifier is None else behind.mint,
+        mint_for=None if verifier is None or behind.holds_token else behind.mint_for,
         verifier=verifier,
         budget=node.budget,
         attest=None if verifier is None or behind.holds_token else behind.attest,

@@ -66,11 +66,20 @@ async def everything(**options):
         async def mint():
             return await passport.api.issue(issuer_request(), Call(passport.book.operator_token))
 
+        async def mint_for(tenant):
+            return await passport.api.issue(issuer_request(tenant), Call(passport.book.operator_token))
+
         async def attest(n, head):
             return await passport.api.attest(p.Attest("svc-interop", n, head), Call(passport.book.operator_token))
 
         async with supervised(inventories[MAILBOX], mailbox), supervised(inventories[STORAGE], storage):
-            around = {"passport": passport.api, "mint": mint, "verifier": verifier, "attest": attest}
+            around = {
+                "passport": passport.api,
+                "mint": mint,
+                "mint_for": mint_for,
+                "verifier": verifier,
+                "attest": attest,
+            }
             async with bridge(mailbox=mailbox.api, storage=storage.api, around=around, **options) as world:
                 await until(
                     lambda: world.inventory.health.gate("passport").open and inventories[MAILBOX].health.verdict().ready

@@ -29,6 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--topic", action="append", metavar="PREFIX", help="only queues whose topic begins so: sqs/orders; repeatable"
     )
     create.add_argument("--op", action="append", help="only this: send, recv, ack, nack or admin; repeatable")
+    create.add_argument("--tenant", default="", help="whose share of the mailbox counts what is sent with it")
     asking.add(create)
     create.set_defaults(action=_create)
     shown = doing.add_parser("list", help="show the keys, without their secrets")
@@ -87,6 +88,7 @@ async def _create(client: Client, args: argparse.Namespace) -> int:
     asked: dict[str, object] = {"name": args.name}
     asked |= {"topics": args.topic} if args.topic else {}
     asked |= {"ops": args.op} if args.op else {}
+    asked |= {"tenant": args.tenant} if args.tenant else {}
     made = await _ask(client, args, "POST", _KEYS, asked)
     if args.json:
         asking.print_json(made)

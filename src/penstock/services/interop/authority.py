@@ -3,6 +3,10 @@
 The outside proof (a signature, or a token for this service) never goes further in. Once it was found good, the bridge
 asks svc-passport for a passport that can do exactly the one thing that is needed, for a minute, and uses it until half
 of that is over. Its own issuer token is renewed at half of its life. Without one nothing is done: fail closed.
+
+An issuer token mints for its own tenant alone. What is done for another tenant, that of an SQS access key for instance,
+is done with a passport of that tenant, minted by an issuer token that the bridge gets for it when it is first needed.
+A bridge that was given its issuer token cannot get others; its passports are all of its own tenant.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ class Purpose(NamedTuple):
     audience: str
     op: str
     topic: str = ""
+    # For whom; empty for the bridge's own tenant.
+    tenant: str = ""
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -43,12 +49,12 @@ class Purpose(NamedTuple):
         return (f"op={self.op}", *((f"topic={self.topic}",) if self.topic else ()))
 
 
-def issuer_request() -> Issue:
-    """Say what the bridge's own token is: svc-passport mints it for whoever wires the bridge."""
+def issuer_request(tenant: str = SUBJECT) -> Issue:
+    """Say what the bridge's own token for a tenant is: svc-passport mints it for whoever wires the bridge."""
     return Issue(
         SUBJECT,
         ISSUER_AUDIENCE,
-        tenant=SUBJECT,
+        tenant=tenant,
         class_="internal",
         ttl_s=ISSUER_TTL_S,
         caveats=(f"op={ISSUER_OPS}",),
@@ -64,10 +70,17 @@ class BridgeAuthority:
         passport: Passport | None,
         mint: Callable[[], Awaitable[Issued]] | None,
         calls: BridgeCalls,
+        mint_for: Callable[[str], Awaitable[Issued]] | None = None,
     ) -> None:
-        """Take the contract, and how the issuer token is got; None only for a node that was told to check nothing."""
+        """Take the contract, and how the issuer token is got; None only for a node that was told to check nothing.
+
+        `mint_for` gets an issuer token of another tenant; None where there is none to be had.
+        """
         self._passport = passport
         self._mint = mint
+        self._mint_for = mint_for
+        # Issuer tokens of other tenants, each with when it is renewed; bounded like the passports.
+        self._issuers: dict[str, tuple[str, float]] = {}
         self._calls = calls
         self._wall = inventory.clock.wall
         self._log = Log(inventory.service)
@@ -95,15 +108,30 @@ class BridgeAuthority:
         if not self._issuer or self._passport is None:
             raise NotReady("The bridge has no authority of its own yet.", phase="passport")
         passport, now = self._passport, self._wall()
+        tenant = purpose.tenant if self._mint_for is not None else ""
+        issuer = await self._issuer_of(tenant, now) if tenant else self._issuer
         request = Issue(
-            purpose.subject, purpose.audience, tenant=SUBJECT, ttl_s=PASSPORT_TTL_S, caveats=purpose.caveats
+            purpose.subject, purpose.audience, tenant=tenant or SUBJECT, ttl_s=PASSPORT_TTL_S, caveats=purpose.caveats
         )
-        issued = await self._calls.call("issue", lambda: passport.issue(request, Call(self._issuer, corr_id)))
+        issued = await self._calls.call("issue", lambda: passport.issue(request, Call(issuer, corr_id)))
         if len(self._fresh) >= _KEPT_MAX:
             self._fresh.clear()
         self._issued.value += 1
         fresh = self._fresh[purpose] = (issued.token, now + PASSPORT_TTL_S / 2)
         return fresh
+
+    async def _issuer_of(self, tenant: str, now: float) -> str:
+        """Return the issuer token of another tenant; a new one when half of the last one's life is over."""
+        mint_for = self._mint_for
+        known = self._issuers.get(tenant)
+        if known is not None and now < known[1]:
+            return known[0]
+        assert mint_for is not None
+        issued = await self._calls.call("mint", lambda: mint_for(tenant))
+        if len(self._issuers) >= _KEPT_MAX:
+            self._issuers.clear()
+        self._issuers[tenant] = (issued.token, (now + issued.exp) / 2)
+        return issued.token
 
     # --- the issuer token --------------------------------------------------------------------------------------------
 
@@ -128,6 +156,7 @@ class BridgeAuthority:
         self._renew_at = float(issued.exp)
         # What was minted by the token before it may be revoked with that one.
         self._fresh.clear()
+        self._issuers.clear()
         self._judge()
         return max(_AGAIN_S, (issued.exp - self._wall()) / 2)
 

@@ -28,7 +28,7 @@ from penstock.services.interop.brownout import BrownoutLimits
 from penstock.services.interop.endpoints import NO_ENDPOINTS, Endpoints, make_endpoints
 from penstock.services.interop.providers.kinds import KINDS
 from penstock.services.interop.providers.verdict import BadWebhookSetup
-from penstock.services.interop.sqs.face.access_keys import ALL_QUEUES, OPS, AccessKey
+from penstock.services.interop.sqs.face.access_keys import ALL_QUEUES, OPS, TENANT, AccessKey
 from penstock.services.interop.sqs.face.wiring import ACCOUNT, SqsOptions
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ _SQS_KEY = (
         help="Beginnings of the topics it may use. A queue's topic is `sqs/` and its name.",
     ),
     Key("ops", Kind.LIST, OPS, help=f"What it may do: some of {', '.join(OPS)}."),
-    Key("tenant", Kind.STR, "", help="Whose it is."),
+    Key("tenant", Kind.STR, "", help="Whose share of the mailbox counts what it sends. Empty: svc-interop's own."),
 )
 
 
@@ -152,6 +152,8 @@ def _configured_key(name: str, row: Mapping[str, Any]) -> AccessKey:
         raise ValueError(f"{name}: an access key has one secret")
     if not ops or not set(ops) <= set(OPS):
         raise ValueError(f"{name}: `ops` is one or more of {', '.join(OPS)}")
+    if not re.fullmatch(TENANT, row["tenant"]):
+        raise ValueError(f"{name}: a tenant's name is printable, has no blanks and does not begin with sub:")
     return AccessKey(
         id=key_id, secret=secrets[0].reveal(), name=name, tenant=row["tenant"], ops=ops, topics=tuple(row["topics"])
     )

@@ -66,6 +66,8 @@ class BridgeAround:
     storage: Storage | None = None
     passport: Passport | None = None
     mint: Callable[[], Awaitable[Issued]] | None = None
+    # Gets one of another tenant; None where the bridge has no way to one.
+    mint_for: Callable[[str], Awaitable[Issued]] | None = None
     verifier: Verifier | None = None
     budget: ByteBudget | None = None
     # Has svc-passport vouch for the head of the bridge's audit. The bridge's own token is bound to its tenant and may
@@ -92,7 +94,7 @@ class InteropService:
     def _make_inside(self, around: BridgeAround) -> None:
         inventory, options, brownout = self._inventory, self._options, self.brownout
         passport_calls = BridgeCalls(inventory, "svc-passport", PASSPORT_S, brownout)
-        self.authority = BridgeAuthority(inventory, around.passport, around.mint, passport_calls)
+        self.authority = BridgeAuthority(inventory, around.passport, around.mint, passport_calls, around.mint_for)
         mailbox_calls = BridgeCalls(inventory, "svc-mailbox", MAILBOX_S, brownout)
         self.topics = EndpointTopics(inventory, around.mailbox, mailbox_calls, self.authority)
         behind = Behind(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
+from penstock.services.interop.sqs.face.access_keys import AccessKey
 from penstock.services.interop.sqs.face.errands import Errands
 from penstock.services.interop.sqs.face.wiring import SqsOptions
 from penstock.services.interop.sqs.json_protocol import encode_json, encode_written
 from penstock.services.interop.sqs.operations import OPERATIONS
-from tests.services.interop.sqs.signed import KEY, SqsClient, SqsError
+from penstock.services.interop.sqs.refusals import KINDS
+from tests.services.interop.sqs.signed import KEY, SqsClient, SqsError, error_of
 from tests.services.interop.test_authority import everything
 from tests.services.interop.worlds import until
 
@@ -24,7 +29,7 @@ pytestmark = pytest.mark.real_loop
 @asynccontextmanager
 async def real(way: str = "short", **options: Any) -> AsyncIterator[SqsClient]:
     """Run the face over a real mailbox that checks every passport; the long way is that of a mailbox elsewhere."""
-    async with everything(sqs=SqsOptions(keys=(KEY,), **options)) as (world, _):
+    async with everything(sqs=SqsOptions(**{"keys": (KEY,), **options})) as (world, _):
         sqs = SqsClient(world)
         errands = world.service.sqs._errands
         if way == "long":
@@ -161,3 +166,159 @@ async def test_a_bug_in_writing_an_answer_is_one_failure_and_the_mailbox_goes_on
 
     assert failed == (500, "InternalFailure")
     assert sorted(bodies) == ["a", "b", "c"]
+
+
+async def test_what_a_key_sends_counts_for_its_tenant_and_not_for_the_bridges(monkeypatch):
+    acme = AccessKey(id="ACMEKEY", secret="obviously/not+secret", name="acme", tenant="acme")
+    async with real(keys=(KEY, acme)) as sqs:
+        await sqs.send(await sqs.queue("bridges"), "x")
+        other = SqsClient(sqs.world, key=acme)
+        url = await other.queue("acmes")
+        for _ in range(3):
+            await other.send(url, "x")
+        ledger = sqs.world.mailbox._ledger
+        tenants = {name: ledger.topics[f"sqs/{name}"].tenant for name in ("bridges", "acmes")}
+        # Above its share of the backlog, while there are others: it is told to wait, and the other is not.
+        monkeypatch.setattr(sqs.world.mailbox._dispatcher._shares, "crowding", frozenset({"acme"}))
+        crowded = await refusal(other.send(url, "y"))
+        await sqs.send(await sqs.queue("bridges"), "y")
+        minted = sqs.world.service.authority._issuers
+
+    assert tenants == {"bridges": "svc-interop", "acmes": "acme"}
+    assert crowded == (429, "RequestThrottled")
+    assert list(minted) == ["acme"]
+
+
+async def test_a_bridge_that_cannot_mint_for_a_tenant_sends_as_itself():
+    acme = AccessKey(id="ACMEKEY", secret="obviously/not+secret", name="acme", tenant="acme")
+    async with real(keys=(acme,)) as sqs:
+        sqs.world.service.authority._mint_for = None
+        other = SqsClient(sqs.world, key=acme)
+        await other.send(await other.queue("acmes"), "x")
+        tenant = sqs.world.mailbox._ledger.topics["sqs/acmes"].tenant
+
+    assert tenant == "svc-interop"
+
+
+# --- anything at all, to a mailbox that is real ----------------------------------------------------------------------
+
+ODD: tuple[Any, ...] = (
+    None,
+    "",
+    0,
+    -1,
+    2**63,
+    2**70,
+    1.5,
+    True,
+    [],
+    {},
+    [None],
+    {"a": 1},
+    "x" * 300,
+    "\x00",
+    "q2",
+    "\ud800",
+)
+
+
+def _valid(handle: str) -> dict[str, dict[str, Any]]:
+    """Say what is asked well of each operation on messages."""
+    attributes = {"a": {"DataType": "Binary", "BinaryValue": "YQ=="}}
+    sending = {"MessageBody": "b", "DelaySeconds": 0, "MessageAttributes": attributes, "MessageGroupId": "g"}
+    visible = {"ReceiptHandle": handle, "VisibilityTimeout": 0}
+    names = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "MessageSystemAttributeNames": ["SenderId"]}
+    return {
+        "SendMessage": sending,
+        "SendMessageBatch": {"Entries": [{"Id": str(n), **sending} for n in range(3)]},
+        "ReceiveMessage": {"MaxNumberOfMessages": 2, "VisibilityTimeout": 0, "WaitTimeSeconds": 0, **names},
+        "DeleteMessage": {"ReceiptHandle": handle},
+        "DeleteMessageBatch": {"Entries": [{"Id": "1", "ReceiptHandle": handle}]},
+        "ChangeMessageVisibility": visible,
+        "ChangeMessageVisibilityBatch": {"Entries": [{"Id": "1", **visible}]},
+    }
+
+
+def _spoilt(draw: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+    """Change one thing about a request: a value, the whole of a field, how many entries there are, or its queue."""
+    fields = copy.deepcopy({"QueueUrl": "q", **fields})
+    within = fields
+    if "Entries" in fields and draw.random() < 0.7:
+        within = draw.choice(fields["Entries"])
+    name, how = draw.choice(sorted(within)), draw.randrange(5)
+    if how == 0:
+        del within[name]
+    elif how == 1 and isinstance(within[name], str):
+        at = draw.randrange(len(within[name]) + 1)
+        within[name] = within[name][:at] + draw.choice("=A\n%") + within[name][at + 1 :]
+    elif how == 2 and "Entries" in fields:
+        fields["Entries"] *= draw.choice((0, 2, 5))
+    else:
+        within[name] = draw.choice(ODD)
+    return fields
+
+
+def _form(operation: str, fields: dict[str, Any]) -> bytes:
+    """Write a request as a form, as far as it can be; numbers for lists and maps."""
+    pairs = [("Action", operation)]
+
+    def write(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for number, (key, each) in enumerate(value.items(), 1):
+                write(f"{name}.{number}.Name", key)
+                write(f"{name}.{number}.Value", each) if not isinstance(each, dict) else [
+                    write(f"{name}.{number}.Value.{k}", v) for k, v in each.items()
+                ]
+        elif isinstance(value, list):
+            for number, each in enumerate(value, 1):
+                if isinstance(each, dict):
+                    for key, inner in each.items():
+                        write(f"{name}.{number}.{_singular(operation, key)}", inner)
+                else:
+                    write(f"{name}.{number}", each)
+        elif value is not None:
+            pairs.append((name, str(value).encode("utf-8", "replace").decode()))
+
+    for name, value in fields.items():
+        write(_singular(operation, name), value)
+    return urlencode(pairs).encode()
+
+
+def _singular(operation: str, name: str) -> str:
+    known = {field.name: field.query_name for field in OPERATIONS[operation].takes}
+    inner = {f.name: f.query_name for field in OPERATIONS[operation].takes for f in field.fields}
+    return {**inner, **known}.get(name, name)
+
+
+@pytest.mark.parametrize("protocol", ["json", "query"])
+async def test_no_spoilt_operation_on_messages_makes_the_service_fail_or_lose_a_message(protocol):
+    draw, answers = random.Random(20231114), []
+    codes = {legacy for legacy, status in KINDS.values() if status < 500}
+    async with real() as sqs:
+        await sqs.queue("q2")
+        await sqs.send("q2", "kept")
+        kept_url = await sqs.queue("q")
+        await sqs.send(kept_url, "first")
+        (got,) = await sqs.receive(kept_url, VisibilityTimeout=600)
+        for _ in range(120):
+            operation, fields = draw.choice(sorted(_valid(got["ReceiptHandle"]).items()))
+            spoilt = _spoilt(draw, fields)
+            if protocol == "json":
+                headers = {"X-Amz-Target": f"AmazonSQS.{operation}", "Content-Type": "application/x-amz-json-1.0"}
+                answer = await sqs.raw(json.dumps(spoilt).encode(), headers)
+            else:
+                kind = {"Content-Type": "application/x-www-form-urlencoded"}
+                answer = await sqs.raw(_form(operation, spoilt), kind)
+            answers.append((answer.status, operation, spoilt, answer))
+        kept = await sqs.bodies("q2")
+        await sqs("PurgeQueue", QueueUrl=kept_url)
+        await sqs.send(kept_url, "still here")
+        last = await sqs.bodies(kept_url)
+        free = waiters(sqs).in_use
+
+    assert [each[:3] for each in answers if each[0] >= 500] == []
+    refused = [error_of(each[3]) for each in answers if each[0] != 200]
+    assert len(refused) > 40
+    assert {code for _, code in refused} <= codes
+    assert "kept" in kept
+    assert (last, free) == (["still here"], 0)

@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 
 OPS: Final = ("send", "recv", "ack", "nack", "admin")
+# A tenant's name, or nothing; the space of subjects is not open to tenants.
+TENANT: Final = r"^(?!sub:)[!-~]*$"
 ALL_QUEUES: Final = ("sqs/",)
 DEFAULT_NAME: Final = "default"
 ID_BYTES: Final = 10
@@ -20,6 +22,7 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     secret: str
     name: str = ""
+    # Whose share of the mailbox counts what is sent with it; empty for that of svc-interop.
     tenant: str = ""
     ops: tuple[str, ...] = OPS
     topics: tuple[str, ...] = ALL_QUEUES

@@ -67,7 +67,7 @@ class SqsBacking:
 def _purpose(key: AccessKey, op: str, topic: str) -> Purpose:
     if not key.allows(op, topic):
         raise denied(key.id, op, topic)
-    return Purpose(f"sqs:{key.id}", AUDIENCE, op, topic)
+    return Purpose(f"sqs:{key.id}", AUDIENCE, op, topic, key.tenant)
 
 
 def denied(key_id: str, op: str, topic: str) -> SqsRefusal:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from penstock.kernel.errors import Malformed, NotReady
 from penstock.net.message import Response
 from penstock.net.server.route import Route
-from penstock.services.interop.sqs.face.access_keys import ALL_QUEUES, OPS, AccessKey
+from penstock.services.interop.sqs.face.access_keys import ALL_QUEUES, OPS, TENANT, AccessKey
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
@@ -42,7 +42,8 @@ class AccessKeyIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(max_length=64)] = ""
     topics: _Topics = ALL_QUEUES
     ops: _Ops = OPS
-    tenant: Annotated[str, Meta(max_length=64)] = ""
+    # Whose share of the mailbox counts what is sent with it.
+    tenant: Annotated[str, Meta(max_length=64, pattern=TENANT)] = ""
 
 
 class AccessKeyShown(msgspec.Struct, frozen=True, omit_defaults=True):
