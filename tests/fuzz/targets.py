@@ -379,10 +379,14 @@ def webhook_requests(data: bytes) -> None:
 
 @target
 def sqs_requests(data: bytes) -> None:
-    """A request of the SQS face in both protocols, and its signature: fields or a refusal, never another exception."""
+    """A request of the SQS face in both protocols, and its signature: fields or a refusal, never another exception.
+
+    What is read in one go is what is read field by field.
+    """
     for operation in OPERATIONS.values():
         with contextlib.suppress(SqsRefusal):
-            json_protocol.decode_json(operation, data)
+            found = json_protocol.decode_json(operation, data)
+            assert found == json_protocol.read_fields_of(operation, data), operation.name
         with contextlib.suppress(SqsRefusal):
             query_protocol.decode_query(operation, query_protocol.decode_form(data))
     head, _, body = data.partition(b"\n\n")

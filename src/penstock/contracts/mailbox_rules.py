@@ -27,19 +27,14 @@ _CHAIN: Final = b"penstock/mailbox/chain/1"
 
 def hash_chain(topic: str, ts: int, idem_key: str | None, payload_hash: str, attrs: dict[str, str]) -> Address:
     """Bind a message's parts together: BLAKE3 over length-prefixed fields, attrs sorted by name."""
-    digest = blake3(_CHAIN)
-    for text in (topic, str(ts), idem_key or "", payload_hash):
-        _field(digest, text)
+    texts = [topic, str(ts), idem_key or "", payload_hash]
     for name in sorted(attrs):
-        _field(digest, name)
-        _field(digest, attrs[name])
-    return Address("b3:" + digest.hexdigest())
-
-
-def _field(digest: blake3, text: str) -> None:
-    raw = text.encode()
-    digest.update(len(raw).to_bytes(4, "big"))
-    digest.update(raw)
+        texts += (name, attrs[name])
+    fields = [_CHAIN]
+    for text in texts:
+        raw = text.encode()
+        fields += (len(raw).to_bytes(4, "big"), raw)
+    return Address("b3:" + blake3(b"".join(fields)).hexdigest())
 
 
 def size_of(send: m.Send) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -480,3 +481,30 @@ async def test_a_redrive_policy_needs_a_queue_of_the_same_type_that_is_there():
 
     assert sources == [source]
     assert codes == [(400, "InvalidParameterValue")] * 4
+
+
+async def test_a_queue_that_is_its_own_dead_letter_queue_delivers_without_end():
+    policy = {"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:q", "maxReceiveCount": 1}
+    async with face() as sqs:
+        url = await sqs.queue(VisibilityTimeout="0")
+        await sqs("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
+        shown = (await sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=["RedrivePolicy"]))["Attributes"]
+        await sqs.send(url, "x")
+        seen = [await sqs.bodies(url) for _ in range(4)]
+        await sqs("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": ""})
+        after = await sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=["RedrivePolicy"])
+
+    assert json.loads(shown["RedrivePolicy"])["deadLetterTargetArn"] == policy["deadLetterTargetArn"]
+    assert seen == [["x"]] * 4
+    assert after == {}
+
+
+async def test_the_url_of_any_queue_may_be_asked_for_at_the_address_of_one():
+    async with face("query") as sqs:
+        one, other = await sqs.queue("one"), await sqs.queue("other")
+        path = urlsplit(one).path
+        answer = await sqs.ask("GetQueueUrl", path, QueueName="other")
+        wrong = error_of(await sqs.ask("ListQueues", path))
+
+    assert sqs.read("GetQueueUrl", answer) == {"QueueUrl": other}
+    assert wrong == (400, "InvalidAction")

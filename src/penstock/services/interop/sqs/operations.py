@@ -58,9 +58,9 @@ class SqsOperation:
         return "Message" in self.name and "Move" not in self.name
 
     @property
-    def names_queue(self) -> bool:
-        """Tell whether it is asked of one queue, so that it may be asked at the address of that queue."""
-        return any(field.name == "QueueUrl" for field in self.takes)
+    def asked_at_queue(self) -> bool:
+        """Tell whether it may be asked at the address of a queue: it is asked of one queue, or for the URL of one."""
+        return self.name == "GetQueueUrl" or any(field.name == "QueueUrl" for field in self.takes)
 
 
 def _text(name: str, query: str = "") -> SqsField:

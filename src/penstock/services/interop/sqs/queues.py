@@ -115,6 +115,9 @@ def record_of(tags: Mapping[str, str]) -> QueueRecord | None:
 def settings_of(record: QueueRecord, dead_letter_topic: str | None) -> TopicSettings:
     """Say what the topic behind a queue has to be set to."""
     wanted = topic_settings(record.attributes, fifo=record.fifo, dead_letter_topic=dead_letter_topic)
+    if dead_letter_topic == record.topic:
+        # Back into the same queue is no end.
+        wanted |= {"max_attempts": 0, "dead_letter_to": None}
     dedup = wanted.pop("dedup", None)
     return TopicSettings(**wanted, dedup=None if dedup is None else DedupSettings(**dedup), tags=tags_of(record))
 

@@ -267,7 +267,7 @@ class _QueryVoice:
             raise SqsRefusal("UnknownOperationException", "")
         operation = query_protocol.operation_of(tree)
         if path is not None:
-            if not operation.names_queue:
+            if not operation.asked_at_queue:
                 raise query_protocol.not_valid_here(operation.name)
             # Older clients name the queue by the path alone.
             tree.setdefault("QueueUrl", request.path)

@@ -104,15 +104,20 @@ class QueueDesk:
         return {"QueueUrl": self._url(asked, made.record)}
 
     def _check_redrive(self, asked: SqsAsked, book: QueueBook, record: QueueRecord) -> None:
-        """Refuse a dead-letter queue that is not there, is of another type, or may not be used by this key."""
+        """Refuse a dead-letter queue that is not there, is of another type, or may not be used by this key.
+
+        A queue may be its own, as with AWS: then its messages are delivered without end.
+        """
         policy = record.attributes.get("RedrivePolicy")
         if not policy:
             return
         arn, _ = read_redrive(policy)
         target = book.get(read_arn(arn))
         shown = policy[:200]
-        if target is None or target.record.queue == record.queue:
+        if target is None:
             raise bad_value(shown, "RedrivePolicy", "Dead letter target does not exist.")
+        if target.record.queue == record.queue:
+            return
         if target.fifo != record.fifo:
             what = "FIFO" if record.fifo else "standard"
             said = f"Dead-letter queue must be same type of queue as the source: {what}."
