@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks._app.servers import missing, peer_server
+from benchmarks._charts import BarChart, Chart, draw
 from benchmarks.mailbox import RESULTS, cpu_s, server
 
 PEERS = ("redis", "nats", "postgres", "rabbitmq")
@@ -111,8 +112,21 @@ def table(rows: list[Row]) -> Table:
     return made
 
 
+def plot(rows: list[Row]) -> None:
+    """Draw the rates of each phase, and where the CPU of the sends goes."""
+    rates: list[Chart | BarChart] = [
+        BarChart(f"{phase}: messages/s", {row["client"]: (row["per_s"],) for row in rows if row["phase"] == phase})
+        for phase in PHASES
+    ]
+    costs: dict[str, tuple[float, ...]] = {
+        row["client"]: (row["client_us"], row["server_us"]) for row in rows if row["phase"] == "send"
+    }
+    parts = BarChart("send: CPU us a message", costs, ("program", "server"))
+    draw(RESULTS / "app.svg", f"64 tasks of one program, durable; Python {python_build()}", [*rates, parts])
+
+
 def main() -> None:
-    """Measure, print, write down."""
+    """Measure, print, draw, write down."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument(
@@ -126,6 +140,7 @@ def main() -> None:
     rows = best(rounds)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "app.json").write_text(json.dumps(rows, indent=2) + "\n")
+    plot(rows)
     if args.json:
         print(json.dumps(rows, indent=2))
     else:

@@ -167,7 +167,7 @@ def main() -> None:
     times = sorted(load.times) or [0.0]
     marks = {
         f"p{name}_ms": 1000 * times[min(len(times) - 1, int(len(times) * part))]
-        for name, part in (("50", 0.5), ("99", 0.99))
+        for name, part in (("50", 0.5), ("99", 0.99), ("999", 0.999))
     }
     per_s = load.count / elapsed
     figures = {"per_s": per_s, "count": load.count, "seconds": elapsed, "refused": load.refused, "client_us": own_us}

@@ -1,0 +1,1 @@
+"""The neighbours of a quiet topic: see `benchmarks.interference`."""
