@@ -89,6 +89,17 @@ async def test_instances_are_named_counted_and_restarted_one_by_one() -> None:
     assert inventory.metrics.value("tasks_canceled_total", kind="worker") == 3
 
 
+async def test_two_kills_in_one_turn_are_one_and_the_child_comes_back() -> None:
+    boss = supervisor(new_inventory(), [waiting(Diary(), "worker")])
+    await boss.start()
+    await turns()
+
+    assert [boss.kill("worker"), boss.kill("worker")] == [True, False]
+    await asyncio.sleep(1)
+    assert (boss.children[0].restarts, boss.children[0].state) == (1, ChildState.RUNNING)
+    await boss.drain()
+
+
 async def test_killing_what_is_not_there_is_no() -> None:
     boss = supervisor(new_inventory(), [ChildSpec("worker", crashing(Diary()))])
     await boss.start()

@@ -155,8 +155,13 @@ class Child:
             await scope.close()
 
     def kill(self) -> bool:
-        """Crash the child as a test or an operator asks for; False when it is not running."""
+        """Crash the child as a test or an operator asks for; False when it is not running, or is crashing already.
+
+        A second cancel before the first one arrived would be taken for the supervisor's own, which is for good.
+        """
         if self.task is None or self.task.done() or self.state not in (ChildState.RUNNING, ChildState.PROBATION):
+            return False
+        if self.killed:
             return False
         self.killed = True
         return self.task.cancel()

@@ -308,9 +308,10 @@ async def test_a_flood_of_one_peer_is_refused_and_costs_the_others_nothing() -> 
 async def test_a_silent_peer_fails_within_the_rpc_timeout_and_is_left_out_of_answers() -> None:
     async with swarm(3) as nodes:
         dead = nodes[2]
+        peer, table = dead.own, nodes[0].service.state.table
+        await until(lambda: peer in {each.id for each in table.contacts()}, "the contact")
+        contact = next(each for each in table.contacts() if each.id == peer)
         dead.service.pool.fall_silent(silent=True)
-        peer = dead.own
-        contact = next(each for each in nodes[0].service.state.table.contacts() if each.id == peer)
         outcomes: list[object] = []
         nodes[0].service.pool.ask(contact, Opcode.PING, EMPTY, outcomes.append)
         await until(lambda: bool(outcomes), "the timeout")
