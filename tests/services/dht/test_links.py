@@ -15,7 +15,7 @@ from penstock.services.dht.core.bucket import Bucket, BucketView
 from penstock.services.dht.core.contact import Contact
 from penstock.services.dht.core.ids import BUCKETS, ID_BITS, bucket_of
 from penstock.services.dht.core.record import RecordSigner
-from penstock.services.dht.protocol.messages import EMPTY
+from penstock.services.dht.protocol.messages import EMPTY, read_answer
 from penstock.services.dht.service import SERVICE, DhtService
 from tests.services.dht.kit import Opcode, RunningNode, SmallSwarm, swarm, until
 
@@ -61,6 +61,18 @@ async def test_a_peer_that_failed_counts_as_not_connected_until_it_answers_and_i
         assert pool.connected(peer)
 
 
+@pytest.mark.real_loop
+async def test_a_link_is_closed_after_a_minute_of_silence_and_not_before() -> None:
+    async with swarm(2) as nodes:
+        node, peer = await linked(nodes)
+        pool, link = node.service.pool, node.service.pool.links[peer]
+        pool._look_after(link.heard_at + 30.0)
+        assert link.is_open
+
+        pool._look_after(link.heard_at + 61.0)
+        assert not link.is_open
+
+
 def full_node(inventory: Inventory, host: str = "127.0.0.1") -> DhtService:
     """Make a node with a table as in a network of thousands, and without a link."""
     service, rng = DhtService(inventory, DhtOptions()), Random(1)
@@ -99,4 +111,41 @@ async def test_the_pool_opens_links_ahead_a_few_in_a_turn() -> None:
     await pause("test", 60.0)
     assert len(service.pool._opened_at) >= 16
     await supervisor.drain()
+    await service.close()
+
+
+async def test_a_peer_that_failed_is_named_to_nobody() -> None:
+    service = full_node(Inventory(SERVICE))
+    state, asker = service.state, service.pool.make_link(dialled=False)
+    nearest = state.table.closest(state.own, 1)[0]
+    before = read_answer(service.server._find(asker, state.own, value=False)).contacts
+    state.book.failed(nearest.id, 0.0)
+    after = read_answer(service.server._find(asker, state.own, value=False)).contacts
+
+    assert nearest.id in {each.id for each in before}
+    assert nearest.id not in {each.id for each in after}
+    await service.close()
+
+
+async def test_one_namer_has_us_dial_twenty_addresses_a_second() -> None:
+    service = full_node(Inventory(SERVICE, LoopClock()))
+    contacts = list(service.state.table.contacts())[:41]
+    dialled = [service.pool._may_dial(contact, 7) for contact in contacts[:40]]
+    await pause("test", 1.0)
+
+    assert sum(dialled) == 20
+    assert service.pool._may_dial(contacts[40], 7)
+    await service.close()
+
+
+async def test_a_node_that_hears_from_nobody_evicts_nobody() -> None:
+    service = full_node(Inventory(SERVICE, LoopClock()))
+    state, first = service.state, next(iter(service.state.table.contacts()))
+    queue = service.route.queues[bucket_of(state.own, first.id)]
+    await service.pinger._ask(first)
+    assert queue.depth == 0, "the network is gone, not this contact"
+
+    state.book.answered_at = state.monotonic()
+    await service.pinger._ask(first)
+    assert queue.depth == 1
     await service.close()

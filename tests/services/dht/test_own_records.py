@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,13 @@ from penstock.kernel.deadline import pause
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.kernel.worker import Job
+from penstock.services.dht.agents.own_records import OwnFiles, OwnRecord
 from penstock.services.dht.agents.record_keeper import Keeping
 from penstock.services.dht.agents.republisher import Announce, OwnCommand, OwnJob, Retract, SignedRecord
 from penstock.services.dht.config import DhtOptions
 from penstock.services.dht.core.readiness import PeerReadiness
 from penstock.services.dht.core.record import RecordSigner, make_record
+from penstock.services.dht.protocol.messages import read_answer
 from penstock.services.dht.service import SERVICE, DhtService
 
 AGENTS = {"republisher", "event_log", "record_keeper", "lookup_worker"}
@@ -122,3 +125,28 @@ async def test_a_record_that_is_being_published_is_not_published_beside_that() -
         republisher._under_way.discard(7)
         await pause("test", 100.0)
         assert inventory.metrics.value("provider_republish_total", result="ok") > 0
+
+
+def test_own_records_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    own = OwnRecord(7, ("a", "b"), 3600, 5, 6, 7, withdrawn=True, keepers=("x@h:1", "y@h:2"))
+    first, second = OwnFiles(tmp_path / "dht"), OwnFiles(tmp_path / "dht")
+    seed, _, _ = first.open()
+    first.put([own])
+    first.close()
+
+    assert second.open() == (seed, [own], [])
+    second.close()
+
+
+async def test_a_record_that_is_too_old_is_refused_before_anything_is_spent_on_its_signature() -> None:
+    async with agents_alone() as (service, inventory):
+        signer, now, answers = RecordSigner(b"\x07" * 32), service.state.wall_ms(), list[bytes]()
+        newer, older = (make_record(signer, 1, ("a",), seq=seq, issued_ms=now, ttl_s=60) for seq in (2, 1))
+        forged = replace(older, signatures=(bytes(64),))
+        for record in (newer, forged):
+            service.records.try_send(Keeping(record, None, answers.append))
+        await pause("test", 1.0)
+
+        assert [read_answer(answer).accepted for answer in answers] == [True, False]
+        assert inventory.metrics.value("dht_records_refused_total", reason="stale") == 1
+        assert inventory.metrics.value("dht_records_refused_total", reason="forged") == 0

@@ -90,6 +90,11 @@ async def test_a_node_whose_seeds_do_not_answer_refuses_to_provide_but_finds_wha
         with pytest.raises(NotReady):
             await node.service.api.provide(d.Provide(KEY))
         assert (await node.service.api.find(d.Find(KEY))).providers == ()
+        async with raw_peer(node) as peer:
+            record = make_record(RecordSigner(b"\x07" * 32), 5, ("a",), seq=1, issued_ms=node.service.state.wall_ms())
+            answer = await peer.ask(Opcode.PROVIDE, provide_request(record))
+        assert isinstance(answer, DhtAnswer)
+        assert (answer.code, len(node.service.keeper.book)) == (AnswerCode.NOT_READY, 0)
         gate = node.inventory.health.gate("dht_peers")
         assert not gate.open
         assert gate.advisory
