@@ -94,6 +94,34 @@ def test_a_fifo_receive_takes_what_it_can_of_the_longest_waiting_group_first(sqs
     assert all(members == [f"{members[0][0]}.{number}" for number in range(len(members))] for members in groups)
 
 
+def test_the_head_of_a_group_that_is_visible_again_comes_first_and_hides_the_rest(sqs):
+    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "VisibilityTimeout": "600"}
+    url = sqs.create_queue(QueueName="head.fifo", Attributes=attributes)["QueueUrl"]
+    for number in range(5):
+        sqs.send_message(QueueUrl=url, MessageBody=str(number), MessageGroupId="g")
+
+    def receive(count: int) -> list[dict[str, str]]:
+        return sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=count).get("Messages", [])
+
+    def give_back(message: dict[str, str]) -> None:
+        handle = message["ReceiptHandle"]
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
+
+    first = receive(3)
+    behind = receive(10)
+    give_back(first[0])
+    (head,) = receive(10)
+    for message in first[1:]:
+        give_back(message)
+    hidden = receive(10)
+    give_back(head)
+    rest = [message["Body"] for message in receive(10)]
+
+    assert [message["Body"] for message in first] == ["0", "1", "2"]
+    assert (behind, head["Body"], hidden) == ([], "0", [])
+    assert rest == ["0", "1", "2", "3", "4"]
+
+
 def test_a_noisy_group_does_not_hold_another_one_up(sqs):
     noise = 10_000 if FULL else 500
     url = sqs.create_queue(QueueName="fair")["QueueUrl"]
