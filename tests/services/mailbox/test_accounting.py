@@ -8,13 +8,16 @@ import pytest
 
 from penstock.contracts.mailbox import Ack, GetTopic, Nack, Purge, Recv, Send, SendBatch
 from penstock.kernel.errors import Busy, PenstockError
-from penstock.services.mailbox.config import MailboxBounds, ShardRules
+from penstock.services.mailbox.config import MailboxBounds, MailboxOptions, ShardRules
+from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.ids import read_msg_id
 from penstock.services.mailbox.ledger import MailboxLedger, Now
-from penstock.services.mailbox.shards.topics import LEASED
+from penstock.services.mailbox.shards import eviction
+from penstock.services.mailbox.shards.topics import LEASED, Lane
+from penstock.services.mailbox.shards.window import Window
 from tests.services.mailbox.invariants import check_all, check_ram, settled
 from tests.services.mailbox.lagging import Lagging, Steps, at_every_step, lagging, reopened, taken, until
-from tests.services.mailbox.worlds import RequestMeta, answer_of, make_room
+from tests.services.mailbox.worlds import RequestMeta, answer_of, make_room, running
 
 # --- topics that are forgotten
 
@@ -380,3 +383,26 @@ async def test_receiver_that_goes_between_two_shards_gives_back_what_it_has() ->
 
         assert [m for s in mailbox.state.shards for m in s.messages.values() if m.state == LEASED] == []
         check_ram(mailbox)
+
+
+async def test_room_is_made_by_comparing_few_lanes_and_evicting_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[Lane] = []
+    last_used = eviction._last_used
+
+    def noted(each: tuple[Window, Lane]) -> float:
+        compared.append(each[1])
+        return last_used(each)
+
+    monkeypatch.setattr(eviction, "_last_used", noted)
+    options = MailboxOptions(bounds=MailboxBounds(window_messages=4000))
+    async with running(MemoryEngine(bytes(32)), options) as mailbox:
+        for first in range(0, 4000, 250):
+            names = (f"topic-{number}" for number in range(first, first + 250))
+            await mailbox.api.send_batch(SendBatch(tuple(Send(name, b"x") for name in names)))
+        assert mailbox.state.ledger.resident == 4000
+        gone = make_room(mailbox.state.shards, 8)
+
+        assert 8 <= gone <= 8 + 512
+        assert len(compared) <= len(mailbox.state.shards) * 256
+        # The last that came is still here.
+        assert any(lane.ready for lane in mailbox.state.ledger.topics["topic-3999"].lanes.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from penstock.services.mailbox.shards.topics import (
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 # Room is made for more than the next read, so that not every read has to look for some.
 _SLACK: Final = 0.125
+_SLACK_MAX: Final = 512
+# The lanes of so many messages are compared first, of each shard: those that came into RAM longest ago. With a hundred
+# thousand topics, sorting all lanes would hold up everybody.
+_COMPARED: Final = 256
+_MORE: Final = 8
 
 
 def make_room(shards: Sequence[Shard], need: int) -> int:
@@ -28,29 +34,43 @@ def make_room(shards: Sequence[Shard], need: int) -> int:
     if ledger.resident + need <= budget:
         return 0
     before = ledger.resident
-    goal = max(0, int(budget * (1 - _SLACK)) - need)
-    for window, lane in _by_age(shards):
-        if ledger.resident <= goal:
+    goal = max(0, budget - min(int(budget * _SLACK), _SLACK_MAX) - need)
+    compared = _COMPARED
+    while ledger.resident > goal:
+        everything = compared >= max(len(shard.window.messages) for shard in shards)
+        for window, lane in _by_age(shards, compared):
+            if ledger.resident <= goal:
+                break
+            _evict(window, lane)
+        if everything:
             break
-        if not lane.backlog.reading:
-            _evict_plain(window, lane)
-            _evict_lines(window, lane)
-            _evict_keys(window, lane)
-            # In order, so that it is a heap still; and without those that left, who are named anew when they come back.
-            lane.ready = sorted({seq for seq in lane.ready if seq in window.messages})
-            for line in lane.lines.values():
-                line.ready = sorted({seq for seq in line.ready if seq in window.messages})
+        compared *= _MORE
     return before - ledger.resident
 
 
-def _by_age(shards: Sequence[Shard]) -> list[tuple[Window, Lane]]:
-    lanes = [
-        (shards[index].window, lane)
-        for topic in shards[0].ledger.topics.values()
-        for index, lane in topic.lanes.items()
-        if lane.ready or lane.keys or lane.lines
-    ]
-    return sorted(lanes, key=lambda each: each[1].used)
+def _by_age(shards: Sequence[Shard], count: int) -> list[tuple[Window, Lane]]:
+    """List the lanes of the messages that came into RAM first; the lane nobody received from for longest is first."""
+    lanes: dict[Lane, Window] = {}
+    for shard in shards:
+        for message in islice(shard.window.messages.values(), count):
+            lanes[message.lane] = shard.window
+    return sorted(((window, lane) for lane, window in lanes.items()), key=_last_used)
+
+
+def _last_used(each: tuple[Window, Lane]) -> float:
+    return each[1].used
+
+
+def _evict(window: Window, lane: Lane) -> None:
+    if lane.backlog.reading:
+        return
+    _evict_plain(window, lane)
+    _evict_lines(window, lane)
+    _evict_keys(window, lane)
+    # In order, so that it is a heap still; and without those that left, who are named anew when they come back.
+    lane.ready = sorted({seq for seq in lane.ready if seq in window.messages})
+    for line in lane.lines.values():
+        line.ready = sorted({seq for seq in line.ready if seq in window.messages})
 
 
 def _evict_plain(window: Window, lane: Lane) -> None:
