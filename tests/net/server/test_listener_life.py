@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
+from weakref import ref
 
 import pytest
 from hypothesis import given
@@ -21,6 +23,7 @@ from penstock.kernel.supervisor import Supervisor
 from penstock.net.server.caps import address_block, fit_caps
 from penstock.net.server.listener import Listener, ListenerOptions
 from penstock.net.server.listener_config import listener_options
+from penstock.testing.transport import memory_pair
 from tests.net.server.listener_kit import (
     ROUTES,
     RawClient,
@@ -222,8 +225,6 @@ async def test_as_a_supervised_child_it_announces_drains_and_closes() -> None:
     supervisor = Supervisor(inventory, [spec])
     await supervisor.start()
     client = RawClient()
-    from penstock.testing.transport import memory_pair
-
     memory_pair(client, listener.connection())
     client.send(get("/it"))
     await settle()
@@ -233,6 +234,21 @@ async def test_as_a_supervised_child_it_announces_drains_and_closes() -> None:
 
     assert report.clean
     assert [answer.status for answer in answers] == [200]
+
+
+async def test_a_closed_listener_frees_what_it_held_without_a_collection() -> None:
+    """Full collections hardly ever come, and a listener that crashes now and then must not grow the process."""
+    listener = Listener(Inventory("test", LoopClock()), ListenerOptions(host=None), ROUTES)
+    gc.disable()
+    try:
+        await listener.start()
+        held = ref(listener._core)
+        await listener.close()
+        await settle()
+
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("per_ip", [0, 2, 3])

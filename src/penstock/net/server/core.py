@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import Context
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 import msgspec
 
@@ -88,7 +89,8 @@ class Core:
     """One per listener. Connections read it on every request, so everything here is looked up once."""
 
     __slots__ = (
-        "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget", "buffer",
+        "__weakref__", "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget",
+        "buffer",
         "buffer_view", "caps", "clock", "closings", "context", "corr_ids", "draining", "draining_refusal", "ended",
         "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches",
         "metrics", "monotonic", "on_quiet", "options", "options_route", "problem_words", "refusal_lines", "router",
@@ -148,7 +150,12 @@ class Core:
 
     def serve(self, routes: Iterable[Route], own: Iterable[Route]) -> None:
         """Compile the routes; `own` are the listener's and stay open while draining."""
-        self.options_route = Route(method="OPTIONS", path="*", handler=self._tell_options, open=True)
+        # The route does not hold the core, so that a closed listener's core is freed when it is let go. A full
+        # collection, which would find a cycle, hardly ever comes.
+        core = ref(self)
+        self.options_route = Route(
+            method="OPTIONS", path="*", handler=lambda request: _tell_options(core, request), open=True
+        )
         own = (*own, self.options_route)
         self.router = Router((*routes, *own), self.log.service)
         self.endpoints = {route: self._endpoint(route) for route in self.router.routes}
@@ -181,11 +188,6 @@ class Core:
         endpoint = self.endpoints[route]
         match = RouteMatch(route, params, endpoint, always_open=endpoint in self.always_open)
         return self.matches.put(head.start, match)
-
-    def _tell_options(self, request: Request) -> Response:
-        """Name the methods of a path, or of the listener."""
-        allowed = self.router.allowed(request.segments) if request.path != "*" else sorted(METHODS)
-        return Response(204, content_type=b"", headers=[(b"Allow", ", ".join(allowed).encode("ascii"))])
 
     def _endpoint(self, route: Route | None) -> Endpoint:
         options = self.options
@@ -257,6 +259,14 @@ class Core:
         self.inflight -= 1
         if not self.inflight and self.on_quiet is not None:
             self.on_quiet()
+
+
+def _tell_options(held: ref[Core], request: Request) -> Response:
+    """Name the methods of a path, or of the listener."""
+    core = held()
+    assert core is not None, "its own request holds it"
+    allowed = core.router.allowed(request.segments) if request.path != "*" else sorted(METHODS)
+    return Response(204, content_type=b"", headers=[(b"Allow", ", ".join(allowed).encode("ascii"))])
 
 
 def _no_bytes() -> Busy:
