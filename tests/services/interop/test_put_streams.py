@@ -6,12 +6,12 @@ import asyncio
 import socket
 import tracemalloc
 from collections.abc import Callable
-from time import time
 
 import pytest
 
 from penstock.contracts import storage as s
 from penstock.contracts.call import NOBODY
+from penstock.kernel.clock import SYSTEM
 from penstock.net.server.connection import Connection
 from penstock.testing.contracts.memory_storage import MemoryStorage
 from tests.services.interop.senders import SENDERS
@@ -160,7 +160,7 @@ async def test_eight_puts_that_stand_still_do_not_hold_a_webhook_back():
         # A put more finds no place, and webhooks are answered while all eight stand still.
         ninth = await world.http.ask("POST", "/put", b"x", ((b"Content-Type", b"application/octet-stream"),))
         kinds = ("github", "stripe", "slack_webhook", "standard_webhooks")
-        hooks = [await world.http.hook(kind, SENDERS[kind].send(now=int(time()))) for kind in kinds]
+        hooks = [await world.http.hook(kind, SENDERS[kind].send(now=int(SYSTEM.wall()))) for kind in kinds]
         stuck = storage.stuck
         storage.go.set()
         for number, (_, writer) in enumerate(puts):

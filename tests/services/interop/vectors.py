@@ -174,6 +174,7 @@ def _by_slack_sdk(body: bytes) -> Iterator[Case]:
     from slack_sdk.signature import SignatureVerifier
 
     tag = SignatureVerifier("fake-secret").generate_signature(timestamp=str(NOW), body=body)
+    assert tag is not None
     sent = Sent(((b"x-slack-request-timestamp", b"%d" % NOW), (b"x-slack-signature", tag.encode())), body)
     yield Case("slack_webhook", f"library_{body!r}", _keyed("fake-secret"), sent)
     yield Case("hmac", f"library_slack_{body!r}", _keyed("fake-secret", **SLACK_SCHEME), sent)
