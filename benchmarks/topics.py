@@ -27,8 +27,9 @@ from rich.table import Table
 from penstock.contracts.call import Call
 from penstock.contracts.mailbox import GetTopics
 from penstock.kernel.clock import SYSTEM
+from penstock.kernel.metrics import Metrics
 from penstock.net.server.core import encode_json
-from penstock.node.panels import mailbox_topics
+from penstock.node.mailbox_page import MailboxPage
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.service import MailboxService
 from tests.capability.kit import Issuer
@@ -100,12 +101,14 @@ async def measure(topics: int) -> list[dict[str, Any]]:
         engine = SqliteEngine(Path(path), fsync=False)
         prefill(engine, ((f"topic/{number:06}", None) for number in range(topics)))
         async with running(engine, mailbox_options({}), SYSTEM, verifier=issuer.verifier) as mailbox:
-            panel = mailbox_topics(mailbox)
+            page = MailboxPage(mailbox, Metrics("bench"))
 
             async def page_of_the_operator() -> int:
-                encode_json(panel.draw())
-                await asyncio.sleep(0)
-                return 1
+                for second in range(60):
+                    page.read(1e6 + second)
+                    encode_json(page.facts())
+                    await asyncio.sleep(0)
+                return 60
 
             for topic in mailbox.state.ledger.topics.values():
                 topic.sends = 1

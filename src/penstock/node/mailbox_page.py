@@ -215,6 +215,8 @@ class TopicMetrics:
     def __init__(self, metrics: Metrics, topics: BusiestTopics) -> None:
         self._metrics = metrics
         self._topics = topics
+        # The instruments of each topic that is followed.
+        self._kept: dict[str, tuple[list[Any], list[Any]]] = {}
         for name, _, text in self._COUNTS:
             metrics.declare("counter", name, text, "topic")
         for name, text, *_ in self._GAUGES:
@@ -223,22 +225,39 @@ class TopicMetrics:
     def update(self, gone: Sequence[str]) -> None:
         """Write down where the busiest stand, and forget those that are followed no longer."""
         for topic in gone:
+            self._kept.pop(topic, None)
             for family in (*(row[0] for row in self._COUNTS), *(row[0] for row in self._GAUGES)):
                 self._metrics.forget(family, topic=topic)
         # A topic of that very name is counted with the others: a label has one meaning.
         busy = [each for each in self._topics.busy.values() if each.name != _OTHER]
+        left = [total(self._topics.ledger) for *_, total in self._GAUGES]
+        for each in busy:
+            self._write(each, left)
         named_so = self._topics.busy.get(_OTHER)
         for name, field, _ in self._COUNTS:
-            for each in busy:
-                self._set(name, each.name, getattr(each, field))
             rest = 0 if named_so is None else getattr(named_so, field)
             self._set(name, _OTHER, getattr(self._topics, f"other_{field}") + rest)
-        for name, _, read, total in self._GAUGES:
-            left = total(self._topics.ledger)
-            for each in busy:
-                left -= read(each)
-                self._metrics.gauge(name, topic=each.name).set(read(each))
-            self._metrics.gauge(name, topic=_OTHER).set(max(0, left))
+        for (name, *_), rest in zip(self._GAUGES, left, strict=True):
+            self._metrics.gauge(name, topic=_OTHER).set(max(0, rest))
+
+    def _write(self, each: BusyTopic, left: list[int]) -> None:
+        """Set what is told of one topic, and take it off what is left for the others."""
+        counters, gauges = self._kept.get(each.name) or self._keep(each.name)
+        for counter, (_, field, _) in zip(counters, self._COUNTS, strict=True):
+            counter.value = getattr(each, field)
+        for place, (gauge, (_, _, read, _)) in enumerate(zip(gauges, self._GAUGES, strict=True)):
+            count = read(each)
+            left[place] -= count
+            gauge.set(count)
+
+    def _keep(self, topic: str) -> tuple[list[Any], list[Any]]:
+        """Find the instruments of a topic once: looking them up by their labels takes longer than setting them."""
+        found = (
+            [self._metrics.counter(name, topic=topic) for name, *_ in self._COUNTS],
+            [self._metrics.gauge(name, topic=topic) for name, *_ in self._GAUGES],
+        )
+        self._kept[topic] = found
+        return found
 
     def _set(self, name: str, topic: str, count: int) -> None:
         counter: Any = self._metrics.counter(name, topic=topic)

@@ -96,6 +96,21 @@ def test_a_busier_topic_takes_the_place_of_the_least_busy() -> None:
     assert topics.other_sent == before + 1000
 
 
+def test_few_make_room_in_a_step_and_whoever_waited_comes_in_a_later_one() -> None:
+    ledger = ledger_of()
+    topics = BusiestTopics(ledger)
+    for number in range(TOPICS_MAX):
+        send(ledger, f"a{number}")
+    topics.step(0.0)
+    for number in range(TOPICS_MAX):
+        send(ledger, f"b{number}", 10)
+
+    gone = [len(topics.step(float(second))) for second in range(1, 6)]
+
+    assert gone == [50, 50, 50, 50, 0]
+    assert {each.name[0] for each in topics.busy.values()} == {"b"}
+
+
 def test_a_drained_topic_stays_for_an_hour_and_then_goes() -> None:
     ledger = ledger_of()
     topics = BusiestTopics(ledger)

@@ -8,6 +8,7 @@ lately makes room. A topic that is drained stays for an hour, unless a busier on
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heapify, heapreplace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 TOPICS_MAX: Final = 200
 LOOKED_AT: Final = 2000
+# So many make room for others in a step; the rest wait for the next round, and what they did still counts then.
+_CHANGED_MAX: Final = 50
 QUIET_S: Final = 3600.0
 # How much of the weight of a topic is left after a second without traffic: half after a minute.
 _FADE: Final = 0.5 ** (1 / 60)
@@ -109,17 +112,23 @@ class BusiestTopics:
     def _take_in(self, topics: Iterable[Topic], now_s: float) -> list[str]:
         """Follow those that did something, or that hold something while there is room."""
         gone: list[str] = []
+        # The lightest first, once there is no room; made once a step, not for every topic that is looked at.
+        lightest: list[tuple[float, str]] = []
         for topic in topics:
             done = topic.sends + topic.recvs + topic.acks - topic.sampled
-            if topic.name in self.busy or not (done or topic.living or topic.dead):
+            if topic.name in self.busy or not (done or topic.living or topic.dead) or len(gone) >= _CHANGED_MAX:
                 continue
             topic.sampled += done
             if len(self.busy) >= TOPICS_MAX:
-                least = min(self.busy.values(), key=lambda each: each.weight)
-                if least.weight >= done:
+                if not lightest:
+                    lightest = [(each.weight, name) for name, each in self.busy.items()]
+                    heapify(lightest)
+                weight, name = lightest[0]
+                if weight >= done:
                     continue
-                del self.busy[least.name]
-                gone.append(least.name)
+                heapreplace(lightest, (done, topic.name))
+                del self.busy[name]
+                gone.append(name)
             each = self.busy[topic.name] = BusyTopic(topic, now_s)
             each.weight = done
         return gone
