@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -197,3 +199,32 @@ async def test_a_caller_that_gives_up_just_before_the_call_begins_stops_it(monke
         assert await pool.run("read", 60.0, str, 1) == "1"
 
     assert calls == []
+
+
+class Missing(Exception):
+    """What the call below raises."""
+
+
+async def test_an_error_of_a_call_is_freed_without_the_collector() -> None:
+    pool = Pool("leaving", threads=1, capacity=2)
+    kept: list[weakref.ref[Missing]] = []
+
+    def fail() -> None:
+        error = Missing("no such thing")
+        kept.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(Missing):
+                await pool.run("fail", 5.0, fail)
+        await pool.run("next", 5.0, lambda: None)
+
+        await _until(lambda: [each() for each in kept] == [None, None, None])
+    finally:
+        gc.enable()
+        await pool.close()

@@ -62,6 +62,9 @@ def _run(future: concurrent.futures.Future[Any], call: Callable[[], Any]) -> Non
         future.set_exception(RuntimeError(f"the call raised {error!r}"))
     except BaseException as error:  # noqa: BLE001  # lint: allow PK015 carried to the caller, who is on another thread
         future.set_exception(error)
+    finally:
+        # The error knows this frame, and the future the error: without this only the collector would free them.
+        del future
 
 
 class Pool(Resource):
@@ -114,6 +117,8 @@ class Pool(Resource):
             else:
                 future.cancel()
                 self._places.release()
+            # An error that is raised here knows this frame: it must not know the future, which holds the error.
+            del future
 
     def _wait_out(self, future: asyncio.Future[Any]) -> None:
         """Keep the slot of a call nobody waits for until it really returns."""
