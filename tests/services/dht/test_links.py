@@ -149,3 +149,18 @@ async def test_a_node_that_hears_from_nobody_evicts_nobody() -> None:
     await service.pinger._ask(first)
     assert queue.depth == 1
     await service.close()
+
+
+async def test_before_a_node_believes_to_be_alone_it_asks_some_contacts_and_looks_when_the_minute_is_over() -> None:
+    # Addresses that nobody dials fail at once: whom it asked is failing.
+    service = full_node(Inventory(SERVICE, LoopClock()), "224.0.0.1")
+    state, bootstrapper = service.state, service._bootstrapper
+    state.book.answered_at = state.monotonic()
+    await bootstrapper._ask_around()
+    assert (len(state.book.failing), bootstrapper._recheck_s()) == (0, 30.0)
+
+    await pause("test", 45.0)
+    assert bootstrapper._recheck_s() == pytest.approx(15.1)
+    await bootstrapper._ask_around()
+    assert len(state.book.failing) == 3
+    await service.close()
