@@ -54,7 +54,10 @@ async def test_a_withdrawal_goes_to_a_node_that_kept_an_earlier_record_and_is_no
         await until(lambda: bool(own[key].published_ms), "the note")
         own[key] = replace(own[key], keepers=(f"{'11' * 32}@127.0.0.1:{server.sockets[0].getsockname()[1]}",))
         await nodes[0].service.api.withdraw(d.Withdraw(KEY))
-        await until(called.is_set, "the dial of the old keeper")
+        async with asyncio.timeout(30):
+            await called.wait()
+
+        assert own[key].withdrawn
 
 
 async def test_a_record_is_found_after_half_of_the_nodes_were_cut_off() -> None:

@@ -57,7 +57,7 @@ async def test_bent_frames_and_records_of_many_peers_at_once_leave_only_genuine_
             for number, peer in enumerate(peers):
                 group.create_task(submit(peer, records[number], number, frames))
             for crashes in range(2):
-                await until(lambda: keeper.restarts == crashes and keeper.kill(), "the crash")  # noqa: B023 - waited for
+                await until(lambda: keeper.restarts == crashes and keeper.kill(), "a crash")  # noqa: B023 - waited for
             await until(lambda: keeper.restarts == 2, "the restart")
 
         # Whatever was refused while the keeper was away is taken when it is sent again.
