@@ -34,3 +34,12 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
 NOBODY: Final = Call()
 """A call without a capability: enough for what is open to anyone."""
+
+
+def origin_of(call: Call) -> dict[str, str]:
+    """Name what is known of a call's origin, as the fields of a `RequestContext`."""
+    origin = call.origin
+    if origin is None:
+        return {}
+    named = {"method": origin.method, "route": origin.route, "ip": origin.ip}
+    return {name: value for name, value in named.items() if value}

@@ -9,6 +9,7 @@ promise  an answer that comes later and is written in the callback that brings i
 advice   what a caller can do about an error
 problem  errors as RFC 9457 problem details
 bearer   reads the token out of `Authorization: Bearer`
+caller   who asks: what of a request travels with the contract call behind its route
 corr_id  correlation ids: the caller's, or a new UUIDv7
 hosts    Host and Origin rules
 peer     who is at the other end of a transport

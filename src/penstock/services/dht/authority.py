@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability.relayed import judge_relayed, was_charged
-from penstock.contracts.call import Call
+from penstock.contracts.call import Call, origin_of
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Unauthenticated
 from penstock.net.bearer import bearer
@@ -37,18 +37,10 @@ class DhtAuthority:
             return
         if not call.capability:
             raise Unauthenticated(reason="missing")
-        context = RequestContext(aud=AUDIENCE, op=op, **_origin(call))
+        context = RequestContext(aud=AUDIENCE, op=op, **origin_of(call))
         if was_charged(call):
             verdict = judge_relayed(partial(self._verifier.verify, call.capability, charged=True), context)
         else:
             verdict = self._verifier.verify(call.capability, context)
         if isinstance(verdict, Awaitable):
             await verdict
-
-
-def _origin(call: Call) -> dict[str, str]:
-    origin = call.origin
-    if origin is None:
-        return {}
-    named = {"method": origin.method, "route": origin.route, "ip": origin.ip}
-    return {name: value for name, value in named.items() if value}

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from penstock.contracts import dht as d
-from penstock.contracts.call import Call, Origin
 from penstock.kernel.errors import Malformed, PenstockError
-from penstock.net.bearer import bearer
+from penstock.net.caller import call_of
 from penstock.net.message import StreamResponse
 from penstock.net.server.route import Route
 from penstock.services.dht.core.ids import parse_key
@@ -193,12 +192,6 @@ async def _events(found: AsyncIterator[d.Provider | d.Providers]) -> AsyncIterat
             yield b"event: " + name + b"\ndata: " + _encode(each) + b"\n\n"
     except PenstockError as error:
         yield b"event: error\ndata: " + _encode({"code": error.code, "detail": error.detail}) + b"\n\n"
-
-
-def call_of(request: Request) -> Call:
-    """Write down who asks."""
-    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host, charged=request.ticket.relayed)
-    return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 
 def _find_of(request: Request) -> d.Find:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.capability.relayed import judge_relayed, was_charged
+from penstock.contracts.call import origin_of
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.errors import Unauthenticated
 
@@ -29,7 +30,7 @@ class BridgeCallers:
         if self._verifier is None:
             return
         self.check_given(call.capability)
-        context = RequestContext(aud=AUDIENCE, op=op, **_origin(call))
+        context = RequestContext(aud=AUDIENCE, op=op, **origin_of(call))
         if was_charged(call):
             verdict = judge_relayed(partial(self._verifier.verify, call.capability, charged=True), context)
         else:
@@ -41,11 +42,3 @@ class BridgeCallers:
         """Refuse a call without any capability, which costs the least to refuse."""
         if self._verifier is not None and not capability:
             raise Unauthenticated("No capability was given.", reason="missing")
-
-
-def _origin(call: Call) -> dict[str, str]:
-    origin = call.origin
-    if origin is None:
-        return {}
-    named = {"method": origin.method, "route": origin.route, "ip": origin.ip}
-    return {name: value for name, value in named.items() if value}

@@ -9,8 +9,8 @@ import msgspec
 
 from penstock.contracts import interop as i
 from penstock.kernel.errors import Malformed
+from penstock.net.caller import call_of
 from penstock.net.server.route import Route
-from penstock.services.interop.routes import call_of
 
 if TYPE_CHECKING:
     from penstock.contracts.interop import Interop

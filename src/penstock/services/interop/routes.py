@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.contracts.call import Call, Origin
 from penstock.contracts.interop import EndpointName
 from penstock.contracts.interop_bodies import PutAnswer, read_put
 from penstock.contracts.storage import Address
 from penstock.kernel.errors import OverLimit, Unauthenticated, Unsupported
 from penstock.net.bearer import bearer
+from penstock.net.caller import call_of
 from penstock.net.message import Response, StreamResponse
 from penstock.net.server.route import Route
 from penstock.services.interop.providers.verdict import WebhookRequest
@@ -169,12 +169,6 @@ class BridgeRoutes:
     @staticmethod
     def _read_ready(_request: Request) -> dict[str, object]:
         return {"ready": True}
-
-
-def call_of(request: Request) -> Call:
-    """Return the metadata of a call: the capability, and what its caveats are judged on."""
-    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host)
-    return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 
 def target_of(request: Request) -> bytes:

@@ -14,6 +14,7 @@ from penstock.kernel.restart import Escalation, RestartPolicy
 from penstock.kernel.snapshot import Snapshot
 from penstock.kernel.supervisor import SupervisorOptions
 from penstock.kernel.worker import Job
+from penstock.net.caller import call_of
 from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
 from penstock.net.server.stranger_quota import known_by
@@ -29,7 +30,7 @@ from penstock.services.interop.intake import BridgeIntake
 from penstock.services.interop.reads import BridgeReads
 from penstock.services.interop.records import BridgeRecords
 from penstock.services.interop.replays import EventReplays
-from penstock.services.interop.routes import BridgeRoutes, call_of
+from penstock.services.interop.routes import BridgeRoutes
 from penstock.services.interop.sentinel import BrownoutSentinel
 from penstock.services.interop.sqs.face.wiring import SqsFace
 from penstock.services.interop.webhooks import Behind

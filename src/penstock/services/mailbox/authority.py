@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 from penstock.capability.judged_token import JudgedToken
 from penstock.capability.relayed import judge_relayed, was_charged
 from penstock.capability.verifier import CapabilityVerifier
-from penstock.contracts.call import Call, Origin
+from penstock.contracts.call import Call, origin_of
 from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.errors import Forbidden, PenstockError, Unauthenticated
 from penstock.kernel.memo import Memo
 from penstock.net.bearer import admit_bearers, bearer, token_in
+from penstock.net.caller import call_of
 
 if TYPE_CHECKING:
     from penstock.contracts.capability import Verifier
@@ -72,7 +73,7 @@ class MailboxAuthority:
         if self._verifier is None:
             return
         verify = partial(self._verifier.verify, call.capability, charged=True, waived=_BY_TOPIC)
-        context = RequestContext(aud=AUDIENCE, op=op, **_origin(call))
+        context = RequestContext(aud=AUDIENCE, op=op, **origin_of(call))
         try:
             if not call.capability:
                 raise Unauthenticated(reason="missing")
@@ -98,7 +99,7 @@ class MailboxAuthority:
         verify: Verify = self._verifier.verify
         if topic == ANY_TOPIC:
             verify, topic = partial(verify, waived=_BY_TOPIC), None
-        context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
+        context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **origin_of(call))
         return self._judge(verify, call.capability, context, cost_bytes, relayed=was_charged(call))
 
     def _allow_inside(self, token: str, op: str, topic: str | None, cost_bytes: int) -> Awaitable[None] | None:
@@ -122,7 +123,7 @@ class MailboxAuthority:
             return None
         verify = partial(self._verifier.verify, call.capability, charged=True)
         return partial(
-            _refusal, verify, RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call)), was_charged(call)
+            _refusal, verify, RequestContext(aud=AUDIENCE, op=op, topic=topic, **origin_of(call)), was_charged(call)
         )
 
     async def covers(self, call: Call, op: str, topic: str) -> bool:
@@ -133,7 +134,7 @@ class MailboxAuthority:
         if self._verifier is None:
             return True
         verify = partial(self._verifier.verify, call.capability, charged=True)
-        context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **_origin(call))
+        context = RequestContext(aud=AUDIENCE, op=op, topic=topic, **origin_of(call))
         try:
             verdict = judge_relayed(verify, context) if was_charged(call) else verify(context)
             if not isinstance(verdict, Grant):
@@ -202,17 +203,3 @@ def _refusal(verify: Verify, context: RequestContext, relayed: bool) -> Penstock
     if not isinstance(verdict, Grant) and isinstance(verdict, Coroutine):
         verdict.close()
     return None
-
-
-def call_of(request: Request) -> Call:
-    """Describe the caller of a request for the contract."""
-    origin = Origin(request.method, "/" + "/".join(request.segments), request.peer.host, charged=request.ticket.relayed)
-    return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
-
-
-def _origin(call: Call) -> dict[str, str]:
-    origin = call.origin
-    if origin is None:
-        return {}
-    named = {"method": origin.method, "route": origin.route, "ip": origin.ip}
-    return {name: value for name, value in named.items() if value}

@@ -17,12 +17,12 @@ from penstock.contracts.plain_payloads import PlainSend, read_plain_send
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
 from penstock.net.bearer import bearer
+from penstock.net.caller import call_of
 from penstock.net.message import Response, StreamResponse
 from penstock.net.promise import answer_of
 from penstock.net.server.route import Route
 from penstock.net.tracing import TRACER
 from penstock.services.mailbox import bodies
-from penstock.services.mailbox.authority import call_of
 from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
 from penstock.services.mailbox.codec import JSON, JSON_TEXT
 from penstock.services.mailbox.jobs import RequestMeta

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from penstock.contracts.call import Call, Origin
 from penstock.contracts.storage import Stored
 from penstock.kernel.errors import Conflict, Malformed
-from penstock.net.bearer import bearer
+from penstock.net.caller import call_of
 from penstock.net.message import Response, StreamResponse
 from penstock.net.promise import Promise
 from penstock.net.server.route import Route
@@ -91,7 +90,7 @@ class StorageRoutes:
 
         A small body that came with its head is stored without a task: the step that commits it answers.
         """
-        waiting = self._authority.allow(_call(request), "put", self._cost_bytes(request))
+        waiting = self._authority.allow(call_of(request), "put", self._cost_bytes(request))
         if waiting is None:
             expect = self._check(request)
             if request.body and len(request.body) <= LEAF_BYTES:
@@ -129,7 +128,7 @@ class StorageRoutes:
 
     def _get(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
         """Answer at once with a small object that is in memory; anything else takes a task and a visit to the disk."""
-        waiting = self._authority.allow(_call(request), "get")
+        waiting = self._authority.allow(call_of(request), "get")
         if waiting is None:
             address = parse_address(request.params["addr"])
             self._store.check_ready()
@@ -189,12 +188,6 @@ async def _answer(reading: ObjectReader, span: Span, status: int, headers: list[
     if whole is not None:
         return Response(status, whole, _BYTES, headers)
     return StreamResponse(status, reading.keep(), _BYTES, headers, span.end - span.start)
-
-
-def _call(request: Request) -> Call:
-    path = "/" + "/".join(request.segments)
-    origin = Origin(request.method, path, request.peer.host, charged=request.ticket.relayed)
-    return Call(bearer(request), request.corr_id, request.traceparent or "", origin=origin)
 
 
 def _length(request: Request) -> int | None:
