@@ -14,10 +14,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import platform
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks._app.servers import missing, peer_server
+from benchmarks._build import python_build
 from benchmarks._charts import BarChart, Chart, draw
 from benchmarks.mailbox import RESULTS, cpu_s, server
 
@@ -33,12 +32,6 @@ PEERS = ("redis", "nats", "postgres", "rabbitmq")
 PHASES = ("send", "tasks", "consumer")
 console = Console(stderr=True)
 Row = dict[str, Any]
-
-
-def python_build() -> str:
-    """Name the Python and how it was built, which moves every figure."""
-    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    return f"{platform.python_version()}, {'with' if optimized else 'without'} --enable-optimizations"
 
 
 def redis_parser() -> str:

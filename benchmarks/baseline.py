@@ -27,7 +27,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.app import python_build
+from benchmarks._build import python_build
 from benchmarks.mailbox import RESULTS, free_port, load
 
 PAGE = bytes(4096)

@@ -22,8 +22,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._build import python_build
 from benchmarks._charts import BarChart, draw
-from benchmarks.app import python_build
 from benchmarks.mailbox import RESULTS, fsync_ms
 from benchmarks.tail import ROOT, first, served
 

@@ -32,6 +32,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._build import python_build
 from benchmarks._mailbox import peers
 from benchmarks._mailbox.plot import Panel, draw
 
@@ -287,7 +288,11 @@ def plot(rows: list[dict[str, Any]]) -> None:
             ("restart to ready, s", "restart_s", RESTART_S_MAX),
         )
     ]
-    draw(RESULTS / "mailbox-backlog.svg", "mailbox: growth with the backlog (256 B, fsync; dashed: the aim)", panels)
+    draw(
+        RESULTS / "mailbox-backlog.svg",
+        f"mailbox: growth with the backlog (256 B, fsync; dashed: the aim); Python {python_build()}",
+        panels,
+    )
 
 
 def verdicts(rows: list[dict[str, Any]]) -> list[str]:
@@ -309,7 +314,7 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
 
 def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:
     """Lay the results out."""
-    out = Table(title="mailbox")
+    out = Table(title=f"mailbox; Python {python_build()}")
     for title in columns.values():
         out.add_column(title, justify="left" if title == "case" else "right")
     for row in rows:
@@ -374,7 +379,8 @@ def main() -> None:
 
 
 def tell(rows: list[dict[str, Any]], columns: dict[str, str], args: argparse.Namespace, file: str) -> None:
-    """Print the results and write them down."""
+    """Print the results and write them down, each with the Python that made it."""
+    rows = [{**row, "python": python_build()} for row in rows]
     if args.json:
         print(json.dumps(rows, indent=2))
     else:

@@ -18,8 +18,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._build import python_build
 from benchmarks._charts import Chart, draw
-from benchmarks.app import python_build
 from benchmarks.mailbox import RESULTS, load, rss_mib, server
 
 TOPICS = (1, 10, 100, 1_000, 10_000)

@@ -24,8 +24,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._build import python_build
 from benchmarks._charts import Chart, draw
-from benchmarks.app import python_build
 from benchmarks.mailbox import RESULTS, cpu_s, free_port, fsync_ms, greet
 
 ROOT = Path(__file__).parent.parent
