@@ -102,10 +102,8 @@ def _bars(chart: BarChart) -> str:
         y, x = TOP + n * tall, LEFT + 66.0
         out.append(_text(x - 6, y + tall / 2 + 4, name, text_anchor="end"))
         for part, value in enumerate(parts):
-            width = value / most * wide
-            out.append(
-                f'<rect x="{x:.1f}" y="{y + 2:.1f}" width="{width:.1f}" height="{tall - 4:.1f}" fill="{COLOURS[part]}"/>'
-            )
+            width, place = value / most * wide, f'x="{x:.1f}" y="{y + 2:.1f}" height="{tall - 4:.1f}"'
+            out.append(f'<rect {place} width="{width:.1f}" fill="{COLOURS[part]}"/>')
             x += width
         out.append(_text(x + 5, y + tall / 2 + 4, " + ".join(map(_short, parts))))
     out += [_text(LEFT + n * 115, HEIGHT - 16, name, fill=COLOURS[n]) for n, name in enumerate(chart.parts)]

@@ -59,8 +59,8 @@ def capability() -> tuple[CapabilityVerifier, str]:
     root = TokenRoot(
         alg="ed25519", kid="k1", epoch=0, iss="penstock", aud=("svc-mailbox",), sub="bench", tenant="bench",
         class_="authed",
-        via=(), iat=now, nbf=now, exp=now + 3600, tid=os.urandom(16), caveats=parse_all(["op=send,recv,ack,nack,admin"]),
-        epk=b"",
+        via=(), iat=now, nbf=now, exp=now + 3600, tid=os.urandom(16),
+        caveats=parse_all(["op=send,recv,ack,nack,admin"]), epk=b"",
     )  # fmt: skip
     trust = Trust(keys=MappingProxyType({"k1": KeyRecord("k1", "ed25519", public, b"", 0, now + 10**6)}))
     return CapabilityVerifier(trust, SYSTEM), mint(root, lambda message: ed25519.sign_with(secret, message))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from penstock.kernel.errors import Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextvars import Token
 
 
@@ -96,6 +97,22 @@ class no_deadline:  # noqa: N801 - reads as a clause at the call site: `with no_
         _current.reset(self._token)
 
 
+class PendingTimer(Protocol):
+    """A timer that has not fired yet."""
+
+    def cancel(self) -> object:
+        """See that it does not fire."""
+        ...
+
+
+class Timers(Protocol):
+    """Gives out timers; the loop does, and whoever shares one of the loop's among many."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> PendingTimer:
+        """Call back after so many seconds, unless the returned timer is cancelled first."""
+        ...
+
+
 _WAITING: Final = 0
 _FIRED: Final = 1
 _LEFT: Final = 2
@@ -108,12 +125,13 @@ class timeout:  # noqa: N801 - reads as a verb at the call site: `async with tim
     arrives together with the timer wins, because the task's cancel count is then above our own.
     """
 
-    __slots__ = ("_budget_s", "_cancels_before", "_op", "_seconds", "_state", "_task", "_timer", "_token")
+    __slots__ = ("_budget_s", "_cancels_before", "_op", "_seconds", "_state", "_task", "_timer", "_timers", "_token")
 
-    def __init__(self, op: str, seconds: float) -> None:
-        """Name the operation, for the error and its metric."""
+    def __init__(self, op: str, seconds: float, timers: Timers | None = None) -> None:
+        """Name the operation, for the error and its metric; `timers` are used instead of the loop's."""
         self._op = op
         self._seconds = seconds
+        self._timers = timers
         self._state = _WAITING
 
     async def __aenter__(self) -> Self:
@@ -128,7 +146,7 @@ class timeout:  # noqa: N801 - reads as a verb at the call site: `async with tim
         self._budget_s = self._seconds if outer is None else outer.clip(self._seconds, now)
         self._task, self._cancels_before = task, task.cancelling()
         self._token = _current.set(Deadline(now + self._budget_s, self._budget_s))
-        self._timer = loop.call_later(self._budget_s, self._fire)
+        self._timer: PendingTimer = (self._timers or loop).call_later(self._budget_s, self._fire)
         return self
 
     def _fire(self) -> None:

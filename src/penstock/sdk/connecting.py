@@ -22,6 +22,7 @@ from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.storage import StorageClient
+from penstock.sdk.timer_line import TimerLine
 
 
 class Client(Resource):
@@ -39,7 +40,10 @@ class Client(Resource):
         mailbox = self._joined = JoinedMailbox(HttpMailbox(self._callers["mailbox"]), self.inventory)
         self._keeper = LeaseKeeper(mailbox, self.inventory.metrics)
         seconds = options.timeout_s
-        self.mailbox = MailboxClient(mailbox, self._keeper, self.inventory.metrics, timeout_s=seconds)
+        self._timers = TimerLine(seconds)
+        self.mailbox = MailboxClient(
+            mailbox, self._keeper, self.inventory.metrics, timeout_s=seconds, timers=self._timers
+        )
         self.passport = PassportClient(HttpPassport(self._callers["passport"]), timeout_s=seconds)
         self.storage = StorageClient(self._callers["storage"])
         self.dht = DhtClient(self._callers["dht"])
@@ -61,6 +65,8 @@ class Client(Resource):
     async def _release(self) -> None:
         """Close all parts. A cancel cuts one wait short, and the rest is closed all the same."""
         async with AsyncExitStack() as closing:
+            # Last of all: until then calls may be under way.
+            closing.callback(self._timers.close)
             for caller in self._callers.values():
                 closing.push_async_callback(caller.close)
             closing.push_async_callback(self._joined.close)

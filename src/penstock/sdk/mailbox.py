@@ -11,7 +11,7 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import check_envelope
 from penstock.contracts.plain_payloads import CONTENT_TYPE, payload_bytes
-from penstock.kernel.deadline import timeout
+from penstock.kernel.deadline import Timers, timeout
 from penstock.kernel.errors import Malformed
 from penstock.kernel.metrics import Metrics
 from penstock.sdk.consumer import (
@@ -47,12 +47,24 @@ class Leased(Protocol):
 class MailboxClient:
     """The mailbox of a node. Every call has a deadline; errors are those of `penstock.kernel`."""
 
-    def __init__(self, mailbox: m.Mailbox, keeper: LeaseKeeper, metrics: Metrics, *, timeout_s: float = 10.0) -> None:
-        """Speak through the contract; `keeper` renews the leases of deliveries that are worked on."""
+    def __init__(
+        self,
+        mailbox: m.Mailbox,
+        keeper: LeaseKeeper,
+        metrics: Metrics,
+        *,
+        timeout_s: float = 10.0,
+        timers: Timers | None = None,
+    ) -> None:
+        """Speak through the contract; `keeper` renews the leases of deliveries that are worked on.
+
+        `timers` bound the calls that programs make in numbers; without them the loop's do.
+        """
         self._mailbox = mailbox
         self._keeper = keeper
         self._metrics = metrics
         self._timeout_s = timeout_s
+        self._timers = timers
 
     # --- send
 
@@ -87,7 +99,7 @@ class MailboxClient:
             group=group,
             meta=meta,
         )
-        async with timeout("send", self._timeout_s):
+        async with timeout("send", self._timeout_s, self._timers):
             return await self._mailbox.send(message)
 
     async def send_batch(self, messages: Iterable[m.Send]) -> tuple[m.SendResult, ...]:
@@ -128,21 +140,21 @@ class MailboxClient:
 
     async def ack(self, lease: Leased) -> m.Acked:
         """Acknowledge a message: it is not delivered again. `Conflict` when the lease is over."""
-        async with timeout("ack", self._timeout_s):
+        async with timeout("ack", self._timeout_s, self._timers):
             return await self._mailbox.ack(_ack(lease))
 
     async def nack(self, lease: Leased, reason: str | None = None, *, delay_ms: int | None = None) -> m.Nacked:
         """Give a message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
         held = _ack(lease, "nack")
         request = checked(m.Nack, msg_id=held.msg_id, receipt=held.receipt, reason=reason, delay_ms=delay_ms)
-        async with timeout("nack", self._timeout_s):
+        async with timeout("nack", self._timeout_s, self._timers):
             return await self._mailbox.nack(request)
 
     async def extend(self, lease: Leased, visibility_ms: int) -> m.Extended:
         """Lengthen a lease: it ends `visibility_ms` from now."""
         held = _ack(lease, "extend")
         request = checked(m.Extend, msg_id=held.msg_id, receipt=held.receipt, visibility_ms=visibility_ms)
-        async with timeout("extend", self._timeout_s):
+        async with timeout("extend", self._timeout_s, self._timers):
             return await self._mailbox.extend(request)
 
     async def ack_batch(self, leases: Sequence[Leased]) -> tuple[m.SettleResult, ...]:
