@@ -42,8 +42,9 @@ _DELAYS_MAX: Final = 16_384
 # For this share of the time that a lease may stay unwritten, the writer hopes for its ack.
 _HELD_SHARE: Final = 0.8
 _BATCH_ROWS_MAX: Final = 4096
-# A batch up to this size may be written on the loop.
-_LOOP_JOBS_MAX: Final = 16
+# A batch up to this size may be written on the loop. One that comes in a turn of 64 connections, or of the tasks of a
+# program, is within it; it holds the loop for about half a millisecond.
+_LOOP_JOBS_MAX: Final = 64
 _LOOP_BYTES_MAX: Final = 64 << 10
 _BATCH_BYTES_MAX: Final = 16 << 20
 
