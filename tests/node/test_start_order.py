@@ -1,4 +1,4 @@
-"""In every service what takes work in starts after what does the work, so that nothing is admitted that nobody handles."""
+"""In every service what takes work in starts after what does the work: nothing is admitted that nobody handles."""
 
 from __future__ import annotations
 

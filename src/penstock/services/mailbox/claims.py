@@ -58,7 +58,7 @@ class IdemClaimTable:
     """Finds claims by the hashes of their names: open hash tables in flat arrays, 16 bytes an entry.
 
     The upper bits of a hash name one of many small tables. Each grows by itself, so that no step moves more than about
-    a thousand entries, however many there are. The hashes are also kept by number, in chunks, to remove claims by number.
+    a thousand entries, however many there are. The hashes are also kept in chunks, to remove claims by their numbers.
     """
 
     __slots__ = ("_chunks", "_oldest", "_parts", "_shift")
