@@ -45,6 +45,8 @@ BODY_BYTES = 1024
 BATCH = 10
 BACKLOG = 10_000
 LOCAL_AWS_SQS = "2.0.2"
+# moto looks at every message that waits for each receive: with a backlog a round takes minutes.
+UNMEASURED = frozenset({("moto", "backlog")})
 console = Console(stderr=True)
 
 
@@ -279,8 +281,9 @@ async def load(place: Place, row: str, connections: int, seconds: float) -> dict
     shared = row == "backlog"
     for number, client in enumerate(clients):
         await client.begin("bench" if shared else f"bench-{number}", row)
-    if shared:
-        await clients[0].fill(BACKLOG)
+        # Before the others connect: a server may close connections that are idle meanwhile.
+        if shared and not number:
+            await client.fill(BACKLOG)
     before, began, mine = place.cpu_s(), time.monotonic(), time.process_time()
     await asyncio.gather(*(client.run(began + seconds) for client in clients))
     took, used = time.monotonic() - began, place.cpu_s() - before
@@ -303,6 +306,8 @@ def measure(options: argparse.Namespace) -> Results:
     results: Results = {row: {name: [] for name in makers} for row in rows}
     for _, row in itertools.product(range(options.rounds), rows):
         for name, make in makers.items():
+            if (name, row) in UNMEASURED:
+                continue
             with make() as place:
                 found = uvloop.run(load(place, row, options.connections, options.seconds))
             console.print(f"{row}, {name}: {found['requests_s']:.0f} requests/s, {found['cpu_us']:.0f} us CPU each")
@@ -325,7 +330,8 @@ def main() -> None:
     if options.json:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     table = Table("row", "server", "requests/s", "CPU us each", "requests/s: ours / theirs", "CPU: theirs / ours")
-    for row, servers in results.items():
+    for row, measured in results.items():
+        servers = {name: found for name, found in measured.items() if found}
         best = {name: max(found, key=lambda each: each["requests_s"]) for name, found in servers.items()}
         least = {name: min(each["cpu_us"] for each in found) for name, found in servers.items()}
         for name, each in best.items():
