@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from penstock.contracts.mailbox import Ack, Recv, Send, SendBatch
 from penstock.services.mailbox.config import MailboxOptions, ShardRules
+from penstock.services.mailbox.engines.engine import Loaded
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from tests.services.mailbox.lagging import Lagging
 from tests.services.mailbox.worlds import running
@@ -49,3 +51,32 @@ async def test_others_are_served_while_messages_expire() -> None:
 
         # A round of three takes a few commits, and no commit ends more than a few hundred messages.
         assert served > 3
+
+
+class Counting(MemoryEngine):
+    """Counts how often it is asked for messages that have expired, and to forget receipts."""
+
+    asked = trimmed = 0
+
+    def expired(self, wall_ms: int, limit: int) -> list[Loaded]:
+        self.asked += 1
+        return super().expired(wall_ms, limit)
+
+    def trim(self, acked_before: int, acked_max: int, claims_floors: Sequence[int]) -> bool:
+        self.trimmed += 1
+        return super().trim(acked_before, acked_max, claims_floors)
+
+
+async def test_an_empty_mailbox_is_left_alone_and_a_message_is_looked_after_again() -> None:
+    engine = Counting(bytes(32))
+    async with running(engine, MailboxOptions()) as mailbox:
+        await asyncio.sleep(30)
+        quiet = (engine.asked, engine.trimmed)
+        await mailbox.api.send(Send("orders", b"x", ttl_ms=1000))
+        await asyncio.sleep(3)
+        topic = mailbox.state.ledger.topics["orders"]
+
+        assert quiet[0] == 0
+        assert quiet[1] <= 30 / 5 + 1
+        assert engine.asked >= 1
+        assert (topic.living, topic.dead) == (0, 1)

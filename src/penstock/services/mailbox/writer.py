@@ -72,6 +72,8 @@ class Writer:
         self._quiet = False
         # When (monotonic) the engine is to look after its files again.
         self._tend_at = 0.0
+        # Commits begun so far: while it stands still, nothing was settled.
+        self.commits = 0
         self._rider_timer: asyncio.TimerHandle | None = None
         # Somebody wants to see every lease on the disk.
         self._all_ride = False
@@ -209,6 +211,7 @@ class Writer:
     async def _write(self, batch: Batch) -> None:
         """Commit on the loop or on the thread, and learn how fast the disk is."""
         small = batch.waiting <= _LOOP_JOBS_MAX and batch.bytes <= _LOOP_BYTES_MAX
+        self.commits += 1
         try:
             if small and self._pace.fast and self._engine.durable and not self._engine.full:
                 self._engine.commit(batch)

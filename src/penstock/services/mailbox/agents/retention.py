@@ -29,6 +29,7 @@ _EXPIRED_SLICE: Final = 4000
 _EXPIRED_STEP: Final = 250
 _EXPIRED_READS: Final = 10
 _TRIMS_MAX: Final = 20
+_QUIET_TRIM_S: Final = 5.0
 _CHECK_EVERY_S: Final = 86_400.0
 
 
@@ -51,6 +52,9 @@ class Retention:
             for why in ("age", "share")
         }
         self._check_at = 0.0
+        # How many commits there were at the last trim that began, and when the next one is due without another.
+        self._trimmed_commits = -1
+        self._trim_at = 0.0
         # The last topic of which it was looked whether it is empty.
         self._looked_at = ""
         self._scope: Scope | None = None
@@ -88,7 +92,7 @@ class Retention:
         await self._bound_dead()
         self._state.claims.forget(self._state.now())
         self._state.judge_dedup()
-        await self._trim()
+        await self._trim(now_s)
         now = self._state.now()
         topics = self._some_topics()
         self._state.shares.count(topics)
@@ -134,6 +138,8 @@ class Retention:
 
     async def _overdue(self) -> list[Loaded]:
         """Read messages whose time to live is over, and those that waited longer than `retention.ready`."""
+        if not self._ledger.messages:
+            return []  # an empty mailbox is not asked twice a second
         wait_s = self._state.options.ready_retention_s
         found = await self._reader.ask(self._reads.expired, self._state.now().wall, _EXPIRED_SLICE)
         if wait_s and len(found) < _EXPIRED_SLICE and self._state.now().mono >= self._waited_again_at:
@@ -196,12 +202,18 @@ class Retention:
             for row in found
         ]
 
-    async def _trim(self) -> None:
+    async def _trim(self, now_s: float) -> None:
+        """Forget settled receipts and claims. While nothing is committed they can only be old: that has time."""
+        commits = self._writer.commits
+        if commits == self._trimmed_commits and now_s < self._trim_at:
+            return
+        self._trimmed_commits, self._trim_at = commits, now_s + _QUIET_TRIM_S
         before = self._state.now().wall - round(self._state.options.t_replay_s * 1000)
         floors, memory, engine = self._state.claims.floors, self._state.options.ack_memory, self._engine
         for _ in range(_TRIMS_MAX):
             if not await self._writer.between(lambda: engine.trim(before, memory, floors)):
                 return
+        self._trimmed_commits = -1  # there is more: the next tick goes on
 
     async def _check(self) -> None:
         """Look for damage in the background. Damaged indexes are rebuilt; any other damage shuts the `storage` gate."""
