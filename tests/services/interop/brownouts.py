@@ -1,4 +1,4 @@
-"""A running bridge in brownout, for each of the three reasons: what it serves, what it sheds, what it says, when it ends.
+"""A running bridge in brownout, for each of the three reasons: what it serves, sheds and says, when it ends.
 
     python -m tests.services.interop.brownouts
 
