@@ -14,6 +14,7 @@ webhook_tables  webhook endpoints and deliveries for people
 help_page  the page of `penstock --help`
 help_examples  examples for the help of each command
 watching   a page drawn again and again
+sdk_signatures  the signatures of the SDK, for the documentation
 quiet_log  a log that a person can read
 countdown  the line that shows how long a drain may still take
 output     what a node prints on standard output, off the loop

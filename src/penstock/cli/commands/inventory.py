@@ -51,6 +51,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _docs(args: argparse.Namespace) -> int:
+    from penstock.cli.sdk_signatures import signatures_page
     from penstock.config import Sources, load
     from penstock.node.services import schema
     from penstock.node.tables import pages
@@ -58,7 +59,7 @@ def _docs(args: argparse.Namespace) -> int:
     # Fixed where a default depends on the machine: the tables must not.
     sources = Sources(sets=("node.echo=true", "node.body_bytes=128MiB", "passport.workers=2"))
     reviews = _reviews(args.dir / "reviews.toml")
-    wanted = pages(load(schema(), sources), sources, reviews)
+    wanted = {**pages(load(schema(), sources), sources, reviews), "sdk.md": signatures_page()}
     if args.reviewed:
         return _note_review(args, wanted)
     faults = _outdated_reviews(wanted, reviews)
