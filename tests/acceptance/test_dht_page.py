@@ -18,7 +18,7 @@ def test_any_key_can_be_looked_up_by_the_operator_alone(node: NodeProcess) -> No
     found = look_up(node, f"b3:{KEY}")
 
     assert (made.status, nobody[0], nobody[1]["rows"]) == (200, 200, [])
-    assert found[1]["said"].startswith("1 providers")
+    assert found[1]["said"].startswith("1 provider,")
     assert [row["addrs"] for row in found[1]["rows"]] == ["tcp://a:1"]
     assert look_up(node, KEY, token=False)[0] == 401
 

@@ -111,7 +111,8 @@ def test_the_installed_node_serves_its_page_and_ends_in_good_order(installed: Pa
         node.kill()
         node.wait(TIME_S)
 
-    assert statuses == [(200, True)] * 3
+    assert len(statuses) >= 3
+    assert set(statuses) == {(200, True)}
     assert node.returncode == 0, errors
     assert list(tmp_path.iterdir()) == []
 

@@ -31,8 +31,13 @@ class SharesWithoutBound(ByteBudget):
 class Bottomless(TokenBucket):
     """Saves tokens for ever."""
 
-    def level(self, now) -> float:
-        return self._level + max(0.0, now - self._at) * self.rate
+    def try_take(self, now, count=1.0) -> bool:
+        self._level += max(0.0, now - self._at) * self.rate
+        self._at = max(self._at, now)
+        if self._level < count:
+            return False
+        self._level -= count
+        return True
 
 
 class FollowsTheClockBack(TokenBucket):

@@ -101,6 +101,7 @@ class KillsBetweenRuns(Supervisor):
     def kill(self, name: str) -> bool:
         child = next(child for child in self.children if child.spec.name == name)
         child.state = ChildState.RUNNING
+        child.killed = False
         return child.kill()
 
 
