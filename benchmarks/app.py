@@ -26,7 +26,8 @@ from rich.table import Table
 from benchmarks._app.servers import missing, peer_server
 from benchmarks._build import python_build
 from benchmarks._charts import BarChart, Chart, draw
-from benchmarks.mailbox import RESULTS, cpu_s, server
+from benchmarks._report import RESULTS, report
+from benchmarks.mailbox import cpu_s, server
 
 PEERS = ("redis", "nats", "postgres", "rabbitmq")
 PHASES = ("send", "tasks", "consumer")
@@ -131,13 +132,8 @@ def main() -> None:
     clients = ["penstock", "plain", *installed(args.against.split(","))]
     rounds = [[row for client in clients for row in measure(client, args.count)] for _ in range(args.rounds)]
     rows = best(rounds)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "app.json").write_text(json.dumps(rows, indent=2) + "\n")
+    report("app", rows, table(rows), as_json=args.json)
     plot(rows)
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        Console().print(table(rows))
 
 
 if __name__ == "__main__":

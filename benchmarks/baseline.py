@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -28,7 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks._build import python_build
-from benchmarks.mailbox import RESULTS, free_port, load
+from benchmarks._report import report
+from benchmarks.mailbox import free_port, load
 
 PAGE = bytes(4096)
 PAYLOAD = bytes(256)
@@ -161,12 +161,7 @@ def main() -> None:
         rows = [echo(kind, args.seconds) for kind in ("asyncio", "uvloop")]
         rows += [*syncs(directory, args.seconds), *commits(directory, args.seconds)]
     rows = [{**row, "python": python_build()} for row in rows]
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "baseline.json").write_text(json.dumps(rows, indent=2) + "\n")
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        Console().print(table(rows))
+    report("baseline", rows, table(rows), as_json=args.json)
 
 
 if __name__ == "__main__":

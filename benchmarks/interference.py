@@ -24,7 +24,8 @@ from rich.table import Table
 
 from benchmarks._build import python_build
 from benchmarks._charts import BarChart, draw
-from benchmarks.mailbox import RESULTS, fsync_ms
+from benchmarks._report import RESULTS, report
+from benchmarks.mailbox import fsync_ms
 from benchmarks.tail import ROOT, first, served
 
 QUIET_RATE, QUIET_CONNECTIONS = 100, 4
@@ -140,13 +141,8 @@ def main() -> None:
         rows.append(beside(neighbour, args.seconds, realtime=args.realtime))
         row = rows[-1]
         console.print(f"[{number}/{len(NEIGHBOURS)}] {neighbour.text}: p99 {row['alone_p99_ms']} -> {row['p99_ms']} ms")
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "interference.json").write_text(json.dumps(rows, indent=2) + "\n")
+    report("interference", rows, table(rows), as_json=args.json)
     plot(rows)
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        Console().print(table(rows))
 
 
 if __name__ == "__main__":

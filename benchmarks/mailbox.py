@@ -35,9 +35,9 @@ from rich.table import Table
 from benchmarks._build import python_build
 from benchmarks._mailbox import peers
 from benchmarks._mailbox.plot import Panel, draw
+from benchmarks._report import RESULTS
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 TICKS = os.sysconf("SC_CLK_TCK")
 PEERS = "beanstalkd,nats,redis,pgmq,postgres,moto"
 RSS_MIB_MAX, RESTART_S_MAX, SLOWER_MAX, OTHER_MS_MAX = 300, 5.0, 0.2, 10.0

@@ -10,7 +10,6 @@ mailbox. What is compared is the server's CPU a message, which a busy machine ha
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from statistics import median
 from typing import Any
@@ -20,7 +19,8 @@ from rich.table import Table
 
 from benchmarks._build import python_build
 from benchmarks._charts import Chart, draw
-from benchmarks.mailbox import RESULTS, load, rss_mib, server
+from benchmarks._report import RESULTS, report
+from benchmarks.mailbox import load, rss_mib, server
 
 TOPICS = (1, 10, 100, 1_000, 10_000)
 CONNECTIONS = 64
@@ -57,6 +57,14 @@ def plot(rows: list[Row]) -> None:
     draw(RESULTS / "spread.svg", f"svc-mailbox: growth with the topics; Python {python_build()}", list(charts))
 
 
+def table(rows: list[Row]) -> Table:
+    """Show a row for each number of topics."""
+    made = Table(*rows[0], title=f"cycles over many topics; Python {python_build()}")
+    for row in rows:
+        made.add_row(*map(str, row.values()))
+    return made
+
+
 def main() -> None:
     """Measure, print, draw, write down."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -67,16 +75,8 @@ def main() -> None:
     for topics in TOPICS:
         rows.append(measure(topics, args.turns))
         console.print(f"{topics:,} topics: {rows[-1]}")
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "spread.json").write_text(json.dumps(rows, indent=2) + "\n")
+    report("spread", rows, table(rows), as_json=args.json)
     plot(rows)
-    if args.json:
-        print(json.dumps(rows, indent=2))
-        return
-    made = Table(*rows[0], title=f"cycles over many topics; Python {python_build()}")
-    for row in rows:
-        made.add_row(*map(str, row.values()))
-    Console().print(made)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ from rich.table import Table
 
 from benchmarks._build import python_build
 from benchmarks._charts import Chart, draw
-from benchmarks.mailbox import RESULTS, cpu_s, free_port, fsync_ms, greet
+from benchmarks._report import RESULTS, report
+from benchmarks.mailbox import cpu_s, free_port, fsync_ms, greet
 
 ROOT = Path(__file__).parent.parent
 LOADS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -134,13 +135,8 @@ def main() -> None:
     args = parser.parse_args()
     sides = {**({"before": args.before.resolve()} if args.before else {}), "after": ROOT}
     rows = measured(sides, args.seconds, realtime=args.realtime)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "tail.json").write_text(json.dumps(rows, indent=2) + "\n")
+    report("tail", rows, table(rows), as_json=args.json)
     plot(rows)
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        Console().print(table(rows))
 
 
 if __name__ == "__main__":
