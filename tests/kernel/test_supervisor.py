@@ -100,6 +100,31 @@ async def test_two_kills_in_one_turn_are_one_and_the_child_comes_back() -> None:
     await boss.drain()
 
 
+@pytest.mark.parametrize("ending", ["raises", "returns"])
+async def test_a_kill_that_ends_in_another_way_does_not_make_the_next_kill_final(ending: str) -> None:
+    endings = [ending, "cancelled", "cancelled"]
+
+    async def work(child: Child) -> None:
+        try:
+            await child.shutdown.wait()
+        except asyncio.CancelledError:
+            how = endings.pop(0)
+            if how == "raises":
+                raise RuntimeError("the cleanup failed") from None
+            if how == "cancelled":
+                raise
+
+    boss = supervisor(new_inventory(), [ChildSpec("worker", work, policy=RestartPolicy(restart=Restart.PERMANENT))])
+    await boss.start()
+    await turns()
+    for kills in (1, 2, 3):
+        assert boss.kill("worker")
+        await asyncio.sleep(60)
+
+        assert (boss.children[0].restarts, boss.children[0].state) == (kills, ChildState.RUNNING)
+    await boss.drain()
+
+
 async def test_killing_what_is_not_there_is_no() -> None:
     boss = supervisor(new_inventory(), [ChildSpec("worker", crashing(Diary()))])
     await boss.start()

@@ -160,9 +160,11 @@ class Supervisor:
                 raise
             return (Exit.KILLED, Killed(f"{child.name} was killed")) if child.killed else (Exit.CRASHED, _stray(error))
         except Exception as error:  # noqa: BLE001 - the supervisor is where a crash ends
+            _take_off_kill(child)
             return Exit.CRASHED, error
         finally:
             await child.end()
+        _take_off_kill(child)
         return (Exit.STOPPED if child.shutdown.draining else Exit.RETURNED), None
 
     def _report(self, child: Child, ended: Exit, error: Exception | None) -> None:
@@ -276,10 +278,18 @@ def _failed_to_start(child: Child, action: Action, error: Exception | None) -> b
 
 
 def _cancelled_for_good(child: Child) -> bool:
-    """Tell an abort from a kill, which is taken off the task's count here, and from a CancelledError of nobody's."""
+    """Tell an abort from a kill, and from a CancelledError of nobody's."""
+    return _take_off_kill(child) > 0
+
+
+def _take_off_kill(child: Child) -> int:
+    """Take a kill off the task's count of cancels, however the run ended; return how many cancels are left.
+
+    A kill that stayed on the count would make the next one look like an abort: the child would end for good.
+    """
     task = asyncio.current_task()
     assert task is not None
-    return (task.uncancel() if child.killed else task.cancelling()) > 0
+    return task.uncancel() if child.killed else task.cancelling()
 
 
 def _stray(error: asyncio.CancelledError) -> Exception:
