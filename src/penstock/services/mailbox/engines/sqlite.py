@@ -110,6 +110,7 @@ class SqliteEngine:
         """Check the log before SQLite touches it, open, and read what is there."""
         self.close()
         damage = self._prepare_files()
+        self.reads.open_reader()
         try:
             self._begin_record()
             opened = self._open_file(delays_max)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -83,13 +84,21 @@ def connect(path: Path, vfs: str | None, *, create: bool = False) -> apsw.Connec
 
 
 class SqliteReads:
-    """What can be asked of the file without writing to it. Owns the reading connection, and the damage that it met."""
+    """What can be asked of the file without writing to it. Owns the reading connection, and the damage that it met.
+
+    Questions come from a thread of their own, while the writer's thread opens and closes the engine. SQLite refuses a
+    connection that two threads use at once, so whoever uses it holds a lock for that one statement.
+    """
 
     def __init__(self, path: Path, vfs: str | None) -> None:
         """Open the reading connection at the first question."""
         self.path = path
         self._vfs = vfs
+        self._in_use = threading.Lock()
         self._reader: apsw.Connection | None = None
+        # After a close nothing may be asked until the engine is opened again: a connection that a late question made
+        # would leave a log behind a clean stop.
+        self._closed = False
         # Damaged rows and states that were met; the service counts and reports them.
         self.damaged: list[int] = []
         self.damaged_states: list[int] = []
@@ -97,20 +106,34 @@ class SqliteReads:
     def _ask(self, statement: str, values: tuple[Any, ...] = (), bytes_max: int = 1 << 62) -> list[tuple[Any, ...]]:
         """Run a short statement; `bytes_max` bounds the payloads of its rows, but it returns one row at least."""
         try:
-            if self._reader is None:
-                self._reader = connect(self.path, self._vfs)
-                self._reader.execute("PRAGMA cache_size = -8192").fetchall()
-            return _within(self._reader.execute(statement, values), bytes_max)
+            with self._in_use:
+                return _within(self._connection().execute(statement, values), bytes_max)
         except (apsw.CorruptError, apsw.NotADBError) as exc:
             raise Corrupt(f"A page of the mailbox file cannot be read: {exc}", where="file") from exc
         except apsw.Error as exc:
             raise EngineFailed(f"The mailbox file cannot be read: {exc}") from exc
 
+    def _connection(self) -> apsw.Connection:
+        if self._closed:
+            raise EngineFailed("The engine is not open.")
+        if self._reader is None:
+            self._reader = connect(self.path, self._vfs)
+            self._reader.execute("PRAGMA cache_size = -8192").fetchall()
+        return self._reader
+
+    def open_reader(self) -> None:
+        """Answer questions again after a close."""
+        self._closed = False
+
     def close_reader(self) -> None:
-        """End the reading connection."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close(force=True)
+        """End the reading connection. A statement that still runs is interrupted: nobody waits for its answer."""
+        self._closed = True
+        if (busy := self._reader) is not None:
+            busy.interrupt()
+        with self._in_use:
+            reader, self._reader = self._reader, None
+            if reader is not None:
+                reader.close(force=True)
 
     def _loaded(self, found: list[tuple[Any, ...]]) -> list[Loaded]:
         return [(self._row(columns[:ROW_WIDTH]), self._state(columns[ROW_WIDTH:])) for columns in found]
