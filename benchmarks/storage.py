@@ -14,12 +14,10 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -33,6 +31,8 @@ from blake3 import blake3
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._build import python_build
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "storage.json"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -40,8 +40,6 @@ MIB = 1 << 20
 SMALL = 4096
 LARGE = 64 * MIB
 LARGE_CASES = (("put 64 MiB, durable", False), ("get 64 MiB, first time", True), ("get 64 MiB, again", True))
-OPTIMIZED = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
-PYTHON = f"{platform.python_implementation()} {platform.python_version()}, {'with' if OPTIMIZED else 'without'} PGO"
 console = Console(stderr=True)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -214,7 +212,7 @@ def measure(store: Server, name: str, work: Callable[[], Awaitable[int]], unit: 
     took, cost = time.perf_counter() - began, store.cpu_s() - cpu
     amount = done / 1e6 if unit == "MB" else done
     row = {"name": name, "unit": unit, "per_s": round(amount / took, 1), "cpu_us": round(cost / amount * 1e6, 1)}
-    row["python"] = PYTHON
+    row["python"] = python_build()
     console.print(f"{name}: {row['per_s']:,} {unit}/s, {row['cpu_us']} us CPU")
     return row
 
@@ -251,13 +249,13 @@ def run(seconds: float, rounds: int) -> list[dict[str, Any]]:
                 for what, read in LARGE_CASES
             ]
         peak_mib = round(store.peak_mib() - before, 1)
-        rows.append({"name": "memory beyond small objects", "peak_mib": peak_mib, "python": PYTHON})
+        rows.append({"name": "memory beyond small objects", "peak_mib": peak_mib, "python": python_build()})
         return rows
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
     """Lay the results out."""
-    out = Table(title=f"storage ({PYTHON})")
+    out = Table(title=f"storage; Python {python_build()}")
     for column in ("case", "rate", "CPU us each"):
         out.add_column(column, justify="left" if column == "case" else "right")
     for row in rows:
