@@ -27,7 +27,7 @@ NODE = Table(
             "micro",
             choices=("micro", "macro"),
             apply=Apply.RESTART,
-            help="`micro` runs all services in one process, `macro` one process per service.",
+            help="`micro` runs all services in one process. `macro`, a process for each service, is not built.",
         ),
         Key(
             "data_dir",
@@ -61,7 +61,11 @@ NODE = Table(
             help="Let the system choose every default port; the real ones are printed and in `run/ports.json`.",
         ),
         Key(
-            "echo", Kind.BOOL, default=False, apply=Apply.RESTART, help="Run the echo service, a small living example."
+            "echo",
+            Kind.BOOL,
+            default=False,
+            apply=Apply.RESTART,
+            help="Run the echo service, a small example of a complete service.",
         ),
         Key("mailbox", Kind.BOOL, default=True, apply=Apply.RESTART, help="Run svc-mailbox, the durable queue."),
         Key(
@@ -85,7 +89,7 @@ NODE = Table(
             "exit_on_fatal",
             Kind.BOOL,
             Derived(("node.profile",), lambda profile: profile == "macro", "true in macro, false in micro"),
-            help="Leave the process when a crash loop was escalated, instead of only saying so.",
+            help="End the process when a service has failed for good (`on_crash_loop` is `fatal`).",
         ),
         Key(
             "body_bytes",

@@ -252,7 +252,7 @@ _TABLE = service_table(
             high=100_000,
             unit="a minute",
             apply=Apply.RESTART,
-            help="Bad signatures at one endpoint; above it is under attack, and further ones are only counted.",
+            help="Bad signatures a minute at one endpoint. More are an attack: reported once, then only counted.",
         ),
         Key(
             "brownout.error_rate",

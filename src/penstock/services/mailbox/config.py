@@ -85,8 +85,22 @@ _TABLE = service_table(
             help="How long a lease lasts when recv does not say.",
         ),
         _count("max_attempts", 5, "Deliveries before a message is dead-lettered.", high=1000, unit="attempts"),
-        Key("backoff_base", Kind.DURATION, "200ms", low="1ms", high="1h", help="First step of a nack's full jitter."),
-        Key("backoff_max", Kind.DURATION, "60s", low="1ms", high="12h", help="Longest step of a nack's full jitter."),
+        Key(
+            "backoff_base",
+            Kind.DURATION,
+            "200ms",
+            low="1ms",
+            high="1h",
+            help="A nacked message waits a random time: at first up to this, then each time up to twice as long.",
+        ),
+        Key(
+            "backoff_max",
+            Kind.DURATION,
+            "60s",
+            low="1ms",
+            high="12h",
+            help="The longest time a nacked message waits before it is delivered again.",
+        ),
         Key(
             "t_replay",
             Kind.DURATION,
@@ -114,7 +128,7 @@ _TABLE = service_table(
             low="1KiB",
             high="704KiB",
             apply=Apply.RESTART,
-            help="The largest payload, by every door.",
+            help="The largest payload. A topic's own `max_payload` may allow 1 MiB by OAP, SQS and in process.",
         ),
         _count("window_messages", 65_536, "Messages waiting in RAM, without payloads; the others wait on the disk."),
         Key(

@@ -119,7 +119,7 @@ _KEYS = (
         apply=Apply.RESTART,
         help="Worker tasks, and so requests at once if fewer than `fair_queue.max_inflight`; empty: as many as that.",
     ),
-    _time("default_deadline", "2s", "When a client does not say its own."),
+    _time("default_deadline", "2s", "How long a request may take when the client sends no `X-Deadline-Ms`."),
     _time("downstream.request_timeout", "5s", "The longest downstream call."),
     *map(_place, BEHIND),
     _places("downstream.storage_calls", 128, "Calls to svc-storage at once."),

@@ -73,7 +73,7 @@ def _kms_keys() -> tuple[Key, ...]:
             high=64,
             unit="threads",
             apply=Apply.RESTART,
-            help="Threads that wait for the engine; so many can be stuck at most.",
+            help="Threads that wait for the key store. At most this many calls can be stuck.",
         ),
         Key(
             "kms.sealing_secret",
@@ -289,7 +289,7 @@ _TABLE = service_table(
             high=65_536,
             unit="requests",
             apply=Apply.RESTART,
-            help="Such requests unanswered at once. More: 429 `busy`.",
+            help="Requests to issue, revoke and rotate that are unanswered at once. More: 429 `busy`.",
         ),
         channel_key("issue", 512, "requests to issue on their way to the pool. Full: 429 `busy`."),
         channel_key("revoke", 256, "revocations and rotations on their way to the one worker. Full: 429 `busy`."),
