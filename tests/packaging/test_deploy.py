@@ -46,6 +46,23 @@ def settings() -> dict[str, list[str]]:
     return found
 
 
+def test_every_way_to_run_a_node_keeps_its_data_in_one_place() -> None:
+    pages = [
+        (ROOT / name).read_text()
+        for name in (
+            "Dockerfile",
+            "deploy/penstock.service",
+            "deploy/compose.yaml",
+            "docs/deploy.md",
+            "docs/howto/back-up-and-restore.md",
+        )
+    ]
+    named = [re.findall(r"--data-dir[\s\",]+(/var/lib/[\w/]+)", page) for page in pages]
+
+    assert all(set(places) <= {DATA} for places in named), named
+    assert all(named[:4]), named
+
+
 # --- the image
 
 
