@@ -31,8 +31,24 @@ def test_config_show_names_the_origin_of_each_value(capsys: pytest.CaptureFixtur
     assert main(["config", "show", "--json", "--set", "node.echo=true"]) == 0
     rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
 
-    assert rows["node.echo"] == {"key": "node.echo", "value": True, "origin": "--set", "default": False}
+    assert rows["node.echo"] == {
+        "key": "node.echo",
+        "value": True,
+        "origin": "--set",
+        "default": False,
+        "apply": "restart",
+        "source": "set",
+        "changed": True,
+        "follows": "",
+        "help": "Run the echo service, a small living example.",
+    }
     assert rows["http.read_timeout"]["origin"] == "default"
+
+
+def test_config_show_can_tell_only_what_was_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--changed", "--set", "node.echo=true"]) == 0
+
+    assert capsys.readouterr().out == "node.echo = true  (--set)\n"
 
 
 def test_config_check_tells_every_fault(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

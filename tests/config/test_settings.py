@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config.faults import ConfigFaults, Fault, Layer, ValueOrigin
 from penstock.config.kinds import HostPort
 from penstock.config.settings import diff
 from tests.config.samples import SCHEMA, make
@@ -98,3 +99,37 @@ def test_a_shown_secret_inside_a_list_of_tables_is_hidden_too():
 
     assert "alpha" not in repr(settings.show())
     assert "alpha" not in f"{settings!r} {settings['gate.routes']}"
+
+
+def test_show_tells_what_was_changed_and_what_follows_from_it():
+    rows = {row.key: row for row in make("[http]\nconns = 9\nwait = '5s'", sets=("gate.hook.secret=alpha",)).show()}
+
+    assert [key for key, row in rows.items() if row.changed] == [
+        "http.conns",
+        "gate.conns",
+        "gate.per_peer",
+        "gate.hook.secret",
+    ]
+    assert (rows["http.wait"].source, rows["http.wait"].changed) == ("file", False)
+    assert (rows["gate.conns"].origin, rows["gate.conns"].follows) == ("gate.toml:2 (http.conns)", "http.conns")
+    assert (rows["gate.per_peer"].origin, rows["gate.per_peer"].source) == ("computed from gate.conns", "default")
+    assert rows["gate.per_peer"].follows == "gate.conns"
+    assert rows["gate.hook.secret"].source == "set"
+
+
+@pytest.mark.parametrize("field", ["title", "names"])
+def test_the_password_of_a_url_is_not_shown_and_its_fault_does_not_tell_it(field):
+    url = "https://ada:alpha@queue.example/x?y=1"
+    shown = {row.key: row for row in make(sets=(f"gate.{field}={url}",)).show()}[f"gate.{field}"].text()
+
+    assert "https://ada:(redacted)@queue.example/x?y=1" in shown
+    with pytest.raises(ConfigFaults) as raised:
+        make(sets=(f"gate.conns={url}", f"gate.nothing={url}"))
+    assert "ada:(redacted)@queue.example" in str(raised.value)
+    assert "alpha" not in f"{raised.value} {raised.value.facts}"
+
+
+def test_a_rule_that_quotes_a_url_does_not_tell_its_password():
+    fault = Fault("gate.routes", "", ValueOrigin(Layer.SET, "--set"), "the upstream http://ada:alpha@host is no base")
+
+    assert "alpha" not in f"{fault} {fault.plain()}"

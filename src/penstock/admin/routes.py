@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,6 +41,38 @@ class ReloadReport(msgspec.Struct, frozen=True):
     failed: list[str]
 
 
+class SettingOut(msgspec.Struct, frozen=True):
+    """One setting, as `penstock config show` tells it: `value` and `default` are redacted where they are secret.
+
+    `source` is default, file, env, flag or set, and `origin` the place in words (`penstock.toml:12`); `follows` names
+    the setting that it was taken or computed from. `apply` says when a changed value takes effect: live and rebind with
+    a reload, restart with the next start.
+    """
+
+    key: str
+    value: Any
+    origin: str
+    default: Any
+    apply: str
+    source: str
+    changed: bool
+    follows: str
+    help: str
+
+
+class ConfigurationReport(msgspec.Struct, frozen=True):
+    """Every setting in force, and what the last reload left undone.
+
+    `held` are changes that wait for a restart, `failed` what could not be applied, and `faults` what was wrong with a
+    configuration that was refused.
+    """
+
+    settings: list[SettingOut]
+    held: list[SettingChangeOut]
+    failed: list[str]
+    faults: list[str]
+
+
 class AdminRoutes:
     """The node as an operator sees it."""
 
@@ -68,6 +100,13 @@ class AdminRoutes:
             ),
             Route(
                 method="GET", path="/v1/node/status", handler=self._status, summary="Services, gates, phases, restarts."
+            ),
+            Route(
+                method="GET",
+                path="/v1/node/config",
+                handler=self._config,
+                answer=ConfigurationReport,
+                summary="Every setting with its value, its place and when a change takes effect; no secrets.",
             ),
             Route(
                 method="POST",
@@ -104,6 +143,11 @@ class AdminRoutes:
 
     def _status(self, _request: Request) -> dict[str, object]:
         return self._view.status()
+
+    def _config(self, _request: Request) -> ConfigurationReport:
+        state = self._view.reloads()
+        rows = msgspec.convert(self._view.settings(), list[SettingOut], from_attributes=True)
+        return ConfigurationReport(rows, _changes(state.held), list(state.failed), list(state.faults))
 
     def _kill(self, request: Request) -> KilledOut:
         if not self._view.chaos:

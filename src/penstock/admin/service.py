@@ -137,6 +137,7 @@ class AdminService:
             "node": {**judged, "version": __version__, "started_at": self._started_at},
             "now": sampled.now,
             "panels": drawing.draw(),
+            "reloads": view.reloads().count,
         }
         for part in self._parts:
             frame.update(part.facts())

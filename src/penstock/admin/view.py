@@ -10,7 +10,7 @@ from penstock.kernel.health import Verdict
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.config import Settings
+    from penstock.config import ReloadState, SettingRow, Settings
     from penstock.kernel.health import Health
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.lifecycle import Phase
@@ -68,18 +68,32 @@ class NodeView:
     """What the admin routes may ask of the node."""
 
     def __init__(
-        self, root: Root, settings: Snapshot[Settings], health: NodeHealth, reload: Callable[[], asyncio.Future[Any]]
+        self,
+        root: Root,
+        settings: Snapshot[Settings],
+        health: NodeHealth,
+        reload: Callable[[], asyncio.Future[Any]],
+        reloads: Callable[[], ReloadState],
     ) -> None:
         """Take the root to look at; `reload` is the only way to change the settings."""
         self._root = root
         self._settings = settings
         self._health = health
         self._reload = reload
+        self._reloads = reloads
 
     @property
     def chaos(self) -> bool:
         """Tell whether tasks may be killed on purpose."""
         return self._settings.value.flag("node.chaos")
+
+    def settings(self) -> list[SettingRow]:
+        """Return every setting with the value in force, redacted."""
+        return self._settings.value.show()
+
+    def reloads(self) -> ReloadState:
+        """Return what the last reload left undone."""
+        return self._reloads()
 
     def supervisors(self) -> list[Supervisor]:
         """Return every service, the node's own last."""

@@ -55,7 +55,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "audit": ("penstock audit verify",),
     "mailbox": ("penstock mailbox check", "penstock mailbox repair"),
     "storage": ("penstock storage check", "penstock storage repair"),
-    "config": ("penstock config show", "penstock config check penstock.toml", "penstock config reload"),
+    "config": (
+        "penstock config show --changed",
+        "penstock config show --running",
+        "penstock config check penstock.toml",
+        "penstock config reload",
+    ),
     "inventory": ("penstock inventory",),
     "weave": ("penstock weave app.py::transfer --mode fifo",),
     "bench": ("penstock bench mailbox",),

@@ -26,8 +26,13 @@ class _Refused(Exception):
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     reach = parser.add_argument_group("which node")
-    reach.add_argument("--url", help="the URL of a node elsewhere, its gateway's")
     reach.add_argument("--data-dir", type=Path, help="the node's data directory")
+    add_elsewhere(reach)
+
+
+def add_elsewhere(reach: argparse._ActionsContainer) -> None:
+    """Declare the options that name a node by something else than its data directory."""
+    reach.add_argument("--url", help="the URL of a node elsewhere, its gateway's")
     reach.add_argument("--context", metavar="NAME", help="a node that penstock context knows")
     reach.add_argument("--token-file", type=Path, metavar="FILE", help="a file that holds the token to act with")
     reach.add_argument("--ca", type=Path, metavar="FILE", help="certificates that the node's own is held against")

@@ -30,7 +30,7 @@ from penstock.config.kinds import (
 )
 from penstock.config.listener import ListenerSettings, listener_settings, listener_table, service_table
 from penstock.config.load import load
-from penstock.config.reload import Reloaded, Reloader
+from penstock.config.reload import Reloaded, Reloader, ReloadState
 from penstock.config.schema import (
     Apply,
     Derived,
@@ -61,6 +61,7 @@ __all__ = [
     "Kind",
     "Layer",
     "ListenerSettings",
+    "ReloadState",
     "Reloaded",
     "Reloader",
     "Schema",

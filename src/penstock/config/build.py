@@ -75,7 +75,13 @@ def build(
         raise ConfigFaults(faults)
     defaults = _Resolver(schema, {}, machine, [])
     defaults.resolve_all()
-    return Settings(schema, resolver.values(), resolver.origins(), defaults.values())
+    values, usual = resolver.values(), defaults.values()
+    origins = {
+        # What was computed and came out as it would have anyway is simply the default.
+        name: DEFAULT if origin.layer is Layer.DEFAULT and values[name] == usual[name] else origin
+        for name, origin in resolver.origins().items()
+    }
+    return Settings(schema, values, origins, usual)
 
 
 class _Picker:
@@ -217,10 +223,18 @@ class _Resolver:
             self._faults.append(Fault(name, "", DEFAULT, "is required"))
         if not isinstance(key.default, Derived):
             return Picked(key.default, DEFAULT)
-        return Picked(key.default.compute(*(self._resolve(read).value for read in key.default.reads)), DEFAULT)
+        return self._compute(key.default)
+
+    def _compute(self, default: Derived) -> Picked:
+        """Compute a default; where what it reads was given, that is where it comes from."""
+        reads = {name: self._resolve(name) for name in default.reads}
+        given = [name for name, picked in reads.items() if picked.origin != DEFAULT]
+        origin = ValueOrigin(Layer.DEFAULT, f"computed from {', '.join(given)}", given[0]) if given else DEFAULT
+        return Picked(default.compute(*(picked.value for picked in reads.values())), origin)
 
     def _inherit(self, name: str, key: Key, inherited: Picked) -> Picked:
-        picked = Picked(inherited.value, ValueOrigin(inherited.origin.layer, f"{inherited.origin} ({key.inherits})"))
+        where = f"{inherited.origin} ({key.inherits})"
+        picked = Picked(inherited.value, ValueOrigin(inherited.origin.layer, where, key.inherits))
         rule = key.broken_rule(picked.value)
         if rule:
             self._fault(name, picked, f"{rule}; set it in its own table")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from penstock.config.kinds import without_password
 from penstock.kernel.errors import Malformed
 
 _SHOWN_CHARS_MAX = 80
@@ -29,6 +30,8 @@ class ValueOrigin:
 
     layer: Layer
     where: str
+    # The setting it was taken or computed from, if it is not its own.
+    follows: str = ""
 
     def __str__(self) -> str:
         """Name the place: `penstock.toml:12`, `PENSTOCK_HTTP__MAX_CONNS`, `--set`, `default`."""
@@ -50,11 +53,12 @@ class Fault:
     def __str__(self) -> str:
         """Write the fault as one line."""
         subject = f"{self.key} = {self.value}" if self.value else self.key
-        return f"{self.origin}: {subject}: {self.rule}" if subject else f"{self.origin}: {self.rule}"
+        rule = without_password(self.rule)
+        return f"{self.origin}: {subject}: {rule}" if subject else f"{self.origin}: {rule}"
 
     def plain(self) -> dict[str, str]:
         """Give the fault as members of a JSON object."""
-        return {"key": self.key, "value": self.value, "origin": str(self.origin), "rule": self.rule}
+        return {"key": self.key, "value": self.value, "origin": str(self.origin), "rule": without_password(self.rule)}
 
 
 class ConfigFaults(Malformed):
@@ -78,7 +82,7 @@ def shown(raw: object) -> str:
     except (ValueError, RecursionError):
         # Whole numbers of thousands of digits and very deep nesting have no repr.
         text = f"({type(raw).__name__})"
-    text = text if text.isprintable() else ascii(text)
+    text = without_password(text if text.isprintable() else ascii(text))
     return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 3] + "..."
 
 

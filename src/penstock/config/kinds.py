@@ -109,6 +109,12 @@ class Secret:
 
 
 REDACTED = "(redacted)"
+_PASSWORD_IN_URL = re.compile(r"(?<=://)([^/?#@\s:]*):[^/?#@\s]*@")
+
+
+def without_password(text: str) -> str:
+    """Hide the password of each URL in a text: nobody declares such a setting as a secret."""
+    return _PASSWORD_IN_URL.sub(rf"\1:{REDACTED}@", text)
 
 
 def parse_duration(text: str) -> float:

@@ -23,6 +23,20 @@ class Reloaded:
     held: tuple[SettingChange, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ReloadState:
+    """How the settings in force stand to their sources, as far as the last reload tells."""
+
+    # Reloads that were tried since the start; whoever looks again when it changes misses nothing.
+    count: int = 0
+    # Changes that wait for a restart.
+    held: tuple[SettingChange, ...] = ()
+    # What could not be applied, and keeps its old state.
+    failed: tuple[str, ...] = ()
+    # What was wrong with the configuration, if the last reload refused it.
+    faults: tuple[str, ...] = ()
+
+
 class Reloader:
     """The only writer of the settings snapshot. Whoever must act on a change follows `watch`."""
 

@@ -17,6 +17,7 @@ from penstock.config.kinds import (
     HostPort,
     Kind,
     Secret,
+    without_password,
 )
 from penstock.config.schema import REQUIRED, Derived, Key, Schema
 
@@ -25,13 +26,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One line of `config show`: values are JSON-able and redacted."""
+    """One setting as it is shown, by `config show` and on the operator's page: values are JSON-able and redacted."""
 
     key: str
     value: object
     origin: str
     default: object
     apply: str
+    # The kind of place it came from: default, file, env, flag, set.
+    source: str
+    # Whether it differs from the default; for a secret too, which the redacted values could not tell.
+    changed: bool
+    # The setting whose value this one follows, if it was not set itself.
+    follows: str
+    help: str
+
+    def text(self) -> str:
+        """Write the value as one text; an empty setting is `-`."""
+        return _as_text(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +169,18 @@ class Settings(Mapping[str, object]):
         return [self._row(name, key, defaults=defaults) for name, key in self.schema.keys.items()]
 
     def _row(self, name: str, key: Key, *, defaults: bool) -> SettingRow:
-        default = plain(key, self._defaults[name])
-        if defaults:
-            return SettingRow(name, default, str(DEFAULT), default, key.apply.value)
-        return SettingRow(name, plain(key, self[name]), str(self._origins[name]), default, key.apply.value)
+        value, origin = (self._defaults[name], DEFAULT) if defaults else (self[name], self._origins[name])
+        return SettingRow(
+            name,
+            plain(key, value),
+            str(origin),
+            plain(key, self._defaults[name]),
+            key.apply.value,
+            origin.layer.name.lower(),
+            value != self._defaults[name],
+            origin.follows,
+            key.help,
+        )
 
     def _typed(self, name: str, wanted: type[T]) -> T:
         value = self._values[name]
@@ -181,7 +201,10 @@ def _change(key: Key, name: str, old: object, new: object) -> SettingChange:
 
 def show_value(key: Key, value: object) -> str:
     """Write a value as one text, redacted when it is secret; an empty setting is `-`."""
-    shown = plain(key, value)
+    return _as_text(plain(key, value))
+
+
+def _as_text(shown: object) -> str:
     return "-" if shown is None else shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
 
@@ -216,4 +239,4 @@ def _plain_scalar(kind: Kind, value: object) -> object:
 
 
 def _spelled(kind: Kind, value: object) -> object:
-    return value if isinstance(value, float) and kind is Kind.FLOAT else SCALARS[kind].show(value)
+    return value if isinstance(value, float) and kind is Kind.FLOAT else without_password(SCALARS[kind].show(value))

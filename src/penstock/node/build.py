@@ -177,7 +177,7 @@ class Node:
         services = [Staged(part.supervisor, part.stage) for part in self.parts]
         root = Root(services, self.own.metrics, exit_on_fatal=settings.flag("node.exit_on_fatal") or not with_admin)
         if with_admin:
-            view = NodeView(root, self.settings, health, self._reload_for_admin)
+            view = NodeView(root, self.settings, health, self._reload_for_admin, lambda: self.watcher.state)
             authority = OperatorOnly(
                 self.operator_token,
                 open_metrics=lambda: self.settings.value.flag("admin.open_metrics"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.config import ConfigFaults
+from penstock.config import ConfigFaults, ReloadState
 from penstock.kernel.bus import ConfigUpdated
 from penstock.kernel.channel import Full
 from penstock.kernel.errors import Busy, Closed
@@ -56,6 +56,7 @@ class ConfigWatcher:
         self._settings = settings
         self._bus = bus
         self._apply = apply
+        self.state = ReloadState()
 
     def request(self, cause: str) -> asyncio.Future[ReloadOutcome]:
         """Ask for a reload; the future holds its outcome, or the faults of the configuration."""
@@ -77,12 +78,14 @@ class ConfigWatcher:
             done = self._reloader.reload()
         except ConfigFaults as faults:
             _log.error("config.refused", cause=cause, faults=str(faults))
+            self.state = replace(self.state, count=self.state.count + 1, faults=tuple(map(str, faults.faults)))
             raise
         # Applied even when nothing changed: what failed last time may work now.
         failed = await self._apply(self._settings.value)
         self._errors.value += len(failed)
         if done.changed:
             self._bus.publish(ConfigUpdated(self._settings.version))
+        self.state = ReloadState(self.state.count + 1, done.held, tuple(failed))
         _report(cause, done, failed)
         return ReloadOutcome(done, tuple(failed))
 

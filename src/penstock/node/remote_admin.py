@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.admin.routes import ReloadReport
+from penstock.admin.routes import ConfigurationReport, ReloadReport
 from penstock.kernel.errors import NotReady
 from penstock.net.server.admission import Refusal
 from penstock.net.server.route import Route
@@ -27,6 +27,7 @@ _ROWS: Final[tuple[tuple[str, str, type | None, type | None, str], ...]] = (
     ("GET", "/v1/node/status", None, None, "Services, gates, phases, restarts."),
     ("GET", "/v1/node/inventory", None, None, "Every channel, task, lock, limit."),
     ("GET", "/v1/node/metrics", None, None, "All metrics of the node."),
+    ("GET", "/v1/node/config", None, ConfigurationReport, "Every setting with its value and its place; no secrets."),
     ("POST", "/v1/node/reload", None, ReloadReport, "Read the configuration again."),
     ("GET", "/v1/node/routes", None, RouteList, "The gateway's routes."),
     ("POST", "/v1/node/routes", NewRoute, RouteAdded, "Add a route, at once."),
