@@ -12,6 +12,10 @@ WEBHOOK_SECRET = "not-a-real-secret-of-a-webhook"
 DRAWN = "document.querySelector('#view .card') !== null"
 STATE = "document.getElementById('state').innerText"
 LINK = "document.getElementById('link').innerText"
+VIEWS = [
+    "overview", "topics", "dead", "gateway", "webhooks", "discovery", "tokens", "storage", "runtime", "configuration",
+    "logs",
+]  # fmt: skip
 WIDER = "document.documentElement.scrollWidth - innerWidth"
 
 

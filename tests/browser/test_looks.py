@@ -10,10 +10,9 @@ import pytest
 
 from tests.acceptance.node_process import NodeProcess
 from tests.browser.chromium import PROGRAM, Chromium, Tab
-from tests.browser.hands import at, go, press, send, signed_in
+from tests.browser.hands import VIEWS, at, go, press, send, signed_in
 
 AXE = Path(__file__).parent / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-VIEWS = ["overview", "topics", "dead", "gateway", "webhooks", "discovery", "tokens", "storage", "runtime", "logs"]
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)"),
     pytest.mark.skipif(not AXE.exists(), reason="no axe-core here (npm ci --prefix tests/browser/axe)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import threading
@@ -18,6 +19,7 @@ from tests.browser.hands import (
     DRAWN,
     LINK,
     STATE,
+    VIEWS,
     WIDER,
     answer,
     at,
@@ -32,7 +34,6 @@ from tests.browser.hands import (
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 PANELS = ["services", "channels", "tasks", "phases", "events"]
-VIEWS = ["overview", "topics", "dead", "gateway", "webhooks", "discovery", "tokens", "storage", "runtime", "logs"]
 FIRST_LOOK_BYTES = 60_000
 STATIC = Path(__file__).parents[2] / "src" / "penstock" / "admin" / "static"
 
@@ -564,3 +565,52 @@ def test_a_drain_is_watched_to_its_end(browser: Chromium, tmp_path: Path) -> Non
         assert answer.status == 200
         assert code == 0, err
         tab.wait("/svc-echo\\s+stopped/.test(document.body.innerText)")
+
+
+def setting(key: str) -> str:
+    rows = "[...document.querySelectorAll('.settings tbody tr')]"
+    return f"{rows}.find((row) => row.querySelector('code').innerText === '{key}')"
+
+
+def test_the_configuration_shows_what_was_changed_first_and_follows_a_reload(browser: Chromium, tmp_path: Path) -> None:
+    config = tmp_path / "penstock.toml"
+    config.write_text('[http]\nread_timeout = "6s"\n')
+    env = {**os.environ, "PENSTOCK_PASSPORT__KMS__PKCS11__PIN": "not-a-real-pin"}
+    with NodeProcess("--config", str(config), data_dir=tmp_path / "data", env=env) as node:
+        tab = browser.tab()
+        tab.open(node.page_link())
+        tab.wait(DRAWN)
+        tab.press("g")
+        tab.press("c")
+        tab.wait(f"Boolean({setting('http.read_timeout')})")
+        told = node.ask("admin", "GET", "/v1/node/config", token=True).json()["settings"]
+        tables = "[...document.querySelectorAll('.settings tbody')].map((each) => each.children.length)"
+        changed = [row for row in told if row["changed"]]
+        assert tab.js(tables) == [len(changed), len(told) - len(changed)]
+        shown = tab.js(f"[...{setting('http.read_timeout')}.children].slice(1).map((each) => each.innerText)")
+        assert shown == ["6s", "5s", f"{config}:2", "with a reload"]
+        first = tab.js("[...document.querySelector('.settings tbody').children].map((row) => row.firstChild.innerText)")
+        own = [row["key"] for row in changed if not row["follows"]]
+        assert [each.split("\n")[0] for each in first[: len(own)]] == own
+        assert tab.js(f"{setting('passport.kms.pkcs11.pin')}.children[1].innerText") == "(redacted)"
+
+        tab.press("/")
+        tab.type("PIN redacted")
+        tab.wait(f"{tables}.join() === '1,0' && Boolean({setting('passport.kms.pkcs11.pin')})")
+        assert "No setting matches." in tab.text()
+        tab.js("document.getElementById('filter').value = ''")
+        tab.js("document.getElementById('filter').dispatchEvent(new Event('input'))")
+
+        config.write_text('[http]\nread_timeout = "7s"\n[mailbox]\nmax_attempts = 6\n')
+        press(tab, "Read the files again")
+        told_in = tab.wait("document.getElementById('toast').innerText")
+        tab.wait(f"{setting('http.read_timeout')}.children[1].innerText === '7s'")
+        tab.wait("document.getElementById('view').innerText.includes('waits for a restart')")
+        assert told_in.startswith("Read again: ")
+        config.write_text('[http]\nread_timeout = "7 apples"\n')
+        press(tab, "Read the files again")
+        tab.wait("document.getElementById('toast').className === 'bad'")
+        tab.wait("document.getElementById('view').innerText.includes('The configuration was refused')")
+        assert "a duration is a number with its unit" in tab.js("document.getElementById('toast').innerText")
+        assert tab.js(f"{setting('http.read_timeout')}.children[1].innerText") == "7s"
+        assert "not-a-real-pin" not in tab.js("document.documentElement.outerHTML")

@@ -20,7 +20,7 @@ const SILENT_MS = 5000; // a frame comes every second; so long without one is a 
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
 const KEYS = [
   ["/", "filter"],
-  ["g", "go to a view: then o, t, d, g, w, i, k, s, r or l"],
+  ["g", "go to a view: then o, t, d, g, w, i, k, s, r, c or l"],
   ["?", "these keys"],
   ["Esc", "close"],
 ];

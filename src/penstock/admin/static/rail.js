@@ -45,6 +45,7 @@ const VIEWS = [
     () => [page.frame.storage?.bytes ? size(page.frame.storage.bytes) : ""],
   ],
   ["runtime", "Runtime", later("runtime"), "r"],
+  ["configuration", "Configuration", later("configuration"), "c"],
   ["logs", "Logs", later("logs"), "l"],
 ];
 const oneTopic = later("topic");
@@ -81,6 +82,9 @@ export async function openView() {
   const opening = (page.shown = { name, update() {} });
   for (const [each, anchor] of anchors)
     each === name ? anchor.setAttribute("aria-current", "page") : anchor.removeAttribute("aria-current");
+  // On a phone the rail lies along the top and is wider than the screen.
+  const there = anchors.get(name);
+  $("rail").scrollLeft = there.offsetLeft - ($("rail").clientWidth - there.offsetWidth) / 2;
   document.title = `${title} - penstock`;
   page.linesAt = -Infinity;
   page.lines = {};
