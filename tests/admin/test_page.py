@@ -267,3 +267,15 @@ def test_the_page_names_every_script_of_the_first_look_so_that_none_waits_for_an
     html = (STATIC / "page.html").read_text("utf-8")
 
     assert set(re.findall(r'"(\w+\.js)"', html)) == imported_by("page.js")
+
+
+def test_no_text_of_the_page_names_a_variable_of_its_script() -> None:
+    # A renaming of variables once went into sentences too.
+    texts = [
+        (each.name, text)
+        for each in STATIC.glob("*.js")
+        for text in re.findall(r'"[^"\n]*"', each.read_text("utf-8"))
+        if re.search(r"\b(page\.[a-z]|undefined|\[object)", text)
+    ]
+
+    assert texts == []

@@ -76,7 +76,7 @@ def test_webhooks_are_listed_looked_at_sent_again_and_an_endpoint_is_paused(
     assert webhook(node, "delivery-four").status == 202
 
     msg_id = first.json()["msg_id"]
-    tab.js(f"[...document.querySelectorAll('#webhook-inbox a')].find((each) => each.innerText === '{msg_id}').click()")
+    tab.js(f"[...document.querySelectorAll('#webhook-inbox a')].find((each) => each.title === '{msg_id}').click()")
     tab.wait("document.querySelector('.life')?.innerText.includes('sent to webhooks/github')")
     got = node.ask("mailbox", "POST", "/v1/recv", {"topic": "webhooks/github", "max_messages": 10}, token=True).json()
     assert [json.loads(base64.b64decode(each["payload_b64"]))["id"] for each in got["messages"]] == [

@@ -119,8 +119,22 @@ def _trigger(name: str, now: str, limit: str, *, active: bool) -> dict[str, obje
 
 # --- the issuer
 
-_TIMES = frozenset({"exp", "iat", "nbf"})
-_FACT_COLUMNS = (Column("what", "issuer"), Column("value", ""))
+_TIMES = frozenset({"iat", "nbf"})
+_FACT_COLUMNS = (Column("what", "issuer"), Column("value", "state"))
+_AUDIT_COLUMNS = (
+    Column("n", "record", "count"),
+    Column("at", "when", "time"),
+    Column("action", "what"),
+    Column("by_sub", "by"),
+    Column("sub", "subject"),
+    Column("aud", "for services"),
+    Column("caveats", "caveats"),
+    Column("until", "until", "time"),
+    Column("more", "and"),
+)
+# Not shown: the token that asked, and what every token has; `penstock token list --json` tells all.
+_AUDIT_LEFT_OUT = frozenset({"by", "exp", *(column.key for column in _AUDIT_COLUMNS)})
+_OF_EVERY_TOKEN = frozenset({"kid", "epoch"})
 
 
 def issuer(service: PassportService) -> Panel:
@@ -136,7 +150,8 @@ def issuer(service: PassportService) -> Panel:
             ("policy version", state.policy_version),
             *((f"signing key, {alg}", kid) for alg, kid in signing.items()),
             *((f"old key, verifies until {_when(key.exp)}", key.kid) for key in old),
-            ("judged from memory, anew, refused", _judged(service)),
+            ("tokens judged", _judged(service)),
+            ("audit", f"{service.trail.records:,} records, head {service.trail.head}"),
         ]
         return [{"what": what, "value": str(value)} for what, value in facts]
 
@@ -150,23 +165,28 @@ def _issuance(service: PassportService) -> str:
 
 
 def _judged(service: PassportService) -> str:
-    return f"{service.verifier.hits:,}, {service.verifier.misses:,}, {service.verifier.refusals:,}"
+    seen = service.verifier
+    return f"{seen.hits:,} from memory, {seen.misses:,} anew, {seen.refusals:,} refused"
 
 
 def audit(service: PassportService) -> Panel:
-    """Show the end of the audit's chain and what was recorded since the start, newest first."""
+    """Show what was recorded since the start, newest first."""
 
     def source() -> Rows:
-        trail = service.trail
-        head = {"at": 0, "service": "chain", "text": f"records {trail.records:,}, head {trail.head}", "level": "info"}
-        return [head, *(_recorded(entry) for entry in reversed(trail.recent))]
+        return [_recorded(entry) for entry in reversed(service.trail.recent)]
 
-    return Panel("audit", "Audit", source, view="tokens", render="events")
+    empty = "Nothing was issued, revoked or rotated since the start."
+    return Panel("audit", "Audit", source, view="tokens", columns=_AUDIT_COLUMNS, empty=empty)
 
 
 def _recorded(entry: AuditEntry) -> dict[str, object]:
-    facts = ", ".join(f"{name} {_fact(name, value)}" for name, value in entry.facts.items())
-    return {"at": entry.at_ms, "service": entry.action, "text": f"{entry.n}: {facts}", "level": "info"}
+    facts = {name: _fact(name, value) for name, value in entry.facts.items()}
+    left_out = _AUDIT_LEFT_OUT | _OF_EVERY_TOKEN if entry.action == "issue" else _AUDIT_LEFT_OUT
+    more = ", ".join(f"{name} {fact}" for name, fact in facts.items() if name not in left_out)
+    shown = {column.key: facts.get(column.key, "") for column in _AUDIT_COLUMNS}
+    until = entry.facts.get("exp")
+    own = {"n": entry.n, "at": entry.at_ms, "action": entry.action, "until": until and until * 1000}
+    return {**shown, **own, "more": more}
 
 
 def _fact(name: str, value: object) -> str:

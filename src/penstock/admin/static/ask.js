@@ -19,7 +19,7 @@ export async function ask(method, path, body) {
   try {
     said = JSON.parse(text);
   } catch {
-    /* no JSON: page.shown as it is */
+    /* no JSON: shown as it is */
   }
   if (answer.ok) return said;
   const told = [

@@ -3,7 +3,7 @@
 import { ask, doing, enc, mailbox, toast } from "./ask.js";
 import { field, question } from "./dialog.js";
 import { bits, h, keyed, link, once, pill } from "./element.js";
-import { SHOWN, attrsOf, causeOf, corrLink, fromBase64, legible, payloadOf, toBase64 } from "./message.js";
+import { SHOWN, attrsOf, causeOf, corrLink, fromBase64, glimpse, legible, payloadOf, toBase64 } from "./message.js";
 import { page } from "./state.js";
 import { table } from "./table.js";
 import { moment, plural } from "./words.js";
@@ -44,6 +44,19 @@ export default function dead(_, query) {
     },
   );
   const letters = h("div");
+  let most = SHOWN;
+  const more = h(
+    "button",
+    {
+      type: "button",
+      hidden: true,
+      onclick: () => {
+        most += SHOWN;
+        reload();
+      },
+    },
+    "Show more",
+  );
   const topicName = query.get("topic");
   const reason = query.get("reason");
   let seen = -1;
@@ -56,7 +69,7 @@ export default function dead(_, query) {
         id: `${each.topic} ${each.reason}`,
       }));
       groups.update(found.filter((each) => !topicName || each.topic === topicName));
-      if (topicName && reason !== null) await listLetters(letters, topicName, reason, reload);
+      if (topicName && reason !== null) more.hidden = !(await listLetters(letters, topicName, reason, reload, most));
     });
   return {
     reload,
@@ -70,7 +83,7 @@ export default function dead(_, query) {
       ),
       h("section.card", groups),
       topicName && reason !== null
-        ? h("section.card", h("h2", "Letters", h("small", `the oldest ${SHOWN}`)), letters)
+        ? h("section.card", h("h2", "Letters", h("small", "the oldest first")), letters, h(".acts", more))
         : "",
     ],
     update() {
@@ -120,8 +133,16 @@ async function remove(row) {
   page.shown.reload?.();
 }
 
-async function listLetters(box, name, reason, reload) {
-  const page = await mailbox("GET", `dlq?topic=${enc(name)}&reason=${enc(reason)}&limit=${SHOWN}`);
+// List letters until there are so many; returns whether there are more.
+async function listLetters(box, name, reason, reload, most) {
+  const found = [];
+  let cursor = "";
+  do {
+    const wanted = `limit=${Math.min(256, most - found.length)}${cursor && `&cursor=${enc(cursor)}`}`;
+    const part = await mailbox("GET", `dlq?topic=${enc(name)}&reason=${enc(reason)}&${wanted}`);
+    found.push(...part.entries);
+    cursor = part.cursor || "";
+  } while (cursor && found.length < most);
   const bodies = new Map(
     (await mailbox("GET", `topics/${enc(name)}/peek?state=dlq&limit=256&payload=true`)).messages.map((each) => [
       each.msg_id,
@@ -130,12 +151,16 @@ async function listLetters(box, name, reason, reload) {
   );
   keyed(
     box,
-    page.entries,
+    found,
     (letter) => letter.msg_id,
     (letter) => letterItem(letter, bodies.get(letter.msg_id) || {}, reload),
     () => {},
   );
+  return Boolean(cursor);
 }
+
+// What the last attempt that told an error said.
+const lastError = (letter) => letter.history.findLast((each) => each.error)?.error.message;
 
 function letterItem(letter, body, reload) {
   const one = { topic: letter.topic, msg_id: letter.msg_id, limit: 1 };
@@ -192,6 +217,7 @@ function letterItem(letter, body, reload) {
       h("span.dim", `died ${moment(letter.dead_at)}`),
       pill(letter.reason, "red"),
       plural(letter.attempts, "attempt"),
+      h("span.glimpse.dim", lastError(letter) || glimpse(body)),
     ),
     h(
       "div",

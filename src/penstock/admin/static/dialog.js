@@ -14,7 +14,7 @@ export function question(title, text, fields, label, bad = false) {
       fields.map((f) => f.row || f),
       h(
         ".acts",
-        h("button", { type: "button", onclick: () => box.close("") }, "Cancel"),
+        label !== "Close" && h("button", { type: "button", onclick: () => box.close("") }, "Cancel"),
         h("button", { type: "submit", class: bad ? "bad" : "main" }, label),
       ),
     );

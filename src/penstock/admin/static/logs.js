@@ -1,7 +1,7 @@
 // The last lines of the log, followed.
 
 import { ask, enc, toast } from "./ask.js";
-import { h } from "./element.js";
+import { h, put } from "./element.js";
 import { heading } from "./heading.js";
 import { corrLink, fieldsOf } from "./message.js";
 import { moment } from "./words.js";
@@ -23,6 +23,21 @@ export default function logs(_, query) {
   const none = h("p.none", "No line matches.");
   let seen = 0;
   let asking = false;
+  let paused = false;
+  const pause = h(
+    "button",
+    {
+      type: "button",
+      "aria-pressed": "false",
+      onclick: () => {
+        paused = !paused;
+        pause.setAttribute("aria-pressed", String(paused));
+        put(pause, paused ? "Go on" : "Pause");
+        if (!paused) load(false);
+      },
+    },
+    "Pause",
+  );
   const load = async (anew) => {
     if (asking) return;
     asking = true;
@@ -66,9 +81,9 @@ export default function logs(_, query) {
   for (const input of [least, text]) input.addEventListener("input", () => load(true));
   load(true);
   return {
-    nodes: [heading("Logs", h("label.tick", "from", least), text), h("section.card", box, none)],
+    nodes: [heading("Logs", h("label.tick", "from", least), text, pause), h("section.card", box, none)],
     update() {
-      load(false);
+      if (!paused) load(false);
     },
   };
 }

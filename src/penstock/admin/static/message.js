@@ -8,6 +8,8 @@ import { moment, plural, size } from "./words.js";
 
 export const SHOWN = 50; // rows of a long list
 
+const CONTROL = /[\u0000-\u0008\u000e-\u001f]/;
+
 export async function sendTo(topic) {
   const said = await question(
     "Send a message",
@@ -39,7 +41,7 @@ export const fromBase64 = (text) => Uint8Array.from(atob(text || ""), (c) => c.c
 export function legible(bytes) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    if (/[\u0000-\u0008\u000e-\u001f]/.test(text)) throw new RangeError("control characters");
+    if (CONTROL.test(text)) throw new RangeError("control characters");
     try {
       return ["JSON", JSON.stringify(JSON.parse(text), null, 2)];
     } catch {
@@ -59,7 +61,7 @@ export function legible(bytes) {
 
 export function payloadOf(message) {
   if (message.payload_b64 === undefined && message.payload === undefined)
-    return h("p.dim", "The payload was not read.");
+    return h("p.dim", "The payload was not read: it is not among the oldest 256 of its topic.");
   const bytes =
     message.payload_b64 === undefined
       ? new TextEncoder().encode(
@@ -68,6 +70,19 @@ export function payloadOf(message) {
       : fromBase64(message.payload_b64);
   const [kind, text] = legible(bytes);
   return [h("p.dim", `Payload: ${size(bytes.length)}, ${kind}`), h("pre", { tabindex: "0" }, text || "(empty)")];
+}
+
+// The beginning of a payload in one line, for a list; nothing of what is binary.
+export function glimpse(message) {
+  if (message.payload_b64 === undefined) return "";
+  const first = fromBase64(message.payload_b64).slice(0, 400);
+  try {
+    // The cut may go through a character: as a stream that is no fault.
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(first, { stream: true });
+    return CONTROL.test(text) ? "" : text.replace(/\s+/g, " ").slice(0, 160);
+  } catch {
+    return "";
+  }
 }
 
 export const corrLink = (id) => id && link(`logs?text=${enc(id)}`, id);
@@ -87,6 +102,7 @@ export function messageItem(message, state, more = []) {
       h("span", size(message.size || 0)),
       message.attempt ? pill(plural(message.attempt, "attempt"), "amber") : "",
       message.key && h("span.dim", `key ${message.key}`),
+      h("span.glimpse.dim", glimpse(message)),
     ),
     h(
       "div",

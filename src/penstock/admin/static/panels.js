@@ -20,9 +20,17 @@ const LINKED = {
   corr_id: (value) => `logs?text=${enc(value)}`,
 };
 
+// The end of a long id tells it from its neighbours; all of it stands where the link leads, and under the pointer.
+const tail = (id) => (id.length > 24 && !id.includes("/") ? `…${id.slice(-12)}` : id);
+
+function named(anchor, title) {
+  anchor.title = title;
+  return anchor;
+}
+
 function column([key, title, kind]) {
   if (!LINKED[kind]) return { key, title, kind: kind === "text" ? undefined : kind };
-  const made = (row) => (row[key] ? link(LINKED[kind](row[key], row), row[key]) : "");
+  const made = (row) => (row[key] ? named(link(LINKED[kind](row[key], row), tail(row[key])), row[key]) : "");
   return { key, title, cell: (cell, row) => once(cell, row[key], () => made(row)) };
 }
 

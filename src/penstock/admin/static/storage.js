@@ -43,6 +43,7 @@ export default function storage() {
       heading("Storage"),
       h(".tiles", tiles),
       h(".grid", h("section.card", putForm, told), h("section.card", getForm)),
+      h("p.dim", "An object is found by its address alone: the store keeps no list of names."),
       panels,
     ],
     update() {

@@ -18,7 +18,7 @@ export default function tokens() {
   const issue = async () => {
     const said = await question(
       "Issue a token",
-      "It is page.shown once. It can do what its caveats allow, and no more than yours.",
+      "It is shown once. It can do what its caveats allow, and no more than yours.",
       [
         field("subject", "Subject", { value: "worker", required: "" }),
         field("audience", "For services", { value: "svc-mailbox", required: "" }),

@@ -58,7 +58,7 @@ export default function topic(name, query) {
       const found = (await mailbox("GET", `topics/${enc(name)}/peek?state=${state}&limit=${SHOWN}&payload=true`))
         .messages;
       list.replaceChildren(...found.map((message) => messageItem(message, state)));
-      put(told, found.length ? (found.length === SHOWN ? `The oldest ${SHOWN}.` : "") : "None.");
+      put(told, found.length ? (found.length === SHOWN ? `The oldest ${SHOWN}.` : "") : `No message ${{ ready: "waits", inflight: "is leased", delayed: "is delayed", dlq: "is dead" }[state]} here.`);
     });
   const find = h("input", {
     type: "search",

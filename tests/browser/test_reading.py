@@ -1,0 +1,110 @@
+"""What an operator reads in a hurry: how messages begin, all dead letters, a log that stands still, a page on a phone."""
+
+from __future__ import annotations
+
+import base64
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.node_process import NodeProcess
+from tests.browser.chromium import PROGRAM, Chromium
+from tests.browser.hands import DRAWN, go, press, send, signed_in
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
+GLIMPSES = "[...document.querySelectorAll('details.item .glimpse')].map((each) => each.innerText)"
+ITEMS = "document.querySelectorAll('details.item').length"
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_a_list_of_messages_shows_how_each_text_begins(browser: Chromium, node: NodeProcess) -> None:
+    send(node, "glimpsed", encoded('{"to":\n  "Ada"}'))
+    send(node, "glimpsed", encoded("x" + "é" * 399))  # the cut goes through a letter
+    send(node, "glimpsed", "AAECA/8=")
+    tab = signed_in(browser, node)
+    go(tab, "topic/glimpsed")
+    tab.wait(f"{ITEMS} === 3")
+
+    assert tab.js(GLIMPSES) == ['{"to": "Ada"}', "x" + "é" * 159, ""]
+
+
+def test_every_dead_letter_can_be_listed_and_says_its_error(browser: Chromium, node: NodeProcess) -> None:
+    node.ask("mailbox", "PUT", "/v1/topics/many/settings", {"max_attempts": 1}, token=True)
+    for _ in range(60):
+        send(node, "many", encoded("x"))
+    got = []
+    while len(got) < 60:
+        asked = {"topic": "many", "max_messages": 60}
+        got += node.ask("mailbox", "POST", "/v1/recv", asked, token=True).json()["messages"]
+    error = {"class": "ValueError", "message": "bad postcode", "traceback": ""}
+    for each in got:
+        given = {"msg_id": each["msg_id"], "receipt": each["receipt"], "reason": "ValueError", "error": error}
+        assert node.ask("mailbox", "POST", "/v1/nack", given, token=True).status == 200
+    tab = signed_in(browser, node)
+    go(tab, "dead?topic=many&reason=rejected%3AValueError")
+    tab.wait(f"{ITEMS} === 50")
+    press(tab, "Show more")
+    tab.wait(f"{ITEMS} === 60")
+
+    assert set(tab.js(GLIMPSES)) == {"bad postcode"}
+    more = "[...document.querySelectorAll('#view button')].find((each) => each.textContent === 'Show more')"
+    tab.wait(f"{more}.hidden")
+
+
+def test_a_paused_log_stands_still_until_it_goes_on(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "logs")
+    tab.wait("document.querySelectorAll('.log > div').length > 0")
+    press(tab, "Pause")
+    before = tab.js("document.querySelector('.log').innerText")
+    refused = node.ask("mailbox", "POST", "/v1/send", {"nonsense": 1}, token=True).json()["corr_id"]
+    # Two more frames came, and would have brought the line.
+    tab.js("window.frames0 = 0; new MutationObserver(() => window.frames0 += 1)"
+           ".observe(document.getElementById('facts'), {childList: true, characterData: true, subtree: true})")  # fmt: skip
+    tab.wait("window.frames0 >= 2")
+    assert tab.js("document.querySelector('.log').innerText") == before
+    press(tab, "Go on")
+
+    tab.wait(f"document.querySelector('.log').innerText.includes('{refused}')")
+
+
+def test_the_audit_is_a_table_with_times_for_people(browser: Chromium, node: NodeProcess) -> None:
+    asked = {"subject_ref": "audited", "audience": ["svc-mailbox"], "ttl_s": 600, "caveats": ["op=recv", "topic=a/"]}
+    issued = node.ask("passport", "POST", "/v1/passport/issue", asked, token=True).json()
+    tab = signed_in(browser, node)
+    go(tab, "tokens")
+    row = "[...document.querySelectorAll('#audit tbody tr')].find((each) => each.innerText.includes('audited'))"
+    tab.wait(f"Boolean({row})")
+    cells = tab.js(f"[...{row}.children].map((each) => each.innerText)")
+    heads = tab.js("[...document.querySelectorAll('#audit th')].map((each) => each.innerText)")
+    told = dict(zip(heads, cells, strict=True))
+
+    assert (told["what"], told["subject"], told["for services"]) == ("issue", "audited", "svc-mailbox")
+    assert told["caveats"] == "op=recv topic=a/"
+    assert told["until"].count(":") == 2
+    assert f"tid {issued['tid']}" in told["and"]
+
+
+VISIBLE = """((box) => box.left >= 0 && box.right <= innerWidth && box.top >= 0 && box.bottom <= innerHeight)(
+  document.querySelector('%s').getBoundingClientRect())"""
+
+
+def test_on_a_phone_the_open_view_and_a_broken_stream_are_seen(browser: Chromium, tmp_path: Path) -> None:
+    with NodeProcess(data_dir=tmp_path) as node:
+        tab = browser.tab(width=390)
+        tab.open(node.page_link())
+        tab.wait(DRAWN)
+        seen = {}
+        for view in ("configuration", "logs", "overview", "tokens"):
+            go(tab, view)
+            seen[view] = tab.js(VISIBLE % "#views a[aria-current]")
+        node.signal(signal.SIGKILL)
+        node.wait()
+        tab.wait("document.getElementById('link').innerText.startsWith('disconnected')")
+
+    assert seen == dict.fromkeys(seen, True)
+    assert tab.js(VISIBLE % "#link")
