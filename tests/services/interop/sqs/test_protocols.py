@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.services.interop.sqs import json_protocol, query_protocol
+from penstock.services.interop.sqs import json_protocol, query_json, query_protocol
 from penstock.services.interop.sqs.operations import OPERATIONS
 from penstock.services.interop.sqs.refusals import KINDS, SqsRefusal
 from tests.services.interop.sqs import botocore_models as oracle
@@ -151,6 +151,7 @@ def test_an_unknown_queue_and_a_request_for_nothing_have_words_of_their_own_in_x
     assert read["Error"]["Message"] == "The specified queue does not exist for this wsdl version."
     assert read["Error"]["Code"] == "AWS.SimpleQueueService.NonExistentQueue"
     assert query_protocol.encode_query_refusal(nothing, "req-1") == b"<UnknownOperationException/>"
+    assert b"wsdl" in query_json.encode_query_json_refusal(gone, "req-1")
 
 
 @pytest.mark.parametrize(

@@ -473,10 +473,16 @@ ARN = "arn:aws:sqs:us-east-1:000000000000:dead"
         ({"RedriveAllowPolicy": '{"redrivePermission":"byQueue"}'}, False, "InvalidAttributeValue"),
         ({"DeduplicationScope": "x"}, True, "InvalidAttributeValue"),
         ({"ContentBasedDeduplication": "x"}, True, "InvalidAttributeValue"),
+        ({"KmsMasterKeyId": "k", "SqsManagedSseEnabled": "True"}, False, "InvalidAttributeName"),
     ],
 )
 def test_attribute_that_may_not_be_set(given_, fifo, code):
     assert _code(queue_attributes.check_attributes, given_, fifo=fifo) == code
+
+
+@pytest.mark.parametrize("given_", [{"KmsMasterKeyId": "k", "SqsManagedSseEnabled": "false"}, {"KmsMasterKeyId": "k"}])
+def test_one_kind_of_encryption_may_be_set(given_):
+    assert queue_attributes.check_attributes(given_, fifo=False) == given_
 
 
 def test_attributes_become_topic_settings():

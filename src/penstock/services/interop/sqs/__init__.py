@@ -4,6 +4,7 @@
 |---|---|
 | `operations` | the 23 operations as data |
 | `json_protocol`, `query_protocol` | requests and answers as AWS JSON 1.0, and as forms and XML |
+| `query_json` | answers of the query protocol as JSON |
 | `refusals` | the protocol's errors, with their codes and statuses |
 | `sigv4` | who signed a request, by header or presigned |
 | `day_keys` | the short way to check a signature, for clients that were believed before |

@@ -152,6 +152,9 @@ _CHECKS: Final[Mapping[str, Callable[[str, str], str]]] = {
     "KmsDataKeyReusePeriodSeconds": _whole(60, 86_400),
     "SqsManagedSseEnabled": _flag,
 }
+_ONE_ENCRYPTION: Final = (
+    "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
+)
 _FIFO_ONLY: Final = frozenset(FIFO_DEFAULTS)
 KNOWN: Final = frozenset(_CHECKS) | READ_ONLY
 
@@ -170,6 +173,8 @@ def check_attributes(given: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
     if found.get("FifoQueue", "true") != "true":
         said = "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
         raise SqsRefusal("InvalidAttributeValue", said)
+    if found.get("KmsMasterKeyId") and found.get("SqsManagedSseEnabled") == "true":
+        raise SqsRefusal("InvalidAttributeName", _ONE_ENCRYPTION)
     return found
 
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from penstock.services.interop.providers.decoding import decode_base64
 from penstock.services.interop.sqs.operations import OPERATIONS, FieldKind, SqsField, SqsOperation
-from penstock.services.interop.sqs.refusals import SqsRefusal, bad_value, invalid, missing
+from penstock.services.interop.sqs.refusals import SqsRefusal, bad_value, in_older_words, invalid, missing
 
 CONTENT_TYPE: Final = b"text/xml"
 FIELDS_MAX: Final = 2000
@@ -157,12 +157,11 @@ def encode_query(operation: SqsOperation, answer: dict[str, Any], request_id: st
 
 
 def encode_query_refusal(refusal: SqsRefusal, request_id: str) -> bytes:
-    """Write an error as XML; AWS has other words for two of them than in JSON."""
+    """Write an error as XML."""
     if refusal.name == "UnknownOperationException":
         return b"<UnknownOperationException/>"
-    if refusal.name == "QueueDoesNotExist":
-        refusal = SqsRefusal(refusal.name, "The specified queue does not exist for this wsdl version.")
-    code, message = f"<Code>{refusal.legacy}</Code>", f"<Message>{escape(refusal.message)}</Message>"
+    said = escape(in_older_words(refusal).message)
+    code, message = f"<Code>{refusal.legacy}</Code>", f"<Message>{said}</Message>"
     error = f"<Error><Type>{refusal.fault}</Type>{code}{message}<Detail/></Error>"
     return _document("ErrorResponse", f"{error}<RequestId>{escape(request_id)}</RequestId>")
 

@@ -91,6 +91,13 @@ def no_queue() -> SqsRefusal:
     return SqsRefusal("QueueDoesNotExist", "The specified queue does not exist.")
 
 
+def in_older_words(refusal: SqsRefusal) -> SqsRefusal:
+    """Return a refusal as the query protocol says it: AWS has other words there for one of them."""
+    if refusal.name == "QueueDoesNotExist":
+        return SqsRefusal(refusal.name, "The specified queue does not exist for this wsdl version.")
+    return refusal
+
+
 def unknown_attribute(name: str) -> SqsRefusal:
     """Refuse the name of an attribute."""
     return SqsRefusal("InvalidAttributeName", f"Unknown Attribute {name}.")

@@ -16,7 +16,7 @@ from penstock.kernel.errors import PenstockError
 from penstock.net.message import Response
 from penstock.net.server.core import RouteMatch
 from penstock.net.server.route import Route
-from penstock.services.interop.sqs import json_protocol, query_protocol
+from penstock.services.interop.sqs import json_protocol, query_json, query_protocol
 from penstock.services.interop.sqs.day_keys import DayKeys
 from penstock.services.interop.sqs.face.asked import SqsAsked
 from penstock.services.interop.sqs.face.backing import refusal_of
@@ -283,12 +283,29 @@ class _QueryVoice:
         return Response(refusal.status, body, query_protocol.CONTENT_TYPE, fields)
 
 
+class _QueryJsonVoice(_QueryVoice):
+    """The query protocol for clients that read JSON: requests are the same."""
+
+    def answer(self, operation: SqsOperation, answer: dict[str, Any], corr_id: str) -> Response:
+        body = query_json.encode_query_json(operation, answer, corr_id)
+        return Response(200, body, query_json.CONTENT_TYPE, [(b"x-amzn-RequestId", corr_id.encode("ascii"))])
+
+    def refuse(self, refusal: SqsRefusal, corr_id: str) -> Response:
+        if refusal.name == "UnknownOperationException":
+            # AWS answers a request for nothing in XML, whatever is accepted.
+            return super().refuse(refusal, corr_id)
+        body = query_json.encode_query_json_refusal(refusal, corr_id)
+        fields = [(b"x-amzn-RequestId", corr_id.encode("ascii"))]
+        return Response(refusal.status, body, query_json.CONTENT_TYPE, fields)
+
+
 _JSON: Final = _JsonVoice()
 _QUERY: Final = _QueryVoice()
+_QUERY_JSON: Final = _QueryJsonVoice()
 
 
 def _voice(head: HttpHead) -> _Voice:
     """Tell the protocols apart by what only JSON clients send."""
     if b"x-amz-target" in head.headers or b"amz-json" in head.headers.get(b"content-type", b""):
         return _JSON
-    return _QUERY
+    return _QUERY_JSON if query_json.is_wanted(head.headers.get(b"accept", b"")) else _QUERY

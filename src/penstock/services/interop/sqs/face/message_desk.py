@@ -185,8 +185,11 @@ class MessageDesk:
 
         def conclude(outcome: Extended | PenstockError) -> Answer:
             if isinstance(outcome, Conflict | NotFound | Forbidden):
-                raise _visibility_refusal(outcome.code, _reason(outcome), handle, queue)
-            _unless_refused(outcome)
+                refusal = _visibility_refusal(outcome.code, _reason(outcome), handle, queue)
+                if refusal is not None:
+                    raise refusal
+            else:
+                _unless_refused(outcome)
             return {}
 
         return Errand(asked.key, "recv", queue.topic, asked.corr_id, _extend(checked), conclude)
@@ -304,14 +307,19 @@ def _delete_refusal(code: str, reason: str, handle: ReceiptHandle) -> SqsRefusal
 def _changed(result: SettleResult, handle: ReceiptHandle, queue: LiveQueue) -> Answer | SqsRefusal:
     if result.code is UNSET:
         return {}
-    return _visibility_refusal(_text(result.code), _text(result.reason), handle, queue)
+    return _visibility_refusal(_text(result.code), _text(result.reason), handle, queue) or {}
 
 
-def _visibility_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQueue) -> SqsRefusal:
+def _visibility_refusal(code: str, reason: str, handle: ReceiptHandle, queue: LiveQueue) -> SqsRefusal | None:
+    """Say why a lease was not changed; None where AWS says nothing.
+
+    That is a message whose lease is over and that nobody has received since: it stays visible. A FIFO queue's handle
+    has expired then.
+    """
     if code in _GONE:
         return foreign_handle(write_handle(handle))
     if code == Conflict.code and reason == NOT_LEASED:
-        return SqsRefusal("MessageNotInflight", "The message is not in flight.")
+        return None
     if code == Conflict.code and reason == STALE_RECEIPT and queue.fifo:
         return _expired(handle)
     if code == Conflict.code:

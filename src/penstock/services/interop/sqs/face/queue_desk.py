@@ -40,6 +40,7 @@ _COUNTS: Final = {
     "ApproximateNumberOfMessagesNotVisible": "inflight",
     "ApproximateNumberOfMessagesDelayed": "delayed",
 }
+_RECENTLY: Final = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
 # Queues remembered for the cooldowns; beyond, the oldest is forgotten.
 _REMEMBERED_MAX: Final = 4096
 Answer = dict[str, Any]
@@ -86,7 +87,7 @@ class QueueDesk:
         attributes = check_attributes(given, fifo=fifo)
         check_together(attributes)
         tags = check_tags(asked.fields.get("tags", {}), name)
-        self._rested(self._deleted, queue, "QueueDeletedRecently", "You must wait 60 seconds after deleting a queue.")
+        self._rested(self._deleted, queue, "QueueDeletedRecently", _RECENTLY)
         now_s = self._now_s()
 
         def decide(book: QueueBook) -> QueueRecord:
