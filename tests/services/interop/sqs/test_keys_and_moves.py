@@ -11,9 +11,14 @@ import pytest
 from penstock.kernel.clock import SYSTEM
 from penstock.kernel.errors import Conflict, NotFound
 from penstock.kernel.inventory import Inventory
+from penstock.services.interop.authority import BridgeAuthority
+from penstock.services.interop.brownout import Brownout
+from penstock.services.interop.calls import BridgeCalls
 from penstock.services.interop.sqs.face.access_keys import AccessKey
+from penstock.services.interop.sqs.face.backing import SqsBacking
 from penstock.services.interop.sqs.face.key_file import KeyFile
 from penstock.services.interop.sqs.face.key_ring import KeyRing
+from penstock.services.interop.sqs.refusals import SqsRefusal
 from penstock.testing.contracts.memory_mailbox import MemoryMailbox
 from tests.services.interop.sqs.signed import SqsClient, SqsError, error_of, face
 from tests.services.interop.worlds import until
@@ -46,6 +51,18 @@ async def test_keys_survive_a_restart_and_the_file_shows_nothing(tmp_path):
     assert stat.S_IMODE((tmp_path / "sqs_keys").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "sealing.key").stat().st_mode) == 0o600
     assert made.secret not in repr(made)
+
+
+async def test_what_a_key_was_allowed_does_not_outlive_the_key():
+    inventory = Inventory("test", SYSTEM)
+    calls = BridgeCalls(inventory, "svc-passport", 1.0, Brownout())
+    backing = SqsBacking(None, BridgeAuthority(inventory, None, None, calls))
+    wide = AccessKey(id="K", secret="s")
+    narrow = AccessKey(id="K", secret="s", ops=("recv",))
+
+    assert backing.ready_call(wide, "send", "sqs/q", "c") == backing.ready_call(wide, "send", "sqs/q", "c")
+    with pytest.raises(SqsRefusal, match="may not send"):
+        backing.ready_call(narrow, "send", "sqs/q", "c")
 
 
 async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(tmp_path):

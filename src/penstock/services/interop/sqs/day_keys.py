@@ -17,6 +17,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 from urllib.parse import quote
 
@@ -34,16 +35,20 @@ _sha256: Final = hashlib.sha256
 class DayKey:
     """What a client's requests of one day say of their signature, and the key that checks it."""
 
-    __slots__ = ("_inner", "_names_line", "_outer", "_scope", "_secret", "day", "names", "signer", "signs_target")
+    __slots__ = ("_form", "_inner", "_outer", "_scope", "_secret", "_values", "day", "names", "signer", "signs_target")
 
     def __init__(self, signer: Signer, secret: str, day: str, names: tuple[bytes, ...]) -> None:
         """Derive the key, and begin the two hashes of its HMAC."""
         self.signer = signer
         self.day = day.encode("ascii")
-        self.names = names
+        self.names = frozenset(names)
         self.signs_target = b"x-amz-target" in names
         self._secret = secret
-        self._names_line = b"\n%b\n" % b";".join(names)
+        # What is signed, with places for the start, the value of each field and the body's digest. Names are letters,
+        # digits and hyphens: the full check has seen to it.
+        self._form = b"%b" + b"".join(name + b":%b\n" for name in names) + b"\n" + b";".join(names) + b"\n%b"
+        # They are two at least: the host and the date.
+        self._values = itemgetter(*names)
         self._scope = f"\n{day}/{signer.region}/sqs/aws4_request\n".encode("ascii")
         block = derive_key(secret, day, signer.region).ljust(_BLOCK_BYTES, b"\0")
         self._inner = _sha256(block.translate(_INNER))
@@ -53,15 +58,15 @@ class DayKey:
         """Tell whether this is still the secret of its access key."""
         return secret == self._secret
 
-    def signature(self, start: bytes, values: list[bytes], date: bytes, digest: str) -> str:
+    def signature(self, start: bytes, headers: Mapping[bytes, bytes], digest: bytes) -> bytes:
         """Return the signature of a request: `start` is its method, path and empty query, each with its line end."""
-        lines = [b"%b:%b\n" % pair for pair in zip(self.names, values, strict=True)]
-        form = b"%b%b%b%b" % (start, b"".join(lines), self._names_line, digest.encode("ascii"))
+        form = self._form % (start, *self._values(headers), digest)
         inner = self._inner.copy()
-        inner.update(b"AWS4-HMAC-SHA256\n%b%b%b" % (date, self._scope, _sha256(form).hexdigest().encode("ascii")))
+        signed = (headers[b"x-amz-date"], self._scope, _sha256(form).hexdigest().encode("ascii"))
+        inner.update(b"AWS4-HMAC-SHA256\n%b%b%b" % signed)
         outer = self._outer.copy()
         outer.update(inner.digest())
-        return outer.hexdigest()
+        return outer.hexdigest().encode("ascii")
 
 
 class DayKeys:
@@ -76,37 +81,42 @@ class DayKeys:
 
     def check(self, request: SignedRequest, headers: Mapping[bytes, bytes] | None, now: float) -> Signer:
         """Return who signed this request, or refuse it. `headers` are its fields by name, None if one came twice."""
-        if headers is None or request.query:
-            return self._long.check(request, now)
+        short = headers is not None and not request.query
+        known = self.known(request.method, request.path, headers, request.body, now) if short and headers else None
+        return self.prove(request, headers, now) if known is None else known
+
+    def known(self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Signer | None:
+        """Return who signed a request, if the short way can tell. It must have no query, and no field twice."""
         said, _, signature = headers.get(b"authorization", b"").rpartition(_SIGNATURE)
         key = self._keys.get(said)
-        if key is not None and self._matches(key, signature, request, headers, now):
-            return key.signer
+        if key is None or not self._may_match(key, headers, now):
+            return None
+        digest = _sha256(body).hexdigest().encode("ascii")
+        if headers.get(b"x-amz-content-sha256", digest) != digest:
+            return None
+        found = key.signature(_start(method, path), headers, digest)
+        return key.signer if hmac.compare_digest(found, signature) else None
+
+    def prove(self, request: SignedRequest, headers: Mapping[bytes, bytes] | None, now: float) -> Signer:
+        """Return who signed this request by the full check, or refuse it; remember the client for the short way."""
         signer = self._long.check(request, now)
-        if said:
-            self._keep(said, signer, headers[b"x-amz-date"])
+        if headers is not None:
+            said = headers.get(b"authorization", b"").rpartition(_SIGNATURE)[0]
+            if said:
+                self._keep(said, signer, headers[b"x-amz-date"])
         return signer
 
-    def _matches(
-        self, key: DayKey, signature: bytes, request: SignedRequest, headers: Mapping[bytes, bytes], now: float
-    ) -> bool:
+    def _may_match(self, key: DayKey, headers: Mapping[bytes, bytes], now: float) -> bool:
+        """Tell whether a request is as usual, all but its signature: nothing is taken from one that is not."""
         date = headers.get(b"x-amz-date", b"")
-        values = [headers.get(name) for name in key.names]
-        if (
-            not key.is_of(self._secret_of(key.signer.key_id))
-            or not date.startswith(key.day)
-            or None in values
-            or (b"x-amz-target" in headers and not key.signs_target)
-            or b"x-amz-security-token" in headers
-            or not _is_now(date, now)
-        ):
-            return False
-        digest = _sha256(request.body).hexdigest()
-        told = headers.get(b"x-amz-content-sha256")
-        if told is not None and told != digest.encode("ascii"):
-            return False
-        found = key.signature(_start(request.method, request.path), values, date, digest)  # type: ignore[arg-type]
-        return hmac.compare_digest(found.encode("ascii"), signature)
+        return (
+            key.is_of(self._secret_of(key.signer.key_id))
+            and date.startswith(key.day)
+            and headers.keys() >= key.names
+            and (key.signs_target or b"x-amz-target" not in headers)
+            and b"x-amz-security-token" not in headers
+            and _is_now(date, now)
+        )
 
     def _keep(self, said: bytes, signer: Signer, date: bytes) -> None:
         """Remember a client that was believed. The long way has read the same bytes, so they are well formed."""

@@ -19,6 +19,7 @@ from penstock.kernel.errors import (
     RateLimited,
     Unsupported,
 )
+from penstock.kernel.memo import Memo
 from penstock.services.interop.authority import Purpose
 from penstock.services.interop.sqs.refusals import SqsRefusal, invalid
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.services.interop.authority import BridgeAuthority
     from penstock.services.interop.sqs.face.access_keys import AccessKey
 
+_PURPOSES_MAX: Final = 4096
 AUDIENCE: Final = "svc-mailbox"
 # What a registry does for itself, and what moves messages that nobody asks for by then.
 SUBJECT: Final = "sqs:registry"
@@ -43,6 +45,8 @@ class SqsBacking:
         found: object = mailbox
         self.prompt = found.prompt if isinstance(found, OffersPrompt) else None
         self._authority = authority
+        # What keys were found to be allowed, with the key: one that was changed or made anew is looked at again.
+        self._purposes: Memo[tuple[str, str, str], tuple[AccessKey, Purpose]] = Memo(_PURPOSES_MAX)
 
     @property
     def mailbox(self) -> Mailbox:
@@ -53,21 +57,25 @@ class SqsBacking:
 
     async def call(self, key: AccessKey, op: str, topic: str, corr_id: str) -> Call:
         """Return the bearings of a call that this key may make; refuse any other."""
-        return await self._authority.call(_purpose(key, op, topic), corr_id)
+        return await self._authority.call(self._purpose(key, op, topic), corr_id)
 
     def ready_call(self, key: AccessKey, op: str, topic: str, corr_id: str) -> Call | None:
         """Return the bearings of a call, if nothing has to be waited for; refuse what this key may not do."""
-        return self._authority.ready_call(_purpose(key, op, topic), corr_id)
+        return self._authority.ready_call(self._purpose(key, op, topic), corr_id)
 
     async def own_call(self, op: str, topic: str) -> Call:
         """Return the bearings of a call that the face makes for itself."""
         return await self._authority.call(Purpose(SUBJECT, AUDIENCE, op, topic), "")
 
-
-def _purpose(key: AccessKey, op: str, topic: str) -> Purpose:
-    if not key.allows(op, topic):
-        raise denied(key.id, op, topic)
-    return Purpose(f"sqs:{key.id}", AUDIENCE, op, topic, key.tenant)
+    def _purpose(self, key: AccessKey, op: str, topic: str) -> Purpose:
+        known = self._purposes.get((key.id, op, topic))
+        if known is not None and known[0] is key:
+            return known[1]
+        if not key.allows(op, topic):
+            raise denied(key.id, op, topic)
+        purpose = Purpose(f"sqs:{key.id}", AUDIENCE, op, topic, key.tenant)
+        self._purposes.put((key.id, op, topic), (key, purpose))
+        return purpose
 
 
 def denied(key_id: str, op: str, topic: str) -> SqsRefusal:

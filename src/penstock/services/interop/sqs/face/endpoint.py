@@ -106,7 +106,7 @@ class SqsEndpoint:
         self._on_messages = desks.on_messages
         self._errands = desks.errands
         self._url = url.rstrip("/")
-        self._check = DayKeys(keys.secret).check
+        self._signers = DayKeys(keys.secret)
         self._wall: Callable[[], float] = inventory.clock.wall
         self._monotonic: Callable[[], float] = inventory.clock.monotonic
         self._rate = inventory.bucket("sqs_rps", rate=rps, depth=rps) if rps else None
@@ -167,17 +167,16 @@ class SqsEndpoint:
             return voice.refuse(refusal_of(error), request.corr_id)
 
     def _signer(self, request: Request) -> tuple[AccessKey, str]:
-        head = request.head
+        head, now = request.head, self._wall()
+        target = head.target
         headers = head.headers if head.repeats is None else None
-        query = request.query
-        signed = SignedRequest(
-            request.method,
-            request.path,
-            query.decode("ascii", "replace") if query else "",
-            request.fields,
-            request.body,
-        )
-        signer = self._check(signed, headers, self._wall())
+        signer = None
+        if headers is not None and not target.query:
+            signer = self._signers.known(head.method, target.path, headers, request.body, now)
+        if signer is None:
+            query = target.query.decode("ascii", "replace")
+            signed = SignedRequest(head.method, target.path, query, request.fields, request.body)
+            signer = self._signers.prove(signed, headers, now)
         key = self._keys.get(signer.key_id)
         if key is None:
             raise SqsRefusal("InvalidClientTokenId", "The security token included in the request is invalid.")
