@@ -88,7 +88,7 @@ class ForeignEnvironment:
         options = ["--no-binary", ":all:", "--no-build-isolation", "-d", str(packed)]
         self._do(*pip, *options, f"{project}=={versions()[project]}")
         with tarfile.open(next(packed.glob(f"{project}-*.tar.gz"))) as archive:
-            archive.extractall(packed, filter="data")
+            _unpack(archive, packed)
         # Renamed when it is whole, so that what is there is all there.
         (packed / self.source(project).name).rename(self.source(project))
 
@@ -102,6 +102,18 @@ class ForeignEnvironment:
         done = subprocess.run(command, timeout=self._left(), check=False, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def _unpack(archive: tarfile.TarFile, where: Path) -> None:
+    """Unpack an archive, nothing of it outside; Pythons before 3.11.4 have no filter that sees to it."""
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(where, filter="data")
+        return
+    for member in archive.getmembers():
+        inside = (where / member.name).resolve().is_relative_to(where.resolve())
+        if not inside or not (member.isfile() or member.isdir()):
+            raise ValueError(f"{member.name} is no file or folder inside of the archive.")
+    archive.extractall(where)
 
 
 @cache
