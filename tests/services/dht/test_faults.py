@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from penstock.contracts.call import NOBODY
 from penstock.kernel.errors import Busy, Timeout
 from penstock.services.dht.core.ids import parse_key
 from penstock.services.dht.core.republish import DuePlan
-from penstock.services.dht.peers.pool import OPENED_AGAIN_S
+from penstock.services.dht.peers.links_ahead import OPENED_AGAIN_S
 from tests.services.dht.kit import KEY, RunningNode, options, start, swarm, until
 
 pytestmark = pytest.mark.real_loop
@@ -50,11 +51,15 @@ async def test_of_too_many_links_one_to_a_peer_that_does_not_answer_is_closed_fi
         pool, links = nodes[0].service.pool, nodes[0].service.pool.links
         await until(lambda: nodes[1].own in links and nodes[2].own in links, "both links")
         await until(lambda: not any(link.pending for link in links.values()), "a quiet moment")
+        nobody = pool.make_link(dialled=False)
+        chosen = pool._kept.superfluous(nobody, set(), partial(pool._rank, 0.0))
+        assert chosen is not None
         # The one that would have stayed if both answered.
-        failing, other = sorted(links, key=lambda peer: pool._rank(links[peer], pool._standing(), 0.0))
+        other = chosen.peer
+        failing = next(peer for peer in links if peer != other)
         pool._state.book.failed(failing, 0.0)
         keep_at_most(nodes[0], 1)
-        pool._make_room(pool.make_link(dialled=False))
+        pool._make_room(nobody)
         await until(lambda: failing not in links, "the drop")
         keep_at_most(nodes[0], 0)
         pool._make_room(links[other])
@@ -80,11 +85,11 @@ async def test_a_link_opened_ahead_that_its_peer_closed_is_not_opened_again_at_o
         pool, peer = nodes[1].service.pool, nodes[0].own
         await until(lambda: peer in pool.links and len(nodes[1].service.state.table) == 1, "the link")
         now, dialled = pool._state.monotonic(), list[bool]()
-        pool._opened_at.clear()
+        pool.ahead._tried_at.clear()
         for later_s in (0.0, 10.0, OPENED_AGAIN_S + 10.0):
             pool.links[peer].abort()
             await until(lambda: peer not in pool.links, "the close")
-            pool._open_ahead(now + later_s)
+            pool.ahead.open(now + later_s)
             dialled.append(peer in pool._dials)
             await nodes[1].service.pool.dial(*nodes[0].address)
             await until(lambda: not pool._dials, "the dial")

@@ -88,7 +88,7 @@ def full_node(inventory: Inventory, host: str = "127.0.0.1") -> DhtService:
 
 async def test_links_are_opened_ahead_to_the_nearest_and_to_half_of_each_buckets_share() -> None:
     service = full_node(Inventory(SERVICE))
-    state, missed = service.state, list(service.pool._missed())
+    state, missed = service.state, list(service.pool.ahead._missed())
     k = state.options.k
 
     assert missed[:k] == list(state.table.closest(state.own, k))
@@ -107,9 +107,9 @@ async def test_the_pool_opens_links_ahead_a_few_in_a_turn() -> None:
     await supervisor.start()
     await pause("test", 6.5)
 
-    assert len(service.pool._opened_at) == 2
+    assert len(service.pool.ahead._tried_at) == 2
     await pause("test", 60.0)
-    assert len(service.pool._opened_at) >= 16
+    assert len(service.pool.ahead._tried_at) >= 16
     await supervisor.drain()
     await service.close()
 

@@ -71,6 +71,7 @@ class Bootstrapper:
             await self._ask_around()
             if not self.judge().ready or self._lonely():
                 await self._join()
+                self._pool.ahead.cover(self._state.monotonic())
             ready = self.judge().ready
             wait_s = self._recheck_s() if ready else TIERS_S[min(tier, len(TIERS_S) - 1)] * self._rng.uniform(0.8, 1.2)
             tier = 0 if ready else tier + 1

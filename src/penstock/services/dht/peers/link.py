@@ -90,6 +90,7 @@ class PeerLink(asyncio.Protocol):
         self.stuck_since: float | None = None
         self.owed_since: float | None = None
         self.silent = False  # a swarm's black hole: takes everything in and says nothing
+        self.left = False  # the peer closed it
         self.hinted_at = 0.0
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -165,6 +166,10 @@ class PeerLink(asyncio.Protocol):
         pending, self._pending = self._pending, {}
         for each in pending.values():
             each.done(ProbeFailure.CUT)
+
+    def eof_received(self) -> None:
+        """Note that the peer closes; the transport closes this end too."""
+        self.left = True
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in."""

@@ -11,9 +11,8 @@ agree without a word; the other is closed once its requests have had their time.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -22,11 +21,13 @@ from penstock.kernel.deadline import no_deadline, timeout
 from penstock.kernel.errors import Busy, PenstockError, Timeout
 from penstock.kernel.limiter import TokenBucket
 from penstock.services.dht.core.ids import bucket_of
-from penstock.services.dht.core.link_spread import LinkRank, LinkStanding, region_of
+from penstock.services.dht.core.link_spread import LinkRank, region_of
 from penstock.services.dht.core.lookup import ProbeFailure
 from penstock.services.dht.core.peer_book import SlowPoint
 from penstock.services.dht.peers.dialing import address_class, may_dial
+from penstock.services.dht.peers.kept_links import KeptLinks
 from penstock.services.dht.peers.link import Done, PeerLink, PeerReply
+from penstock.services.dht.peers.links_ahead import LinksAhead
 from penstock.services.dht.peers.proving import HELLO_S
 from penstock.services.dht.protocol.envelope import DhtEnvelope, Opcode
 from penstock.services.dht.protocol.messages import EMPTY, DhtAnswer, id_request
@@ -50,9 +51,6 @@ STUCK_S: Final = 5.0
 UPKEEP_S: Final = 5.0
 HINT_S: Final = 1.0
 QUIET_S: Final = 10.0
-# So many connections are opened ahead in one turn of the upkeep, and none twice within this.
-OPENED_A_TURN: Final = 2
-OPENED_AGAIN_S: Final = 300.0
 OPS: Final = {
     Opcode.FIND_NODE: "find_node", Opcode.FIND_VALUE: "find_value", Opcode.PROVIDE: "provide", Opcode.PING: "ping",
 }  # fmt: skip
@@ -64,7 +62,8 @@ class PeerPool:
     def __init__(self, inventory: Inventory, state: DhtState, prover: Prover) -> None:
         options = state.options
         self.group_private = options.group_private
-        self.links: dict[int, PeerLink] = {}
+        self._kept = KeptLinks(options.peer_conns, options.k)
+        self.links = self._kept.by_peer  # changed by `_kept` alone
         self.silent = False  # a swarm's black hole
         # Set by the service: who answers requests, and who hears of contacts that answered or failed.
         self.on_request: Callable[[PeerLink, DhtEnvelope], None] = lambda _link, _envelope: None
@@ -77,7 +76,7 @@ class PeerPool:
         self._all: set[PeerLink] = set()  # every link, proven or not, and retired ones
         self._dials: dict[int, list[tuple[int, bytes, Done, float]]] = {}
         self._namers: dict[int, TokenBucket] = {}
-        self._opened_at: dict[int, float] = {}  # when a link was opened ahead; bounded by the contacts there are
+        self.ahead = LinksAhead(state, self._kept, self.ask)
         self._scope: Scope | None = None
         inventory.timeout("peer_connect", HELLO_S, "the peer counts as unreachable")
         inventory.timeout("rpc", options.rpc_timeout_s, "the probe failed; io_timeouts_total")
@@ -105,8 +104,8 @@ class PeerPool:
     def lost(self, link: PeerLink) -> None:
         """Forget a link that is gone."""
         self._all.discard(link)
-        if self.links.get(link.peer) is link:
-            del self.links[link.peer]
+        if self._kept.drop(link) and link.left:
+            self.ahead.closed_by_peer(link.peer)
 
     def malformed(self, what: str) -> None:
         """Count something that could not be read."""
@@ -148,12 +147,15 @@ class PeerPool:
         return not waiting_s or waiting_s <= self._state.book.slow_point(peer).after_s
 
     def callers(self, target: int, count: int) -> list[Contact]:
-        """Return the peers nearest to a target that connected to us, listen, and are no contacts of ours."""
+        """Return the linked peers nearest to a target that are no contacts of ours.
+
+        They connected to us and listen, or were dialled when their bucket had no room.
+        """
         found: list[Contact] = []
-        for away in sorted([peer ^ target for peer in self.links])[: 2 * count]:
-            link = self.links[away ^ target]
-            if link.listen and not self._is_contact(link.peer) and self.connected(link.peer):
-                found.append(link.listen[0])
+        for link in islice(self._kept.nearest(target), 2 * count):
+            contact = link.contact or next(iter(link.listen), None)
+            if contact is not None and not self._is_contact(link.peer) and self.connected(link.peer):
+                found.append(contact)
                 if len(found) >= count:
                     break
         return found
@@ -301,7 +303,7 @@ class PeerPool:
         link.region = region_of(self._state.own, link.peer)
         held = self.links.get(link.peer)
         if held is None or not held.is_open or link.dialler == held.dialler or link.dialler < held.dialler:
-            self.links[link.peer] = link
+            self._kept.put(link)
             loser = held
         else:
             loser = link
@@ -316,27 +318,17 @@ class PeerPool:
             self.on_newcomer(link)
 
     def _make_room(self, newest: PeerLink) -> None:
-        """Close the links that lookups miss least, but not the newest: somebody is about to ask on it.
+        """Close the links that lookups miss least, as many as there are too many."""
+        now = self._state.monotonic()
+        for _ in range(len(self.links) - self._state.options.peer_conns):
+            link = self._kept.superfluous(newest, self._state.book.failing, partial(self._rank, now))
+            if link is None:
+                return
+            self._kept.drop(link)
+            link.close()
 
-        Links that are being closed already count no longer; one that somebody waits on is left until the next time.
-        """
-        links = [link for link in self.links.values() if link.is_open]
-        excess = len(links) - self._state.options.peer_conns
-        idle = [link for link in links if link is not newest and not link.pending]
-        if excess > 0 and idle:
-            standing, now = self._standing(), self._state.monotonic()
-            for link in heapq.nlargest(excess, idle, key=lambda link: self._rank(link, standing, now)):
-                link.close()
-
-    def _standing(self) -> LinkStanding:
-        options = self._state.options
-        return LinkStanding((link.region for link in self.links.values()), options.peer_conns, options.k)
-
-    def _rank(self, link: PeerLink, standing: LinkStanding, now: float) -> LinkRank:
+    def _rank(self, now: float, link: PeerLink) -> LinkRank:
         return LinkRank(
-            failing=link.peer in self._state.book.failing,
-            crowding=standing.crowding(link.region),
-            neighbours=standing.neighbours(link.region),
             stranger=not self._is_contact(link.peer),
             quiet=now - link.heard_at > QUIET_S,
             unused_s=now - link.used_at,
@@ -355,7 +347,7 @@ class PeerPool:
             while not await child.shutdown.sleep(UPKEEP_S * self._rng.uniform(0.8, 1.2)):
                 now = self._state.monotonic()
                 self._look_after(now)
-                self._open_ahead(now)
+                self.ahead.open(now)
         finally:
             self._scope = None
             for peer in list(self._dials):
@@ -394,43 +386,3 @@ class PeerPool:
         """Count the answer to a keep-alive as a verification of the contact."""
         if isinstance(reply, DhtAnswer):
             self.on_verified(peer)
-
-    def _open_ahead(self, now: float) -> None:
-        """Connect to the k nearest, and to contacts in buckets that have fewer links than their share.
-
-        A peer that has closed such a link has no place for it. Who dialled it again at once would push another node
-        out there, which would dial elsewhere, and so on without end: a network of full nodes would never come to rest.
-        """
-        state = self._state
-        if state.identity is None:
-            return
-        self._opened_at = {peer: at for peer, at in self._opened_at.items() if now - at < OPENED_AGAIN_S}
-        room = min(state.options.peer_conns - len(self.links), OPENED_A_TURN)
-        for contact in self._missed() if room > 0 else ():
-            if contact.id not in self.links and contact.id not in state.book.failing and self._first_time(contact, now):
-                self.ask(contact, Opcode.PING, EMPTY, _ignore)
-                room -= 1
-                if room <= 0:
-                    break
-
-    def _first_time(self, contact: Contact, now: float) -> bool:
-        """Note that a link is opened ahead; False when one was lately."""
-        return self._opened_at.setdefault(contact.id, now) == now
-
-    def _missed(self) -> Iterator[Contact]:
-        """Go through the contacts a link to whom would serve lookups, the most useful first."""
-        state, standing = self._state, self._standing()
-        yield from state.table.closest(state.own, state.options.k)
-        for bucket, view in enumerate(state.table.views):
-            missing = standing.missing(bucket) if view.contacts else 0
-            if missing > 0:
-                yield from islice(sorted(view.contacts, key=self._neighbours(standing)), missing)
-
-    def _neighbours(self, standing: LinkStanding) -> Callable[[Contact], tuple[bool, int]]:
-        """Return the order of a bucket's contacts: those without a link, and of them those far from other links."""
-        own, links = self._state.own, self.links
-        return lambda contact: (contact.id in links, standing.neighbours(region_of(own, contact.id)))
-
-
-def _ignore(_reply: PeerReply) -> None:
-    """Nobody waits for this: the outcome has taught the peer book already."""
