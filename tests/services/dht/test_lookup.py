@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.services.dht.core.contact import Contact
-from penstock.services.dht.core.lookup import Goal, Lookup, LookupEnd, LookupRules, ProbeFailure
+from penstock.services.dht.core.lookup import DIALS_APART_S, Goal, Lookup, LookupEnd, LookupRules, ProbeFailure
 from penstock.services.dht.core.peer_book import Basis, PeerBook, SlowPoint
 from tests.services.dht.making import contact, contacts
 from tests.services.dht.small_network import RTT_S, Said, SmallNetwork, outcome_of
@@ -218,10 +218,32 @@ def test_nobody_is_dialled_while_two_others_may_answer_and_a_hedge_is_dialled_at
     assert [probe.hedge for probe in lookup.next_probes(0.02)][:2] == [True, True]
 
 
-def test_with_nobody_connected_two_are_dialled_at_a_time() -> None:
+def test_with_nobody_connected_one_is_dialled_and_a_second_a_moment_later_and_no_third() -> None:
     lookup = started(contacts(Random(1), 20), rtt=Connected(0.02))
+    assert len(lookup.next_probes(0.0)) == 1
+    assert lookup.wake_at == DIALS_APART_S
+    assert lookup.next_probes(0.9 * DIALS_APART_S) == []
 
-    assert len(lookup.next_probes(0.0)) == 2
+    assert len(lookup.next_probes(DIALS_APART_S)) == 1
+    assert lookup.wake_at == 0.02
+    assert lookup.next_probes(0.01) == []
+
+
+def test_after_a_dial_that_failed_the_next_does_not_wait() -> None:
+    lookup = started(contacts(Random(1), 20), rtt=Connected(0.02))
+    [first] = lookup.next_probes(0.0)
+    lookup.failed(first.contact.id, 0.0001, ProbeFailure.USELESS, Random(1))
+
+    assert len(lookup.next_probes(0.0001)) == 1
+
+
+def test_a_dial_does_not_wait_for_another_lookups_or_for_probes_over_open_connections() -> None:
+    known = sorted(contacts(Random(1), 20), key=lambda each: each.id)
+    rtt = Connected(0.02)
+    rtt.open = {known[5].id}
+    lookup = started(known, rtt=rtt)
+
+    assert [probe.contact for probe in lookup.next_probes(0.0)] == [known[5], known[0]]
 
 
 def test_a_peer_slower_than_its_own_estimate_has_more_dialled() -> None:
@@ -230,7 +252,7 @@ def test_a_peer_slower_than_its_own_estimate_has_more_dialled() -> None:
     lookup.next_probes(0.0)
     lookup.tick(0.02)
     lookup.next_probes(0.02)
-    assert len(lookup.in_flight) == 7
+    assert len(lookup.in_flight) == 6, "the slow one, and five at once"
 
 
 def found_near(known: list[Contact], radius: int) -> Lookup:

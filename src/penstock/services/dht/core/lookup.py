@@ -41,6 +41,9 @@ FIRST_WAVE: Final = 3
 # A probe that has to connect first starts only while fewer than these are out.
 DIALLING_MAX: Final = 2
 DIALLING_MAX_RAISED: Final = 5
+# The second dial of a lookup follows the first after this. Where round trips are long it is nothing; where they are
+# short the first has answered by then, and two at a time would only take each other's processor.
+DIALS_APART_S: Final = 0.002
 # Verified sets from so many different paths end a lookup with several paths.
 PATHS_AGREEING: Final = 2
 # The namer of peers that nobody named: they connected to this node themselves. No id is negative.
@@ -205,6 +208,8 @@ class Lookup:
         self._retry_at: dict[int, float] = {}
         self._tries: dict[int, int] = {}
         self._next_path = 0
+        self._next_dial_at = now
+        self._dial_waits = False  # somebody is to be dialled as soon as that is
 
     # --- what the driver calls ------------------------------------------------------------------------------
 
@@ -233,6 +238,7 @@ class Lookup:
         if self.outcome is not None:
             return []
         probes: list[Probe] = []
+        self._dial_waits = False
         while len(self.in_flight) < self.rules.k:
             hedge = self._hedges_due > 0
             if not hedge and self._active >= (FIRST_WAVE if self._first_wave else self._alpha):
@@ -324,6 +330,8 @@ class Lookup:
             due = min(due, self._wave_ends_at)
         if self._retry_at and not self._active:
             due = min(due, *self._retry_at.values())
+        if self._dial_waits:
+            due = min(due, self._next_dial_at)
         return min(due, self.deadline_at)
 
     def providers(self) -> list[FoundRecord]:
@@ -360,22 +368,26 @@ class Lookup:
             path = self._paths[self._next_path]
             self._next_path = (self._next_path + 1) % len(self._paths)
             candidate = self._choose(path, now)
-            if candidate is not None and (hedge or self._may_start(candidate.contact)):
+            if candidate is not None and (hedge or self._may_start(candidate.contact, now)):
                 return self._start(path, candidate, now, hedge=hedge)
         return None
 
-    def _may_start(self, candidate: Contact) -> bool:
+    def _may_start(self, candidate: Contact, now: float) -> bool:
         """Tell whether a probe may go out now.
 
         Connecting costs both ends two signatures and three round trips. So nobody is dialled while two others may
-        answer any moment, one while one may, and two at a time when there are no others; more when the network seems
-        to be ill, but not so many that the dials themselves make it slow. Once somebody has answered, only probes of
+        answer any moment, one while one may, and two, a moment apart, when there are no others; more and at once when
+        the network seems to be ill, but not so many that the dials themselves make it slow. Once somebody has answered, only probes of
         nodes nearer than the candidate are waited for: from the others nothing better is to be expected.
         """
         if self._near_enough <= 1 or self._peers.connected(candidate.id):
             return True
-        most = DIALLING_MAX if self._alpha < ALPHA_RAISED else DIALLING_MAX_RAISED
-        return self._active < most or (bool(self._answers) and self._nearer(candidate) < most)
+        ill = self._alpha >= ALPHA_RAISED
+        most = DIALLING_MAX_RAISED if ill else DIALLING_MAX
+        if self._active >= most and (not self._answers or self._nearer(candidate) >= most):
+            return False
+        self._dial_waits = not ill and self._active > 0 and now < self._next_dial_at
+        return not self._dial_waits
 
     def _nearer(self, candidate: Contact) -> int:
         """Count the probes that are out, not slow, and nearer to the target than a candidate."""
@@ -436,6 +448,8 @@ class Lookup:
 
     def _start(self, path: SearchPath, candidate: Candidate, now: float, *, hedge: bool) -> Probe:
         peer = candidate.contact.id
+        if self._near_enough > 1 and not self._peers.connected(peer):
+            self._next_dial_at = now + DIALS_APART_S
         probe = Probe(candidate, now, self._peers.slow_point(peer), hedge=hedge)
         probe.paths.append((path, candidate))
         candidate.state = ProbeState.WAITING
