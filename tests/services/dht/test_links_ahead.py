@@ -112,12 +112,12 @@ async def test_a_turn_looks_into_few_regions_and_into_none_again_at_once() -> No
     world.of_nodes(200)
     world.link(world.somebody(LinkRegion(3, 0)))
     now, turns = 0.0, list[int]()
-    for _ in range(8):
+    for _ in range(14):
         world.asked.clear()
         world.ahead.open(now)
         turns.append(len(world.asked))
         now += 1.0
-    assert turns == [LOOKED_INTO_A_TURN] * 6 + [0, 0], "24 regions"
+    assert turns == [LOOKED_INTO_A_TURN] * 12 + [0, 0], "24 regions"
 
     world.ahead.open(LOOKED_INTO_AGAIN_S - 0.5)
     assert not world.asked

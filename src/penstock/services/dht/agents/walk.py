@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from penstock.services.dht.peers.pool import PeerPool
     from penstock.services.dht.state import DhtState
 
+# A timer that fires later than this says that this process stood still, not that peers are slow.
+STALLED_S: Final = 0.002
+# Time for the loop to read its sockets before the timer counts.
+READ_S: Final = 0.001
 _RNG: Final = random.Random()  # noqa: S311 - jitter of retries
 
 
@@ -42,6 +46,8 @@ class Walk:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0  # when the timer should fire
+        self._stalled = False  # it fired late, and waits for what is in the sockets
         # lint: allow PK003 bounded by the probes in flight: one entry an answer
         self._unverified: deque[tuple[int, list[ProviderRecord]]] = deque()
         self.answered: list[Contact] = []
@@ -149,6 +155,7 @@ class Walk:
 
     def _arm(self, when: float) -> None:
         self._disarm()
+        self._due_at = when
         # lint: allow PK006 cancelled when the walk ends
         self._timer = self._loop.call_at(when, self._on_timer)
 
@@ -158,8 +165,15 @@ class Walk:
             self._timer = None
 
     def _on_timer(self) -> None:
+        """Notice slow probes. After this process itself stood still, their answers are read first."""
         self._timer = None
-        self.lookup.tick(self._now() + 1e-4)
+        now = self._now()
+        if now - self._due_at > STALLED_S and not self._stalled:
+            self._stalled = True
+            self._arm(now + READ_S)
+            return
+        self._stalled = False
+        self.lookup.tick(now + 1e-4)
         self._advance()
 
     def _on_reply(self, probe: Probe, reply: PeerReply) -> None:

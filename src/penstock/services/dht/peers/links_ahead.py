@@ -31,7 +31,7 @@ OPENED_A_TURN: Final = 2
 OPENED_AGAIN_S: Final = 300.0
 TRIED_MAX: Final = 4096
 # So many regions are looked into in one turn, and none twice within this.
-LOOKED_INTO_A_TURN: Final = 4
+LOOKED_INTO_A_TURN: Final = 2
 LOOKED_INTO_AGAIN_S: Final = 60.0
 
 
@@ -64,7 +64,8 @@ class LinksAhead:
         if self._state.identity is None:
             return
         self._tried_at = {peer: at for peer, at in self._tried_at.items() if now - at < OPENED_AGAIN_S}
-        self.cover(now, LOOKED_INTO_A_TURN)
+        if self.cover(now, LOOKED_INTO_A_TURN):
+            return
         room = min(self._state.options.peer_conns - len(self._kept.by_peer), OPENED_A_TURN)
         if room > 0:
             for contact in islice(self._openable(self._missed()), room):
@@ -114,12 +115,14 @@ class LinksAhead:
 
     # --- regions with too few links -------------------------------------------------------------------------------
 
-    def cover(self, now: float, most: int = BUCKETS * EIGHTHS) -> None:
-        """Connect into regions where nodes live and this node has few links or none, at most so many regions."""
+    def cover(self, now: float, most: int = BUCKETS * EIGHTHS) -> bool:
+        """Connect into regions where nodes live and this node has few links or none; False when there are none."""
         lacking = (each for each in self._lacking() if now - self._looked_at.get(each[0], -1e9) >= LOOKED_INTO_AGAIN_S)
-        for region, missing in list(islice(lacking, most)):
+        chosen = list(islice(lacking, most))
+        for region, missing in chosen:
             self._looked_at[region] = now
             self._connect_into(region, missing, now)
+        return bool(chosen)
 
     def _lacking(self) -> Iterator[tuple[LinkRegion, int]]:
         """Go through the regions that lack links, as far as two nodes may be expected in each."""
