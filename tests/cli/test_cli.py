@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from penstock import __version__
-from penstock.cli import COMMANDS, main
+from penstock.cli import COMMANDS, main, parser_of
+from penstock.lint.cli import command as lint_command
 
 
 def test_version_prints_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +64,44 @@ def test_config_check_tells_every_fault(tmp_path, capsys: pytest.CaptureFixture[
     told = capsys.readouterr().err
     assert "echo.workers" in told
     assert "echo.wokers" in told
+
+
+def test_config_check_reads_the_environment_as_up_does(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hooks.toml"
+    file.write_text('[interop.providers.github]\nsecrets = ["env:HOOK_SECRET"]\n')
+    monkeypatch.delenv("HOOK_SECRET", raising=False)
+    assert main(["config", "check", str(file)]) == 2
+    monkeypatch.setenv("HOOK_SECRET", "fake-secret")
+    assert main(["config", "check", str(file)]) == 0
+    monkeypatch.setenv("PENSTOCK_ECHO__WORKERS", "99")
+
+    assert main(["config", "check", str(file)]) == 2, "up would refuse this too"
+    assert "echo.workers" in capsys.readouterr().err
+
+
+def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Walk a parser and those of its actions."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from every_parser(each)
+
+
+def test_no_parser_takes_the_beginning_of_an_option_for_the_whole() -> None:
+    parsers = [*every_parser(parser_of(COMMANDS)), lint_command()]
+
+    assert len(parsers) > 80
+    assert [parser.prog for parser in parsers if parser.allow_abbrev] == []
+
+
+def test_the_beginning_of_an_option_is_refused_with_its_whole_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["topics", "--pref", "a/"])
+
+    assert "unrecognized arguments: --pref; did you mean --prefix?" in capsys.readouterr().err
 
 
 def test_lint_is_reachable_from_the_command_line(tmp_path) -> None:

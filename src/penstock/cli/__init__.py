@@ -191,6 +191,10 @@ class _BadUse(Exception):
 class _Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in one line: what is wrong, and where to read more."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - argparse has a dozen of them
+        """Take options by their whole names: the beginning of one may mean another to whoever wrote it."""
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse has overloads
         """Refuse unknown arguments in the command's own parser, so that the message names the command."""
         known, unknown = super().parse_known_args(args, namespace)
@@ -202,7 +206,8 @@ class _Parser(argparse.ArgumentParser):
         """Name the option that a misspelt one is close to."""
         from difflib import get_close_matches
 
-        near = get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+        name, options = word.partition("=")[0], self._option_string_actions
+        near = [each for each in options if each.startswith(name)] or get_close_matches(name, options, n=1)
         return f"; did you mean {near[0]}?" if near and word.startswith("--") else ""
 
     def error(self, message: str) -> NoReturn:

@@ -57,11 +57,16 @@ def sources(args: argparse.Namespace) -> Sources:
         for option, key in _FLAGS.items()
         if (value := getattr(args, option)) not in (None, False)
     )
+    return Sources(file=args.config, environ=environment(), flags=flags, sets=tuple(args.set))
+
+
+def environment() -> dict[str, str]:
+    """Return the environment that settings are read from."""
     environ = dict(os.environ)
     if environ.get(_DATA_DIR):
         # The commands that look for a node go by this one: a node started beside them must lie there.
         environ.setdefault("PENSTOCK_NODE__DATA_DIR", environ[_DATA_DIR])
-    return Sources(file=args.config, environ=environ, flags=flags, sets=tuple(args.set))
+    return environ
 
 
 def _refuse_shown_secrets(schema: Schema, sets: Iterable[str]) -> None:

@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command() -> argparse.ArgumentParser:
     """Make the parser; the shell completion reads it too."""
-    parser = argparse.ArgumentParser(prog="penstock lint", description="Check the concurrency rules of Python code.")
+    parser = argparse.ArgumentParser(
+        prog="penstock lint", description="Check the concurrency rules of Python code.", allow_abbrev=False
+    )
     parser.add_argument("paths", nargs="*", type=Path, help="files or directories (default: those of pyproject.toml)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a pyproject.toml (default: the nearest)")
     parser.add_argument("--select", action="append", default=[], metavar="CODES", help="only these, e.g. PK001,PK008")

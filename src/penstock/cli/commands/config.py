@@ -97,7 +97,7 @@ def _check(args: argparse.Namespace) -> int:
     from penstock.node.services import schema
 
     try:
-        load(schema(), Sources(file=args.file))
+        load(schema(), Sources(file=args.file, environ=options.environment()))
     except ConfigFaults as faults:
         if args.json:
             sys.stdout.write(json.dumps({"ok": False, "faults": [fault.plain() for fault in faults.faults]}) + "\n")
