@@ -166,8 +166,10 @@ class TopicSettingsSuite:
             await set_up(world, paused=True)
             (sent,) = await send_all(world, b"x")
             assert await take(world) == []
+            assert (await world.api.topic(m.GetTopic(TOPIC))).paused
             await set_up(world)
 
+            assert not (await world.api.topic(m.GetTopic(TOPIC))).paused
             assert [got.msg_id for got in await take(world)] == [sent]
 
     # --- what a message carries

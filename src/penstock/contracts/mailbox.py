@@ -294,6 +294,8 @@ class TopicStats(msgspec.Struct, frozen=True):
     send_rate: float = 0.0
     recv_rate: float = 0.0
     ack_rate: float = 0.0
+    # It hands nothing out until somebody changes its settings.
+    paused: bool = False
 
 
 class TopicList(msgspec.Struct, frozen=True):

@@ -308,6 +308,7 @@ class MailboxApi:
             send_rate=sends,
             recv_rate=recvs,
             ack_rate=acks,
+            paused=topic.settings.paused,
         )
 
     async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:

@@ -239,6 +239,7 @@ class MemoryMailbox:
             dlq=states.count("dlq"),
             bytes=sum(size_of(message.sent) for message in messages),
             oldest_age_s=max(0.0, (now.wall_ms - min(living, default=now.wall_ms)) / 1000),
+            paused=self.state.settings_of(topic).paused,
         )
 
     async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
