@@ -108,7 +108,7 @@ def test_a_nacked_message_becomes_a_dead_letter_and_comes_back(cli) -> None:
     assert (entry["reason"], entry["attempts"]) == ("rejected:no\x1b[31m good", 5)
     assert "bad" in cli("dlq", "peek", "cli/poison")[1]
     assert cli("dlq", "redrive", "cli/poison", "--dry-run") == (0, "1 would go back\n", "")
-    assert cli("dlq", "redrive", "cli/poison") == (0, "1 go back\n", "")
+    assert cli("dlq", "redrive", "cli/poison") == (0, "1 goes back\n", "")
     [back] = rows(cli("recv", "cli/poison", "--json", "--wait", "20s")[1])
     assert (back["attempt"], cli("ack", back["msg_id"], back["receipt"])[0]) == (1, 0)
 
@@ -132,8 +132,67 @@ def test_topic_is_set_up_shown_and_deleted(cli) -> None:
     assert cli("topic", "set", "cli/set", "max_attempts=many")[0] == 2
 
     cli("send", "cli/set", "--data", "x")
-    assert cli("topic", "delete", "cli/set") == (0, "cli/set is gone, with 1 messages\n", "")
+    assert cli("topic", "delete", "cli/set", "--yes") == (0, "cli/set is gone, with 1 message\n", "")
     assert cli("topic", "show", "cli/set")[0] == 1
+
+
+def test_a_topic_is_deleted_only_by_whoever_said_so(cli) -> None:
+    cli("send", "cli/keep", "--data", "x")
+    code, _, err = cli("topic", "delete", "cli/keep")
+    told = "cli/keep with 1 message, 0 dead letters and its settings would be gone for good; say --yes to do it"
+    assert (code, told in err) == (2, True)
+    assert cli("topics", "cli/keep")[0] == 0
+
+    assert cli("topic", "delete", "cli/keep", "--yes")[0] == 0
+    assert cli("topics", "cli/keep")[0] == 1
+
+
+def dead(cli, topic: str, reasons: list[str]) -> list[str]:
+    """Make a dead letter for each reason; returns their ids."""
+    cli("topic", "set", topic, "max_attempts=1")
+    made = []
+    for reason in reasons:
+        made.append(cli("send", topic, "--data", reason)[1].strip())
+        [got] = rows(cli("recv", topic, "--json", "--wait", "20s")[1])
+        cli("nack", got["msg_id"], got["receipt"], "--reason", reason)
+    return made
+
+
+def test_named_dead_letters_go_back_and_the_others_stay(cli) -> None:
+    first, second, third = dead(cli, "cli/named", ["a", "b", "c"])
+
+    assert cli("dlq", "redrive", "cli/named", second, "--dry-run") == (0, "1 would go back\n", "")
+    assert cli("dlq", "redrive", "cli/named", first, second) == (0, "2 go back\n", "")
+    back = {rows(cli("recv", "cli/named", "--json", "--wait", "20s")[1])[0]["origin_id"] for _ in range(2)}
+    assert back == {first, second}
+    assert [row["msg_id"] for row in rows(cli("dlq", "list", "cli/named", "--json")[1])] == [third]
+    code, out, err = cli("dlq", "redrive", "cli/named", first, "--json")
+    assert (code, rows(out)[0]) == (1, {"accepted": 0, "dry_run": False, "missing": [first]})
+    assert err == f"penstock: cli/named has no dead letter {first}\n"
+    assert cli("dlq", "redrive", "cli/named", third, "--reason", "rejected")[0] == 2
+
+
+def test_the_kind_of_a_reason_stands_for_all_of_it(cli) -> None:
+    dead(cli, "cli/kinds", ["ValueError", "KeyError", "ValueError"])
+
+    assert len(rows(cli("dlq", "list", "cli/kinds", "--reason", "rejected", "--json")[1])) == 3
+    assert cli("dlq", "list", "cli/kinds", "--reason", "reject", "--json")[1] == ""
+    redrive = ("dlq", "redrive", "cli/kinds", "--dry-run")
+    assert cli(*redrive, "--reason", "rejected")[1] == "3 would go back\n"
+    assert cli(*redrive, "--reason", "rejected", "--max", "2")[1] == "2 would go back\n"
+    assert cli(*redrive, "--reason", "rejected:ValueError")[1] == "2 would go back\n"
+    assert cli(*redrive, "--reason", "ttl")[1] == "0 would go back\n"
+
+
+def test_a_paused_topic_is_said_to_be_paused(cli) -> None:
+    cli("topic", "set", "cli/paused", "paused=true")
+    cli("send", "cli/paused", "--data", "x")
+
+    assert "cli/paused is paused (penstock topic set cli/paused paused=false)" in cli("recv", "cli/paused")[2]
+    assert "cli/paused (paused)" in cli("topics")[1]
+    assert rows(cli("topics", "cli/paused", "--json")[1])[0]["paused"] is True
+    cli("topic", "set", "cli/paused", "paused=false")
+    assert "(paused)" not in cli("topics", "cli/paused")[1]
 
 
 def test_messages_can_be_settled_by_a_pipe(node: NodeProcess, cli) -> None:
@@ -202,6 +261,17 @@ def test_no_byte_of_a_message_reaches_a_terminal_as_a_command(node: NodeProcess,
 
     code, shown = on_terminal(command(node, "recv", "cli/evil", "--raw", "--wait", "20s"))
     assert (code, b"\x1b" in shown, b"redirect it" in shown) == (1, False, True)
+
+
+def test_a_long_payload_is_cut_on_a_terminal_and_whole_elsewhere(node: NodeProcess, cli) -> None:
+    cli("send", "cli/long", "--data", "x" * 50_000)
+    _, cut = on_terminal(command(node, "peek", "cli/long"))
+    _, full = on_terminal(command(node, "peek", "cli/long", "--full"))
+
+    assert cut.count(b"x") < 3_000
+    assert b"(50000 bytes in all; --full shows them)" in cut
+    assert full.count(b"x") >= 50_000
+    assert cli("peek", "cli/long")[1].count("x") >= 50_000
 
 
 def test_colour_is_for_terminals_only(node: NodeProcess, cli) -> None:

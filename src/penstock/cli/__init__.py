@@ -6,6 +6,7 @@ asking     what the data commands share: their options, the client, and how a fa
 running    finds a running node and asks its admin listener
 settings   the options that lead to settings
 settling   what ack, nack and extend share
+confirming  asks before a topic's messages are gone for good
 following  how a command that follows a stream ends
 payloads   bytes from elsewhere, printed so that they cannot take the terminal over
 console    rich output that survives a closed pipe

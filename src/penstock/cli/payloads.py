@@ -6,6 +6,7 @@ import sys
 from typing import BinaryIO, Final
 
 _SHOWN_BYTES: Final = 64
+_TERMINAL_CHARS: Final = 2_000
 _FINE: Final = frozenset("\n\t")
 
 
@@ -29,6 +30,14 @@ def shown(data: bytes) -> str:
         return text
     more = " ..." if len(data) > _SHOWN_BYTES else ""
     return f"<{len(data)} bytes of binary> {data[:_SHOWN_BYTES].hex(' ')}{more}"
+
+
+def glimpse(data: bytes, *, full: bool) -> str:
+    """Return something readable; on a terminal only the beginning of what is long, unless `full` is asked for."""
+    text = shown(data)
+    if full or len(text) <= _TERMINAL_CHARS or not sys.stdout.isatty():
+        return text
+    return f"{text[:_TERMINAL_CHARS]}\n... ({len(data)} bytes in all; --full shows them)"
 
 
 def printable(text: str) -> str:

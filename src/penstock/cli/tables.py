@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.console import Console
-from penstock.cli.payloads import printable, shown
-from penstock.wire.plain_words import age_text, size_text
+from penstock.cli.payloads import glimpse, printable
+from penstock.wire.plain_words import age_text, counted, size_text
 
 if TYPE_CHECKING:
     from penstock.contracts.mailbox import DeadLetter, Envelope, Peeked, TopicStats
@@ -84,13 +84,13 @@ def _brownout(row: dict[str, Any]) -> str:
     return f"{told}: {printable(row['brownout_why'])}" if row.get("brownout_why") else told
 
 
-def message(found: Envelope | Peeked, *, with_receipt: bool) -> None:
+def message(found: Envelope | Peeked, *, with_receipt: bool, full: bool = True) -> None:
     """Print one message: its facts, then its payload with control characters written out."""
     facts = [found.topic, f"attempt {found.attempt}", when(found.ts)]
     facts += [f"key {printable(found.key)}"] if found.key is not None else []
     facts += [f"{printable(name)}={printable(value)}" for name, value in sorted(found.attrs.items())]
     say(Text.assemble((found.msg_id, "bold cyan"), ("  " + "  ".join(facts), "dim")))
-    say(Text(shown(found.payload) if found.payload is not None else "(payload not asked for)"))
+    say(Text(glimpse(found.payload, full=full) if found.payload is not None else "(payload not asked for)"))
     receipt = getattr(found, "receipt", None)
     if with_receipt and receipt:
         say(Text(f"penstock ack {found.msg_id} {receipt}", "dim"))
@@ -100,7 +100,7 @@ def topics(rows: Iterable[TopicStats]) -> None:
     """Print a row for each topic."""
     columns = ("topic", "ready", "inflight", "delayed", "dead", "size", "oldest", "sent/s", "acked/s")
     cells = [
-        (row.topic, row.ready, row.inflight, row.delayed, row.dlq, size_text(row.bytes), age_text(row.oldest_age_s),
+        (f"{row.topic} (paused)" if row.paused else row.topic, row.ready, row.inflight, row.delayed, row.dlq, size_text(row.bytes), age_text(row.oldest_age_s),
          f"{row.send_rate:.1f}", f"{row.ack_rate:.1f}")
         for row in rows
     ]  # fmt: skip
@@ -113,7 +113,7 @@ def say_totals(rows: Sequence[TopicStats], ready: bool | None) -> None:  # noqa:
     counts = {name: sum(getattr(row, name) for row in rows) for name in ("ready", "inflight", "delayed", "dlq")}
     rates = f"{sum(row.send_rate for row in rows):.0f} sent/s, {sum(row.ack_rate for row in rows):.0f} acked/s"
     waits = f"{counts['ready']} waiting, {counts['inflight']} in flight, {counts['delayed']} delayed, "
-    say(Text.assemble("node: ", verdict, f"   {len(rows)} topics, {waits}{counts['dlq']} dead; {rates}"))
+    say(Text.assemble("node: ", verdict, f"   {counted(len(rows), 'topic')}, {waits}{counts['dlq']} dead; {rates}"))
 
 
 def dead_letters(rows: Iterable[DeadLetter]) -> None:
@@ -127,10 +127,10 @@ def dead_letters(rows: Iterable[DeadLetter]) -> None:
     table_of(columns, cells, "no dead letters")
 
 
-def dead_letter(letter: DeadLetter, message_of: Peeked | None) -> None:
+def dead_letter(letter: DeadLetter, message_of: Peeked | None, *, full: bool = True) -> None:
     """Print one dead letter: why it died, what was tried, the last error, and the message itself."""
     say(Text.assemble((letter.msg_id, "bold cyan"), (f"  {letter.topic}  {printable(letter.reason)}", "bold")))
-    say(Text(f"sent {when(letter.ts)}, died {when(letter.dead_at)} after {letter.attempts} attempts", "dim"))
+    say(Text(f"sent {when(letter.ts)}, died {when(letter.dead_at)} after {counted(letter.attempts, 'attempt')}", "dim"))
     for number, attempt in enumerate(letter.history, 1):
         say(Text(f"  {number}. {when(attempt.at)}  {printable(attempt.cause)}"))
     error = next((attempt.error for attempt in reversed(letter.history) if attempt.error is not None), None)
@@ -139,7 +139,7 @@ def dead_letter(letter: DeadLetter, message_of: Peeked | None) -> None:
         for line in error.traceback.splitlines():
             say(Text(f"  {printable(line)}", "dim"))
     if message_of is not None and message_of.payload is not None:
-        say(Text(shown(message_of.payload)))
+        say(Text(glimpse(message_of.payload, full=full)))
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:

@@ -37,6 +37,11 @@ def size_text(count: int) -> str:
     return f"{count} bytes" if count != 1 else "1 byte"
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a number with its noun: `1 message`, `2 messages`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def age_text(seconds: float) -> str:
     """Write a span of time with its two largest units: `3d 4h`, `2m 5s`, `0.4s`."""
     if seconds < 10:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli import asking
@@ -12,29 +13,36 @@ if TYPE_CHECKING:
     from penstock.contracts.mailbox import DeadLetter
     from penstock.sdk import Client
 
+_REASON = "only those with this reason; rejected means all that begin with rejected:"
+_FULL = "show long payloads whole on a terminal too"
+_REJECTED = "rejected"
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="action", required=True)
     shown = actions.add_parser("list", help="show reason, origin and attempts")
     shown.add_argument("topic", nargs="?", help="only of this topic")
-    shown.add_argument("--reason", help="only those with this reason")
+    shown.add_argument("--reason", help=_REASON)
     shown.add_argument("--max", type=int, default=100, metavar="N", help="at most so many (default 100)")
     asking.add(shown)
     shown.set_defaults(action=_list)
     peek = actions.add_parser("peek", help="show the messages themselves")
     peek.add_argument("topic", help="of which topic")
     peek.add_argument("--max", type=int, default=10, metavar="N", help="at most so many (default 10)")
+    peek.add_argument("--full", action="store_true", help=_FULL)
     asking.add(peek)
     peek.set_defaults(action=_peek)
     one = actions.add_parser("show", help="show one dead letter: its payload, its history, and the last error")
     one.add_argument("topic", help="of which topic")
     one.add_argument("msg_id", nargs="?", help="which; without it the newest of the first page")
+    one.add_argument("--full", action="store_true", help=_FULL)
     asking.add(one)
     one.set_defaults(action=_show)
     redrive = actions.add_parser("redrive", help="send them back to where they came from")
     redrive.add_argument("topic", help="of which topic")
-    redrive.add_argument("--reason", help="only those with this reason")
+    redrive.add_argument("msg_id", nargs="*", help="only these; without any, as many as --max allows")
+    redrive.add_argument("--reason", help=_REASON)
     redrive.add_argument("--max", type=int, default=1000, metavar="N", help="at most so many (default 1000)")
     redrive.add_argument("--to", metavar="TOPIC", help="to this topic instead")
     redrive.add_argument("--dry-run", action="store_true", help="only count them")
@@ -49,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _list(client: Client, args: argparse.Namespace) -> int:
     letters: list[DeadLetter] = []
-    async for letter in client.mailbox.dead_letters(args.topic, reason=args.reason):
+    async for letter in _with_reason(client, args.topic, args.reason):
         if len(letters) == args.max:
             break
         letters.append(letter)
@@ -73,7 +81,7 @@ async def _peek(client: Client, args: argparse.Namespace) -> int:
         else:
             from penstock.cli.tables import message as print_message
 
-            print_message(message, with_receipt=False)
+            print_message(message, with_receipt=False, full=args.full)
     return 0
 
 
@@ -94,16 +102,60 @@ async def _show(client: Client, args: argparse.Namespace) -> int:
     peeked = await client.mailbox.peek(args.topic, "dlq", limit=256, payload=True)
     from penstock.cli.tables import dead_letter
 
-    dead_letter(letter, next((message for message in peeked if message.msg_id == letter.msg_id), None))
+    found_message = next((message for message in peeked if message.msg_id == letter.msg_id), None)
+    dead_letter(letter, found_message, full=args.full)
     return 0
 
 
 async def _redrive(client: Client, args: argparse.Namespace) -> int:
-    accepted = await client.mailbox.reprocess(
-        args.topic, limit=args.max, reason=args.reason, to=args.to, dry_run=args.dry_run
-    )
+    if args.msg_id:
+        return await _redrive_some(client, args)
+    accepted = 0
+    for reason in await _reasons(client, args.topic, args.reason):
+        if accepted < args.max:
+            accepted += await client.mailbox.reprocess(
+                args.topic, limit=args.max - accepted, reason=reason, to=args.to, dry_run=args.dry_run
+            )
+    return _say_redriven(args, accepted, {})
+
+
+async def _redrive_some(client: Client, args: argparse.Namespace) -> int:
+    """Send the named ones back; what is no dead letter of the topic is told, and the others go."""
+    if args.reason is not None:
+        return asking.refuse(args, "name dead letters or give --reason, not both")
+    wanted = list(dict.fromkeys(args.msg_id))
+    missing = [
+        msg_id
+        for msg_id in wanted
+        if not await client.mailbox.reprocess(args.topic, limit=1, msg_id=msg_id, to=args.to, dry_run=args.dry_run)
+    ]
+    for msg_id in missing:
+        sys.stderr.write(f"penstock: {args.topic} has no dead letter {msg_id}\n")
+    return _say_redriven(args, len(wanted) - len(missing), {"missing": missing})
+
+
+def _say_redriven(args: argparse.Namespace, accepted: int, more: dict[str, list[str]]) -> int:
     if args.json:
-        asking.print_json({"accepted": accepted, "dry_run": args.dry_run})
+        asking.print_json({"accepted": accepted, "dry_run": args.dry_run, **more})
     else:
-        sys.stdout.write(f"{accepted} {'would go' if args.dry_run else 'go'} back\n")
-    return 0
+        go = "would go" if args.dry_run else "goes" if accepted == 1 else "go"
+        sys.stdout.write(f"{accepted} {go} back\n")
+    return asking.FAILED if more.get("missing") else 0
+
+
+# --- reasons: `rejected:ValueError` is a kind and what the handler said; the kind alone stands for all of it
+
+
+async def _with_reason(client: Client, topic: str | None, reason: str | None) -> AsyncIterator[DeadLetter]:
+    asked = None if reason == _REJECTED else reason
+    async for letter in client.mailbox.dead_letters(topic, reason=asked):
+        if asked == reason or letter.reason.partition(":")[0] == reason:
+            yield letter
+
+
+async def _reasons(client: Client, topic: str, reason: str | None) -> Sequence[str | None]:
+    """Return the reasons that are meant: the mailbox compares whole ones."""
+    if reason != _REJECTED:
+        return (reason,)
+    found = dict.fromkeys([letter.reason async for letter in _with_reason(client, topic, reason)])
+    return list(found)

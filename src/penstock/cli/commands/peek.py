@@ -17,6 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", help="of which topic")
     parser.add_argument("--state", choices=("ready", "inflight", "delayed", "dlq"), default="ready", help="which ones")
     parser.add_argument("--max", type=int, default=10, metavar="N", help="at most so many (default 10)")
+    parser.add_argument("--full", action="store_true", help="show long payloads whole on a terminal too")
     asking.add(parser)
 
 
@@ -35,5 +36,5 @@ async def _peek(client: Client, args: argparse.Namespace) -> int:
         else:
             from penstock.cli.tables import message as print_message
 
-            print_message(message, with_receipt=False)
+            print_message(message, with_receipt=False, full=args.full)
     return 0

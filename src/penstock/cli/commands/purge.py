@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli import asking
+from penstock.cli import asking, confirming
 
 if TYPE_CHECKING:
     from penstock.sdk import Client
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("topic", help="which topic; its dead letters stay")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    confirming.add(parser)
     asking.add(parser)
 
 
@@ -25,15 +25,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _purge(client: Client, args: argparse.Namespace) -> int:
+    from penstock.wire.plain_words import counted
+
     stats = await client.mailbox.topic(args.topic)
     waiting = stats.ready + stats.inflight + stats.delayed
-    if not args.yes:
-        if not sys.stdin.isatty():
-            return asking.refuse(args, f"{waiting} messages of {args.topic} would be gone for good; say --yes to do it")
-        sys.stderr.write(f"Remove {waiting} messages of {args.topic} for good? Write the topic's name to do it: ")
-        if sys.stdin.readline().strip() != args.topic:
-            sys.stderr.write("nothing was removed\n")
-            return asking.FAILED
+    code = confirming.refused(args, f"{counted(waiting, 'message')} of {args.topic}")
+    if code is not None:
+        return code
     purged = await client.mailbox.purge(args.topic)
     if args.json:
         asking.print_json({"purged": purged})

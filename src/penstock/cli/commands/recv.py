@@ -55,8 +55,19 @@ async def _receive(client: Client, args: argparse.Namespace) -> int:
     for message in messages:
         await _hand_out(client, args, message)
     if not messages and not args.json:
-        sys.stderr.write("nothing there\n")
+        sys.stderr.write(f"nothing there{await _paused(client, args.topic)}\n")
     return 0
+
+
+async def _paused(client: Client, topic: str) -> str:
+    """Say that a topic hands nothing out because it is paused; empty where it is not, or where that is not known."""
+    from penstock.kernel.errors import PenstockError
+
+    try:
+        shown = await client.mailbox.settings(topic)
+    except PenstockError:
+        return ""
+    return f": {topic} is paused (penstock topic set {topic} paused=false)" if shown.settings.paused else ""
 
 
 async def _take(client: Client, args: argparse.Namespace, wait_ms: int) -> Sequence[Envelope]:

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import asking
+from penstock.cli import asking, confirming
 
 if TYPE_CHECKING:
     from penstock.contracts.mailbox import SettingsShown
@@ -29,14 +29,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     unset.add_argument("settings", nargs="*", metavar="NAME", help="which; none: all of them")
     asking.add(unset)
     unset.set_defaults(action=_unset)
-    for name, text, act in (
-        ("show", "show the settings of a topic", _show),
-        ("delete", "remove a topic whole: messages, dead letters, settings", _delete),
-    ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("topic", help="of which topic")
-        asking.add(action)
-        action.set_defaults(action=act)
+    show = actions.add_parser("show", help="show the settings of a topic")
+    show.add_argument("topic", help="of which topic")
+    asking.add(show)
+    show.set_defaults(action=_show)
+    delete = actions.add_parser("delete", help="remove a topic whole: messages, dead letters, settings")
+    delete.add_argument("topic", help="which topic")
+    confirming.add(delete)
+    asking.add(delete)
+    delete.set_defaults(action=_delete)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,8 +109,17 @@ async def _show(client: Client, args: argparse.Namespace) -> int:
 
 
 async def _delete(client: Client, args: argparse.Namespace) -> int:
+    from penstock.wire.plain_words import counted
+
+    stats = await client.mailbox.topic(args.topic)
+    living = counted(stats.ready + stats.inflight + stats.delayed, "message")
+    what = f"{args.topic} with {living}, {counted(stats.dlq, 'dead letter')} and its settings"
+    code = confirming.refused(args, what)
+    if code is not None:
+        return code
     deleted = await client.mailbox.delete_topic(args.topic)
-    return _say(args, {"topic": args.topic, "deleted": deleted}, f"{args.topic} is gone, with {deleted} messages\n")
+    text = f"{args.topic} is gone, with {counted(deleted, 'message')}\n"
+    return _say(args, {"topic": args.topic, "deleted": deleted}, text)
 
 
 def _print(args: argparse.Namespace, shown: SettingsShown) -> int:
