@@ -3,6 +3,7 @@
 commands/  one module a command
 tour/      what `penstock tour` shows
 asking     what the data commands share: their options, the client, and how a failure is reported
+failing    words for a failure
 running    finds a running node and asks its admin listener
 settings   the options that lead to settings
 settling   what ack, nack and extend share

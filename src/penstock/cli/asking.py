@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.cli import running
 
 if TYPE_CHECKING:
+    from penstock.cli.failing import FailureWords
     from penstock.kernel.errors import PenstockError
     from penstock.sdk import Client
 
@@ -74,19 +75,19 @@ def explain(args: argparse.Namespace, error: PenstockError) -> int:
     if args.json:
         print_json({"error": {"code": error.code, "detail": error.detail, **facts}})
     named = ", ".join(f"{name} {facts[name]}" for name in ("reason", "limit", "corr_id") if name in facts)
-    hint = f" {facts['hint']}" if "hint" in facts else ""
-    sys.stderr.write(f"penstock: {_sentence(args, error)}{hint}{f' ({error.code}, {named})' if named else ''}\n")
+    said = " ".join(filter(None, _words(args, error)))
+    sys.stderr.write(f"penstock: {said}{f' ({error.code}, {named})' if named else ''}\n")
     return {"malformed": BAD_USE, "not_ready": NOT_READY}.get(error.code, FAILED)
 
 
-def _sentence(args: argparse.Namespace, error: PenstockError) -> str:
+def _words(args: argparse.Namespace, error: PenstockError) -> FailureWords:
+    from penstock.cli.failing import NO_NODE, FailureWords, words
     from penstock.sdk import NoNode
 
+    reason, url = str(error.facts.get("reason", "")), running.remote(args)
+    told = words(FailureWords(error.detail, str(error.facts.get("hint", ""))), reason=reason, url=url)
     away = isinstance(error, NoNode) or "out of reach" in error.detail
-    if not away or "reason" in error.facts or "hint" in error.facts:
-        return error.detail
-    url = str(error.facts.get("url", "")).partition(" ")[2]
-    return f"nothing answers at {url}" if getattr(args, "url", None) and url else running.NO_NODE
+    return FailureWords(NO_NODE) if away and url is None and not reason and not told.hint else told
 
 
 def refuse(args: argparse.Namespace, sentence: str) -> int:

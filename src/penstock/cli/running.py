@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
     from penstock.sdk.remote_place import NodePlace
 
-NO_NODE: Final = "no node is running here: start one with penstock up (or name its --data-dir)"
 _TIMEOUT_S = 5.0
 
 
 class _Refused(Exception):
-    """The node refused; the message is its own."""
+    """The node refused."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        """Keep the problem that the node described."""
+        super().__init__()
+        self.told = told
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +67,37 @@ def place(args: argparse.Namespace) -> NodePlace:
     return find(Whereabouts(where=where, token_file=args.token_file, ca=args.ca, context=context))
 
 
+def remote(args: argparse.Namespace) -> str | None:
+    """Return the URL of the node that is meant; None for one that is known by its data directory."""
+    from penstock.kernel.errors import PenstockError
+    from penstock.sdk.remote_place import RemotePlace
+
+    if not hasattr(args, "context"):
+        return None
+    try:
+        found = place(args)
+    except PenstockError:
+        return None
+    return found.url("admin") if isinstance(found, RemotePlace) else None
+
+
+def directory(args: argparse.Namespace) -> Path | None:
+    """Return the data directory of the node that is meant; None for one that is known by its URL."""
+    from penstock.sdk.contexts import Contexts
+    from penstock.sdk.remote_place import RemotePlace
+
+    if isinstance(place(args), RemotePlace):
+        return None
+    if args.data_dir is not None:
+        return Path(args.data_dir)
+    contexts = Contexts.of(os.environ)
+    name = args.context
+    if name is None and not os.environ.get("PENSTOCK_DATA_DIR"):
+        name = os.environ.get("PENSTOCK_CONTEXT") or contexts.current
+    known = None if name is None else contexts.get(name).data_dir
+    return Path(known or os.environ.get("PENSTOCK_DATA_DIR") or ".penstock")
+
+
 def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int = 1) -> int:
     """Report a failure in a sentence, with --json also as an object with a `code`; returns the exit code."""
     if getattr(args, "json", False):
@@ -76,27 +111,53 @@ def fetch(args: argparse.Namespace, method: str, path: str, body: object = None)
     """Ask the node as its operator; on failure say why in one sentence and return None."""
     import http.client
 
+    from penstock.cli.failing import NO_NODE, not_a_node, nothing_answers
     from penstock.kernel.errors import PenstockError
     from penstock.sdk.errors import NoNode
 
-    url = "?"
+    url, token = "?", ""
     try:
         found = place(args)
-        url = found.url("admin")
-        return _ask(_connect(found, url), found.token(), method, urlsplit(url).path + path, body)
+        url, token = found.url("admin"), found.token()
+        return _ask(_connect(found, url), token, method, urlsplit(url).path + path, body)
     except PenstockError as error:
         said = f"{error.detail} {error.facts.get('hint', '')}".strip()
         none = isinstance(error, NoNode) and not error.facts
         refuse(args, NO_NODE if none else said, code=error.code)
     except ConnectionRefusedError:
-        said = f"nothing answers at {url}" if args.url else NO_NODE
+        said = nothing_answers(url, "connection refused") if remote(args) else NO_NODE
         refuse(args, said, code="downstream_unavailable")
     except _Refused as refused:
-        said, code = refused.args
-        refuse(args, f"the node refused: {said}", code=code)
+        refuse(args, _refusal(args, refused.told, token), code=str(refused.told.get("code", "internal")))
+    except json.JSONDecodeError:
+        refuse(args, not_a_node(url), code="downstream_unavailable")
     except (OSError, http.client.HTTPException, ValueError) as error:
         refuse(args, _no_answer(url, error), code="downstream_unavailable")
     return None
+
+
+def _refusal(args: argparse.Namespace, told: dict[str, Any], token: str) -> str:
+    """Return what the node has against it; a token of somebody else is the reason of most refusals here."""
+    from penstock.cli.failing import FailureWords, operator_only, words
+
+    said = FailureWords(str(told.get("detail", "")), str(told.get("hint", "")))
+    subject = _subject(token) if told.get("code") in ("unauthenticated", "forbidden") else ""
+    if subject not in ("", "operator"):
+        return " ".join(operator_only(subject)).strip()
+    better = words(said, reason=str(told.get("reason", "")), url=remote(args))
+    prefix = "the node refused: " if better.said == said.said else ""
+    return f"{prefix}{' '.join(better)}".strip()
+
+
+def _subject(token: str) -> str:
+    """Return whose a token says it is; empty where it cannot be read."""
+    from penstock.capability.token import decode
+    from penstock.kernel.errors import PenstockError
+
+    try:
+        return decode(token).root.sub
+    except PenstockError:
+        return ""
 
 
 def _no_answer(url: str, error: Exception) -> str:
@@ -129,6 +190,5 @@ def _ask(link: http.client.HTTPConnection, token: str, method: str, path: str, b
     finally:
         link.close()
     if answer.status >= 400:
-        said = f"{told.get('detail', answer.reason)} {told.get('hint', '')}".strip()
-        raise _Refused(said, told.get("code", "internal"))
+        raise _Refused({"detail": answer.reason, **(told if isinstance(told, dict) else {})})
     return told

@@ -124,9 +124,11 @@ def _said(error: PenstockError, place: NodePlace) -> tuple[str, str]:
 
 async def _reach(client: Client, args: argparse.Namespace) -> list[CheckupFinding]:
     """Ask for something that needs no token."""
+    from penstock.wire.plain_words import counted
+
     keys = await client.passport.keys()
     url = client.place.url("passport")
-    found = [CheckupFinding("ok", f"The node answers at {url}, with {len(keys)} signing keys.")]
+    found = [CheckupFinding("ok", f"The node answers at {url}, with {counted(len(keys), 'signing key')}.")]
     if url.startswith("http:") and args.url is not None and not _is_local(url):
         found.append(
             CheckupFinding("note", "The token travels unencrypted.", "Give the gateway a certificate (omnigate.tls).")
@@ -154,21 +156,27 @@ async def _token(client: Client, args: argparse.Namespace) -> list[CheckupFindin
 
 
 def _services(status: dict[str, Any]) -> list[CheckupFinding]:
+    from penstock.wire.plain_words import counted
+
     found = [CheckupFinding("ok", "All services are ready.")] if status["ready"] else []
     for service in status["services"]:
         name, hint = service["service"], "The node's log tells why."
         found += (CheckupFinding("wrong", f"{name} is not ready: {gate}.", hint) for gate in service["missing"])
         if service["restarts"]:
-            found.append(CheckupFinding("note", f"{name} was restarted {service['restarts']} times."))
+            found.append(CheckupFinding("note", f"{name} was restarted {counted(service['restarts'], 'time')}."))
     return found
 
 
 async def _mailbox(client: Client, _args: argparse.Namespace) -> list[CheckupFinding]:
     """Count what waits and what is dead."""
+    from penstock.wire.plain_words import counted
+
     topics = await client.mailbox.topics()
     dead = [stats for stats in topics if stats.dlq]
-    found = [CheckupFinding("ok", f"{sum(stats.ready for stats in topics)} messages wait in {len(topics)} topics.")]
+    waiting = sum(stats.ready for stats in topics)
+    wait = f"{counted(waiting, 'message')} {'waits' if waiting == 1 else 'wait'} in {counted(len(topics), 'topic')}."
+    found = [CheckupFinding("ok", wait)]
     for stats in dead:
         hint = f"penstock dlq show {stats.topic}, then penstock dlq redrive {stats.topic}."
-        found.append(CheckupFinding("note", f"{stats.topic} has {stats.dlq} dead letters.", hint))
+        found.append(CheckupFinding("note", f"{stats.topic} has {counted(stats.dlq, 'dead letter')}.", hint))
     return found

@@ -8,6 +8,12 @@ import sys
 
 from penstock.cli import running
 
+# The page is at the admin listener, which the gateway does not lead to.
+_ELSEWHERE = (
+    "the operator's page of {} cannot be opened from here: run penstock open on the node's machine, by its data directory."
+    " To see it here, lead the admin port there first: ssh -L 5300:127.0.0.1:5300 HOST"
+)
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -18,6 +24,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the link, which works once, for five minutes; on a terminal open it too."""
+    url = running.remote(args)
+    if url is not None:
+        return running.refuse(args, _ELSEWHERE.format(url), code="unsupported")
     done = running.fetch(args, "POST", "/v1/node/link")
     if done is None:
         return 1

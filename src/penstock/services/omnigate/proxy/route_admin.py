@@ -113,7 +113,8 @@ class RouteAdmin:
         try:
             answer = await self._client.request("GET", upstream + path, timeout_s=_PROBE_S)
         except PenstockError as error:
-            return [f"{upstream} does not answer yet: {error.detail}"]
+            # The detail begins with the client's own name, which says nothing to whoever named the upstream.
+            return [f"{upstream} does not answer yet: {error.detail.rpartition('out of reach: ')[2]}"]
         if answer.status != _NOT_FOUND:
             return []
         other = "it may expect the prefix: --keep-prefix" if route.strip_prefix else "it may not expect the prefix"
