@@ -44,8 +44,83 @@ def test_what_does_not_fit_together_is_a_sentence(cli) -> None:
 
     assert "needs the --topic" in cli(*issue, "--for", "worker", code=2)
     assert "go with --for worker" in cli(*issue, "--topic", "a", "--audience", "svc-mailbox", code=2)
+    worker = (*issue, "--for", "worker", "--topic", "a")
+    assert "--store takes get, put or get,put" in cli(*worker, "--store", "delete", code=2)
+    assert "a producer sends anyway" in cli(*issue, "--for", "producer", "--topic", "a", "--send", code=2)
     assert "--audience says" in cli(*issue, code=2)
     assert "is no request" in cli("token", "explain", _some(cli), "--against", "fly", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("--for", "worker", "--topic", "a", "--caveat", "op=send"),
+            "op=recv,ack,nack and op=send have nothing in common",
+        ),
+        (("--for", "worker", "--topic", "a", "--caveat", "topic=b"), "topic=a and topic=b have nothing in common"),
+        (
+            ("--for", "worker", "--topic", "a", "--store", "get", "--caveat", "op=recv"),
+            "could do nothing at svc-storage",
+        ),
+        (
+            ("--audience", "svc-mailbox", "--caveat", "op=recv", "--caveat", "op=send"),
+            "could do nothing at any service",
+        ),
+    ],
+)
+def test_a_token_that_could_do_nothing_is_refused(cli, words: tuple[str, ...], told: str) -> None:
+    assert told in cli("token", "issue", "--subject", "x", *words, code=2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--for", "worker", "--topic", "a/", "--caveat", "topic=a/b"),
+        ("--for", "worker", "--topic", "a", "--caveat", "op=recv,send"),
+        ("--audience", "svc-mailbox", "--caveat", "op=*", "--caveat", "op=send"),
+        ("--audience", "svc-mailbox", "--audience", "svc-storage", "--caveat", "svc-mailbox:op=recv", "--caveat",
+         "svc-storage:op=get"),
+    ],
+)  # fmt: skip
+def test_a_token_that_is_only_narrowed_is_issued(cli, words: tuple[str, ...]) -> None:
+    assert cli("token", "issue", "--subject", "x", *words).startswith("psp1_")
+
+
+def test_a_producers_token_sends_to_its_topic_and_does_nothing_else(cli) -> None:
+    words = ("--subject", "shop", "--for", "producer", "--topic", "sales/", "--store", "put", "--json")
+    told = json.loads(cli("token", "issue", *words))
+
+    assert told["caveats"] == ["svc-mailbox:op=send", "svc-mailbox:topic=sales/", "svc-storage:op=put"]
+    explain = ("token", "explain", told["token"], "--against")
+    assert "verdict   allowed" in cli(*explain, "send sales/1")
+    assert "verdict   allowed" in cli(*explain, "put")
+    assert "refused" in cli(*explain, "recv sales/1", code=1)
+    assert "refused" in cli(*explain, "send other", code=1)
+
+
+def test_revoking_says_what_was_revoked_and_how_many_tokens_that_reached(cli) -> None:
+    for _ in range(2):
+        cli("token", "issue", "--subject", "leaver", "--audience", "svc-mailbox")
+
+    told = cli("token", "revoke", "--subject-ref", "leaver")
+    assert told.startswith("revoked subject leaver: 2 tokens no longer good; the epoch is ")
+    again = json.loads(cli("token", "revoke", "--subject-ref", "nobody-like-this", "--json").splitlines()[0])
+    assert (again["revoked"], again["tokens"]) == ({"subject_ref": "nobody-like-this"}, 0)
+    assert "no good token is known for it" in cli("token", "revoke", "--subject-ref", "nobody-like-this")
+
+
+def test_every_option_of_revoke_says_what_it_revokes(cli) -> None:
+    shown = " ".join(cli("token", "revoke", "--help").split())
+
+    assert "one more than the current epoch" in shown
+    assert "every token that was issued to this --subject" in shown
+
+
+def test_the_tokens_of_a_node_elsewhere_are_not_listed_as_those_of_one_here(cli, node: NodeProcess) -> None:
+    url = f"http://127.0.0.1:{node.port('omnigate')}"
+
+    assert f"the tokens of {url} cannot be listed from here" in cli("token", "list", "--url", url, code=1)
 
 
 def _some(cli) -> str:

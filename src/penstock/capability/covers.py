@@ -140,7 +140,7 @@ def _narrower(asked: Caveat, held: Caveat) -> bool:
     if kind is CaveatKind.SET:
         return held.is_star or _words_within(asked.words, held.words)
     if kind is CaveatKind.PREFIX:
-        return all(any(_prefix_within(one, other) for other in held.words) for one in asked.words)
+        return all(any(prefix_within(one, other) for other in held.words) for one in asked.words)
     if kind is CaveatKind.NETWORK:
         return all(any(_subnet(network(one), network(other)) for other in held.words) for one in asked.words)
     if kind is CaveatKind.AT_MOST:
@@ -152,7 +152,7 @@ def _words_within(asked: tuple[str, ...], held: tuple[str, ...]) -> bool:
     return _STAR in held or set(asked) <= set(held)
 
 
-def _prefix_within(asked: str, held: str) -> bool:
+def prefix_within(asked: str, held: str) -> bool:
     """Tell whether everything the one prefix matches, the other matches too."""
     if held.endswith(_STAR):
         return asked.removesuffix(_STAR).startswith(held[:-1])

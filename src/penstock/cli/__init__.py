@@ -6,6 +6,7 @@ asking     what the data commands share: their options, the client, and how a fa
 failing    words for a failure
 running    finds a running node and asks its admin listener
 settings   the options that lead to settings
+token_roles  tokens by what they are for, and caveats that shut each other out
 settling   what ack, nack and extend share
 confirming  asks before a topic's messages are gone for good
 following  how a command that follows a stream ends

@@ -13,11 +13,22 @@ from penstock.kernel.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from penstock.capability.token import IssuingLevel
     from penstock.sdk import Client
 
-_TARGETS = ("epoch", "kid", "tenant", "subject-ref", "tid", "rid")
+# What can be revoked, and what that refuses from now on.
+_TARGETS = {
+    "epoch": "every token of an epoch below this one; one more than the current epoch refuses all there are",
+    "kid": "every token that this key signed; another key takes its place",
+    "tenant": "every token of this tenant",
+    "subject-ref": "every token that was issued to this --subject, and whatever was issued with those",
+    "tid": "one token, with all its narrowings (penstock token list shows the tid)",
+    "rid": "one narrowing of a token (penstock token inspect shows the rids)",
+}
+# What a revocation names, and how the audit calls that in what was issued.
+_NAMED_BY = {"tid": "tid", "subject_ref": "sub", "kid": "kid", "tenant": "tenant"}
 _CONTEXT = ("aud", "op", "topic", "method", "route", "ip", "tenant", "region")
 
 
@@ -37,10 +48,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     asking.add(whoami)
     whoami.set_defaults(action=show_own)
     issued = actions.add_parser("list", help="list the tokens that the node's audit knows, newest first")
-    running.add_directory(issued)
+    running.add(issued)
     issued.add_argument("--all", action="store_true", help="those that have expired or were revoked, too")
     issued.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    issued.set_defaults(action=_list)
+    issued.set_defaults(action=lambda args: _by_itself(args, _list))
     _offline(actions, "inspect", "show what a token says, offline and unproven", _inspect)
     verify = actions.add_parser("verify", help="have the node judge a token")
     _add_token(verify)
@@ -50,10 +61,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         verify.add_argument(f"--{name}", help=f"the request's {name}")
     revoke = actions.add_parser("revoke", help="revoke by epoch, key, tenant, subject, token or block")
     which = revoke.add_mutually_exclusive_group(required=True)
-    for name in _TARGETS:
-        which.add_argument(f"--{name}", type=int if name == "epoch" else str)
+    for name, text in _TARGETS.items():
+        which.add_argument(f"--{name}", type=int if name == "epoch" else str, help=text)
     revoke.add_argument("--reason", default="", help="why, for the audit")
-    revoke.add_argument("--force", action="store_true", help="even the operator himself")
+    revoke.add_argument("--force", action="store_true", help="the operator's own token too")
     asking.add(revoke)
     revoke.set_defaults(action=_revoke)
 
@@ -61,10 +72,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _add_issue(issue: argparse.ArgumentParser) -> None:
     issue.add_argument("--subject", required=True, help="whom the token is for")
     issue.add_argument("--audience", action="append", help="who shall accept it; repeatable")
-    issue.add_argument("--for", dest="for_", choices=("worker",), help="worker: take and settle messages of --topic")
-    issue.add_argument("--topic", help="of a worker: the topic, or with / at its end all below it")
+    issue.add_argument(
+        "--for",
+        dest="for_",
+        choices=("worker", "producer"),
+        help="worker: take and settle messages of --topic; producer: send to it",
+    )
+    issue.add_argument("--topic", help="with --for: the topic, or with / at its end all below it")
     issue.add_argument("--send", action="store_true", help="of a worker: it may send to the topic too")
-    issue.add_argument("--store", metavar="OPS", help="of a worker: what it may do in the store: get, put or get,put")
+    issue.add_argument("--store", metavar="OPS", help="with --for: what it may do in the store: get, put or get,put")
     issue.add_argument("--caveat", action="append", default=[], metavar="NAME=VALUE", help="repeatable: op=recv,ack")
     issue.add_argument("--tenant", help="whose quota it spends")
     issue.add_argument(
@@ -179,22 +195,24 @@ def _say(args: argparse.Namespace, said: dict[str, Any]) -> int:
 
 
 def _issue(args: argparse.Namespace) -> int:
-    fault = _not_an_issue(args)
+    return _by_itself(args, _issue_checked)
+
+
+def _issue_checked(args: argparse.Namespace) -> int:
+    from penstock.cli import token_roles
+
+    fault = token_roles.fault_of(args)
     if fault:
+        return asking.refuse(args, fault)
+    scope = token_roles.scope_of(args)
+    if fault := token_roles.contradiction(scope):
         return asking.refuse(args, fault)
 
     async def work(client: Client) -> int:
-        audience, caveats = args.audience, args.caveat
-        if args.for_:
-            from penstock.sdk.passport import worker_caveats
-
-            store = args.store.split(",") if args.store else ()
-            audience, scoped = worker_caveats(args.topic, send=args.send, store=store)
-            caveats = (*scoped, *args.caveat)
         issued = await client.passport.issue(
             args.subject,
-            audience,
-            caveats=caveats,
+            scope.audience,
+            caveats=scope.caveats,
             ttl_s=args.ttl,
             tenant=args.tenant,
             traffic_class=args.class_,
@@ -202,17 +220,6 @@ def _issue(args: argparse.Namespace) -> int:
         return _say(args, asking.plain(issued)) if args.json else _say_token(args, issued.token)
 
     return asking.ask(args, work)
-
-
-def _not_an_issue(args: argparse.Namespace) -> str:
-    """Say what is missing or too much: a worker's token has its audiences by what it is for."""
-    if args.for_ is None:
-        if args.topic or args.send or args.store:
-            return "--topic, --send and --store go with --for worker; else say --caveat"
-        return "" if args.audience else "--audience says who shall accept it, or --for worker what it is for"
-    if args.audience:
-        return "--for worker names the audiences itself"
-    return "" if args.topic else "--for worker needs the --topic it works on"
 
 
 def show_own(args: argparse.Namespace) -> int:
@@ -279,25 +286,40 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     """Read the audit: the node keeps no token, only that it has issued one."""
-    file = args.data_dir / "audit" / "passport.jsonl"
+    data_dir = running.directory(args)
+    if data_dir is None:
+        said = (
+            f"the tokens of {running.remote(args)} cannot be listed from here: they are read from the audit in the "
+            "node's data directory. Run penstock token list there."
+        )
+        return running.refuse(args, said, code="unsupported")
+    file = data_dir / "audit" / "passport.jsonl"
     try:
-        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        issued = _issued(file)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is damaged"
         return running.refuse(args, f"the audit {file} cannot be read: {why}", code="not_found")
+    for facts, state in issued:
+        _show_issued(args, facts, state)
+    return 0
+
+
+def _issued(file: Path) -> list[tuple[dict[str, Any], str]]:
+    """Return what the audit says was issued, newest first, and whether it is still good."""
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     revoked: set[tuple[str, object]] = set()
+    found = []
     # Newest first: a token that was issued after a revocation is not revoked by it.
     for action, facts in ((record["action"], record["facts"]) for record in reversed(records)):
         if action == "revoke":
             revoked.add((facts["kind"], facts["value"]))
         elif action == "issue":
-            _show_issued(args, facts, _state(facts, revoked))
-    return 0
+            found.append((facts, _state(facts, revoked)))
+    return found
 
 
 def _state(facts: dict[str, Any], revoked: set[tuple[str, object]]) -> str:
-    names = {"tid": "tid", "subject_ref": "sub", "kid": "kid", "tenant": "tenant"}
-    if any((kind, facts[name]) in revoked for kind, name in names.items()):
+    if any((kind, facts[name]) in revoked for kind, name in _NAMED_BY.items()):
         return "revoked"
     return "expired" if facts["exp"] <= SYSTEM.wall() else "good"
 
@@ -328,9 +350,37 @@ def _verify(args: argparse.Namespace) -> int:
 def _revoke(args: argparse.Namespace) -> int:
     named = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _TARGETS}
     target: Any = {name: value for name, value in named.items() if value is not None}
+    ((kind, value),) = target.items()
+    hit = _good_tokens(args, kind, value)
 
     async def work(client: Client) -> int:
         epoch = await client.passport.revoke(**target, reason=args.reason, force=args.force)
-        return _say(args, {"current_epoch": epoch})
+        if args.json:
+            asking.print_json({"revoked": target, "tokens": hit, "current_epoch": epoch})
+            return 0
+        sys.stdout.write(f"revoked {kind.replace('_ref', '')} {value}{_known(hit)}; the epoch is {epoch} now\n")
+        if hit == 0:
+            sys.stderr.write("penstock: note: no good token is known for it; see penstock token list\n")
+        return 0
 
     return asking.ask(args, work)
+
+
+def _known(hit: int | None) -> str:
+    from penstock.wire.plain_words import counted
+
+    return "" if hit is None else f": {counted(hit, 'token')} no longer good"
+
+
+def _good_tokens(args: argparse.Namespace, kind: str, value: object) -> int | None:
+    """Count the good tokens that a revocation reaches, as far as the audit tells; None where it cannot be read."""
+    from penstock.kernel.errors import PenstockError
+
+    try:
+        data_dir = running.directory(args)
+        if data_dir is None or kind not in _NAMED_BY:
+            return None
+        issued = _issued(data_dir / "audit" / "passport.jsonl")
+    except (OSError, ValueError, PenstockError):
+        return None
+    return len([1 for facts, state in issued if state == "good" and facts[_NAMED_BY[kind]] == value])
