@@ -15,6 +15,8 @@ ASYNC = (sdk.MailboxClient, sdk.PassportClient, sdk.StorageClient, sdk.DhtClient
 BLOCKING = (sync.SyncMailbox, sync.SyncPassport, sync.SyncStorage, sync.SyncDht, sync.SyncInterop)
 # A blocking handler cannot be interrupted, so these two lack `on_lost` and `drain_s`.
 LESS = {("SyncMailbox", "consume"), ("SyncMailbox", "run")}
+# They take and give pieces by plain iterators; `test_sync_complete` compares their names.
+PIECES = {("SyncStorage", "put_stream"), ("SyncInterop", "put")}
 
 
 def methods(kind: type) -> dict[str, Callable[..., Any]]:
@@ -42,8 +44,10 @@ def test_every_parameter_has_a_name_and_a_type(kind: type, name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "twin"), list(zip(ASYNC, BLOCKING, strict=True)))
 def test_the_blocking_twin_takes_the_same(kind: type, twin: type) -> None:
-    assert methods(twin).keys() <= methods(kind).keys()
+    assert methods(twin).keys() == methods(kind).keys()
     for name in methods(twin):
+        if (twin.__name__, name) in PIECES:
+            continue
         if (twin.__name__, name) in LESS:
             assert (
                 shown(twin, name).items() <= (shown(kind, name) | {"handler": shown(twin, name).get("handler")}).items()

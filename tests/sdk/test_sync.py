@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.client import ClientClosed, LeaseLost, MailboxClient, PassportClient, StorageClient, sync
+from penstock.client import ClientClosed, LeaseLost, sync
 from penstock.kernel.errors import Canceled, Malformed, NotFound
 from penstock.testing import wait_until
 from tests.acceptance.node_process import NodeProcess
@@ -25,18 +24,6 @@ def client(node: NodeProcess):
     with sync.connect(node.ready["data_dir"]) as opened:
         yield opened
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize(
-    ("face", "service"),
-    [(sync.SyncMailbox, MailboxClient), (sync.SyncPassport, PassportClient), (sync.SyncStorage, StorageClient)],
-)
-def test_the_blocking_face_has_the_same_methods(face: type, service: type) -> None:
-    streams = {"put_stream", "open"}
-    wanted = {name for name in vars(service) if not name.startswith("_")} - streams
-
-    assert {name for name in vars(face) if not name.startswith("_")} == wanted
-    assert inspect.getdoc(face.__dict__[min(wanted)])
 
 
 def test_results_and_errors_are_the_same(client: sync.SyncClient) -> None:

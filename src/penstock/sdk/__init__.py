@@ -39,6 +39,7 @@ handler_failures  what a person reads when a handler fails
 delivery       one leased message in the hands of a handler
 lease_keeper   extends the leases of messages that are being worked on
 sync           the same methods, blocking
+sync_streams   objects in pieces, blocking
 loop_thread    the loop behind `sync`, on a thread of its own
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -51,7 +50,7 @@ class Client(Resource):
         self.opened("penstock client")
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] = os.environ, *, options: SdkOptions | None = None) -> Self:
+    def from_env(cls, environ: Mapping[str, str] | None = None, *, options: SdkOptions | None = None) -> Self:
         """Find the node by the environment, else in `./.penstock`; see `finding`."""
         return cls(find(Whereabouts(tls=None if options is None else options.tls), environ), options)
 

@@ -46,8 +46,10 @@ class Discovery:
         self._contexts: dict[str, tuple[int, ssl.SSLContext]] = {}
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Look where `PENSTOCK_DATA_DIR` says (default `.penstock`), with `PENSTOCK_TOKEN` if it is set."""
+        # Not as a default in the signature: `help` prints those, and the environment holds secrets.
+        environ = os.environ if environ is None else environ
         data_dir = Path(environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT)
         return cls(data_dir, token=environ.get(TOKEN_VARIABLE) or None)
 

@@ -44,6 +44,11 @@ class LoopThread:
         self._thread.start()
         self._loop = self._running.result(_START_S)
 
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether calls are refused."""
+        return self._closed
+
     def call(self, work: Work[T], limit_s: float) -> T:
         """Run a coroutine to its end and return what it returns; `Timeout` when it outlasts its own deadline."""
         return self.result(self.submit(work), limit_s)

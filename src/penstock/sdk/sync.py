@@ -13,7 +13,7 @@ lease is seen in `delivery.lost`, and comes out of the block as `LeaseLost`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import wraps
 from pathlib import Path
@@ -21,7 +21,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.storage import Stored
 from penstock.kernel.errors import Canceled
+from penstock.kernel.inventory import Inventory
 from penstock.kernel.lock import HIERARCHY, Lock
 from penstock.kernel.metrics import Metrics
 from penstock.sdk.calling import SdkOptions
@@ -37,6 +39,7 @@ from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.storage import StorageClient
+from penstock.sdk.sync_streams import STREAM_S_MAX, SyncStream, SyncStreaming, upload
 
 __all__ = [
     "SyncClient",
@@ -47,6 +50,7 @@ __all__ = [
     "SyncMailbox",
     "SyncPassport",
     "SyncStorage",
+    "SyncStream",
     "connect",
 ]
 
@@ -169,11 +173,20 @@ class SyncPassport(SyncService[PassportClient]):
 
 
 class SyncStorage(SyncService[StorageClient]):
-    """`StorageClient`, blocking, for objects that fit in memory."""
+    """`StorageClient`, blocking."""
 
     put = blocking(StorageClient.put)
     get = blocking(StorageClient.get)
     head = blocking(StorageClient.head)
+
+    def put_stream(self, pieces: Iterable[bytes], *, size: int | None = None, expect: str | None = None) -> Stored:
+        """Store bytes that come in pieces. It is never retried. With `expect`, only if that is their address."""
+        store = self._service.put_stream
+        return upload(self._thread, lambda feed: store(feed, size=size, expect=expect), pieces, STREAM_S_MAX)
+
+    def open(self, address: str, *, offset: int = 0, length: int | None = None) -> SyncStreaming:
+        """Read as it comes: `with storage.open(address) as pieces: for piece in pieces`."""
+        return SyncStreaming(self._thread, self._service.open(address, offset=offset, length=length))
 
 
 class SyncDht(SyncService[DhtClient]):
@@ -198,8 +211,14 @@ class SyncInterop(SyncService[InteropClient]):
     replay = blocking(InteropClient.replay)
     pause = blocking(InteropClient.pause)
     resume = blocking(InteropClient.resume)
-    put = blocking(InteropClient.put)
     get = blocking(InteropClient.get)
+
+    def put(self, data: bytes | Iterable[bytes], *, expect: str | None = None) -> str:
+        """Store bytes, whole or in pieces; returns their address. With `expect`, only if that is their address."""
+        store = self._service.put
+        if isinstance(data, bytes):
+            return self._call(lambda: store(data, expect=expect))
+        return upload(self._thread, lambda feed: store(feed, expect=expect), data, STREAM_S_MAX)
 
 
 class SyncDelivery:
@@ -209,10 +228,28 @@ class SyncDelivery:
         """Wrap a delivery that lives on the client's loop."""
         self._thread = thread
         self._delivery = delivery
-        self.envelope = delivery.envelope
+        self.envelope, self.visibility_ms = delivery.envelope, delivery.visibility_ms
         self.msg_id, self.receipt = delivery.msg_id, delivery.receipt
         self.payload, self.topic, self.key = delivery.payload, delivery.topic, delivery.key
         self.attrs, self.attempt = delivery.attrs, delivery.attempt
+
+    def text(self) -> str:
+        """Return the payload as text; `ValueError` when it is not UTF-8."""
+        return self.envelope.text()
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever was sent
+        """Return the payload as the JSON value it is; `ValueError` when it is none."""
+        return self.envelope.json()
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether the message is settled or its lease lost."""
+        return self._delivery.settled
+
+    @property
+    def begun(self) -> bool:
+        """Tell whether somebody works on it, or did."""
+        return self._delivery.begun
 
     @property
     def given_back(self) -> m.Nacked | None:
@@ -251,6 +288,7 @@ class SyncConsumer:
         """Wrap a consumer that lives on the client's loop."""
         self._thread = thread
         self._consumer = consumer
+        self.topic, self.concurrency = consumer.topic, consumer.concurrency
         self._stopped = threading.Event()
         self._counting = Lock("handler_failures", HIERARCHY["counters"])
         # Polls under way, so that a stop need not wait for them.
@@ -265,9 +303,19 @@ class SyncConsumer:
     def __iter__(self) -> Iterator[SyncDelivery]:
         """Take deliveries until stopped."""
         while not self._stopped.is_set():
-            found = self._poll()
+            found = self.next()
             if found is not None:
-                yield SyncDelivery(self._thread, found)
+                yield found
+
+    def next(self) -> SyncDelivery | None:
+        """Wait for a free place and poll once; None when nothing came."""
+        found = self._poll()
+        return None if found is None else SyncDelivery(self._thread, found)
+
+    @property
+    def stopped_by(self) -> BaseException | None:
+        """Return the refusal that ended the consumer, if one did."""
+        return self._consumer.stopped_by
 
     def _poll(self) -> Delivery | None:
         poll = self._thread.submit(self._consumer.next)
@@ -285,9 +333,9 @@ class SyncConsumer:
 
     def run(self, handler: Callable[[SyncDelivery], object]) -> None:
         """Work in `concurrency` threads until stopped, or until Ctrl-C; what is being worked on is finished."""
-        places = self._consumer.concurrency
+        places = self.concurrency
         # lint: allow PK007 handlers block, so they need threads; `concurrency` bounds them and the block joins them
-        with ThreadPoolExecutor(places, thread_name_prefix=f"handler-{self._consumer.topic}") as threads:
+        with ThreadPoolExecutor(places, thread_name_prefix=f"handler-{self.topic}") as threads:
             # From the first thread on, whatever comes, Ctrl-C too, must stop them: leaving the block waits for all.
             try:
                 workers = [threads.submit(self._work, handler) for _ in range(places)]
@@ -327,6 +375,8 @@ class SyncClient:
         except BaseException:
             self._thread.close()
             raise
+        self.place: NodePlace = place
+        self.inventory: Inventory = self._client.inventory
         self.mailbox = SyncMailbox(self._thread, self._client.mailbox)
         self.passport = SyncPassport(self._thread, self._client.passport)
         self.storage = SyncStorage(self._thread, self._client.storage)
@@ -334,9 +384,14 @@ class SyncClient:
         self.interop = SyncInterop(self._thread, self._client.interop)
 
     @classmethod
-    def from_env(cls, *, options: SdkOptions | None = None) -> Self:
-        """Find the node as the command line does."""
-        return cls(find(Whereabouts(tls=None if options is None else options.tls)), options)
+    def from_env(cls, environ: Mapping[str, str] | None = None, *, options: SdkOptions | None = None) -> Self:
+        """Find the node by the environment, else in `./.penstock`; see `finding`."""
+        return cls(find(Whereabouts(tls=None if options is None else options.tls), environ), options)
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether the client was closed."""
+        return self._thread.is_closed
 
     def close(self) -> None:
         """End what runs, close the connections and end the thread. From any thread, and as often as you like."""
