@@ -75,10 +75,49 @@ def test_a_file_without_one_token_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "empty"
     file.write_text(text)
 
-    with pytest.raises(NoToken, match="does not hold one token"):
+    with pytest.raises(NoToken, match=r"the token file .*empty is (empty|several words)"):
         find(Whereabouts(where=URL, token_file=file), {}).token()
     with pytest.raises(NoToken, match=r"cannot be read: No such file"):
         find(Whereabouts(where=URL, token_file=tmp_path / "nowhere"), {}).token()
+
+
+@pytest.mark.parametrize("around", ["{}\n", "  {}\r\n", "\t{} "])
+def test_the_white_space_around_a_token_is_no_part_of_it(tmp_path: Path, around: str) -> None:
+    text = around.format("psp1_me")
+    (tmp_path / "a.token").write_text(text)
+
+    found = (
+        find(Whereabouts(where=URL, token=text), {}),
+        find(Whereabouts(where=URL), {"PENSTOCK_TOKEN": text}),
+        find(Whereabouts(where=URL, token_file=tmp_path / "a.token"), {}),
+        find(Whereabouts(where=tmp_path, token=text), {}),
+        find(Whereabouts(where=tmp_path), {"PENSTOCK_TOKEN": text}),
+        RemotePlace(URL).holding(text),
+        Discovery(tmp_path).holding(text),
+    )
+    assert [place.token() for place in found] == ["psp1_me"] * len(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("psp1_o\x00ne", "a character that no token has"),
+        ("psp1_ä", "a character that no token has"),
+        ("psp1_one\npsp1_two", "several words"),
+        ("Bearer psp1_one", "begins with the word Bearer"),
+        (" \n", "is empty"),
+    ],
+)
+def test_what_cannot_be_a_token_is_refused_before_any_call_and_not_repeated(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    for where in (URL, tmp_path):
+        with pytest.raises(NoToken, match=why) as given:
+            find(Whereabouts(where=where, token=text), {})
+        with pytest.raises(NoToken, match="PENSTOCK_TOKEN"):
+            find(Whereabouts(where=where), {"PENSTOCK_TOKEN": text})
+
+        assert "one" not in f"{given.value}{given.value.facts}".replace("a token is one", "")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@
 | find who provides a key | `DhtClient` |
 | look at webhooks, replay them | `InteropClient` |
 | do it all without asyncio | `connect_sync`, `penstock.client.sync` |
+| catch what goes wrong | `PenstockError`, and a class below it for each condition; all are here |
 
 connecting     the client of a node
 finding        finds a node: by what was said, by the environment, by its data directory
 contexts       named nodes of a user
 remote_place   a node that is known by its URL
 discovery      a node that is known by its data directory
+token_text     a token as it was given, without the white space around it
 reach_hints    what to do when a node cannot be spoken to
 calling        one service over HTTP: capability, deadline, retries
 problems       problem details back into errors
@@ -45,6 +47,29 @@ loop_thread    the loop behind `sync`, on a thread of its own
 
 from __future__ import annotations
 
+from penstock.kernel.errors import (
+    Backpressure,
+    BadOrigin,
+    Busy,
+    Canceled,
+    Conflict,
+    DownstreamUnavailable,
+    Expired,
+    Forbidden,
+    Integrity,
+    Internal,
+    Malformed,
+    NotFound,
+    NotReady,
+    OverLimit,
+    PenstockError,
+    PolicyBlocked,
+    RateLimited,
+    Timeout,
+    Unauthenticated,
+    Unsupported,
+)
+from penstock.net.calls.answer import AnswerTooLarge
 from penstock.sdk.calling import SdkOptions
 from penstock.sdk.connecting import Client, connect
 from penstock.sdk.consumer import Consumer
@@ -56,6 +81,7 @@ from penstock.sdk.errors import (
     LeaseLost,
     NoNode,
     NoService,
+    NoToken,
     Reject,
 )
 from penstock.sdk.interop import InteropClient
@@ -65,21 +91,43 @@ from penstock.sdk.storage import StorageClient
 from penstock.sdk.sync import connect as connect_sync
 
 __all__ = [
+    "AnswerTooLarge",
+    "Backpressure",
+    "BadOrigin",
+    "Busy",
+    "Canceled",
     "Client",
     "ClientClosed",
+    "Conflict",
     "Consumer",
     "ConsumerStopped",
     "Delivery",
     "DhtClient",
+    "DownstreamUnavailable",
+    "Expired",
+    "Forbidden",
+    "Integrity",
+    "Internal",
     "InteropClient",
     "LeaseLost",
     "MailboxClient",
+    "Malformed",
     "NoNode",
     "NoService",
+    "NoToken",
+    "NotFound",
+    "NotReady",
+    "OverLimit",
     "PassportClient",
+    "PenstockError",
+    "PolicyBlocked",
+    "RateLimited",
     "Reject",
     "SdkOptions",
     "StorageClient",
+    "Timeout",
+    "Unauthenticated",
+    "Unsupported",
     "connect",
     "connect_sync",
     "narrow",

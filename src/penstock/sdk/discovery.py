@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from penstock.sdk.errors import NoNode, NoService
+from penstock.sdk.token_text import clean_token
 
 TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105 - the name of a variable
 DIRECTORY_VARIABLE: Final = "PENSTOCK_DATA_DIR"
@@ -37,7 +38,7 @@ class Discovery:
     ) -> None:
         """Take what is given; the rest is looked for in the data directory. With `tls`, given ports are https."""
         self._data_dir = data_dir
-        self._given_token = token
+        self._given_token = clean_token(token) if token else token
         self._tls = tls
         self._given = None if ports is None else {name: _door(port, tls) for name, port in _http_ports(ports).items()}
         self._doors: dict[str, dict[str, Any]] = {}

@@ -25,6 +25,7 @@ from penstock.sdk.contexts import Contexts, NodeContext
 from penstock.sdk.discovery import DIRECTORY_DEFAULT, DIRECTORY_VARIABLE, TOKEN_VARIABLE, Discovery
 from penstock.sdk.errors import NoToken
 from penstock.sdk.remote_place import NodePlace, RemotePlace, is_url, trusting
+from penstock.sdk.token_text import clean_token
 
 if TYPE_CHECKING:
     import ssl
@@ -76,9 +77,13 @@ def _context(said: Whereabouts, env: Mapping[str, str]) -> NodeContext | None:
 
 def _token(said: Whereabouts, env: Mapping[str, str], context: NodeContext | None) -> Callable[[], str] | None:
     """Return what reads the token; None leaves it to the data directory."""
-    given = said.token or (None if said.token_file else env.get(TOKEN_VARIABLE))
-    if given:
+    if said.token:
+        given = clean_token(said.token)
         return lambda: given
+    exported = None if said.token_file else env.get(TOKEN_VARIABLE)
+    if exported:
+        from_env = clean_token(exported, f"The token in {TOKEN_VARIABLE}")
+        return lambda: from_env
     file = (
         said.token_file or _path(env.get(TOKEN_FILE_VARIABLE)) or _path(None if context is None else context.token_file)
     )
@@ -88,13 +93,11 @@ def _token(said: Whereabouts, env: Mapping[str, str], context: NodeContext | Non
 def read_token_file(file: Path) -> str:
     """Return the token in a file, or say why there is none."""
     try:
-        token = file.read_text(encoding="ascii").strip()
+        text = file.read_text(encoding="ascii")
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else "it is no text"
         raise NoToken(f"The token file {file} cannot be read: {why}.") from exc
-    if not token or any(char.isspace() for char in token):
-        raise NoToken(f"The token file {file} does not hold one token.")
-    return token
+    return clean_token(text, f"What lies in the token file {file}")
 
 
 def _names_a_host(where: str | Path | None) -> bool:

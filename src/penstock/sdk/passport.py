@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext, TrafficClass
 from penstock.kernel.deadline import timeout
+from penstock.sdk.token_text import clean_token
 from penstock.sdk.values import checked
 
 
@@ -66,12 +67,12 @@ class PassportClient:
     async def verify(self, token: str, context: RequestContext | None = None) -> p.Verified:
         """Have the node verify a token; a bad token is an answer, not an error."""
         async with timeout("verify", self._timeout_s):
-            return await self._passport.verify(p.Verify(token, context or RequestContext()))
+            return await self._passport.verify(p.Verify(token.strip(), context or RequestContext()))
 
     async def verify_batch(self, tokens: Iterable[str]) -> tuple[p.Verified, ...]:
         """Have the node verify up to 512 tokens."""
         async with timeout("verify_batch", self._timeout_s):
-            items = tuple(p.Verify(token) for token in tokens)
+            items = tuple(p.Verify(token.strip()) for token in tokens)
             return (await self._passport.verify_batch(p.VerifyBatch(items))).results
 
     async def revoke(  # noqa: PLR0913 - exactly one target by its name, and why
@@ -141,5 +142,6 @@ def narrow(token: str, *caveats: str, sealed: bool = False) -> str:
     from penstock.capability.caveats import parse_all  # noqa: PLC0415
     from penstock.capability.making import attenuate, seal  # noqa: PLC0415
 
-    narrowed = attenuate(token, parse_all(list(caveats))) if caveats else token
+    held = clean_token(token)
+    narrowed = attenuate(held, parse_all(list(caveats))) if caveats else held
     return seal(narrowed) if sealed else narrowed

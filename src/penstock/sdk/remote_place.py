@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from penstock.kernel.errors import Malformed
 from penstock.sdk.errors import NoNode
+from penstock.sdk.token_text import clean_token
 
 SERVICES: Final = ("mailbox", "passport", "storage", "dht", "interop", "omnigate")
 
@@ -62,7 +63,8 @@ class RemotePlace:
 
     def holding(self, token: str) -> RemotePlace:
         """Return the same node for the holder of another token."""
-        return RemotePlace(self._url, token=lambda: token, ca=self._ca, tls=self._tls)
+        held = clean_token(token)
+        return RemotePlace(self._url, token=lambda: held, ca=self._ca, tls=self._tls)
 
     def services(self) -> tuple[str, ...]:
         """Name every service: which of them a URL leads to is known by asking."""

@@ -1,0 +1,29 @@
+"""A token as it was typed, exported or read from a file: the white space around it goes, and what is none is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock.sdk.errors import NoToken
+
+# What a header field can carry as a bearer token (RFC 6750).
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_BEARER: Final = "bearer "
+
+
+def clean_token(text: str, named: str = "The token") -> str:
+    """Return the token without the white space around it; `NoToken` says why it can be none.
+
+    The token itself is never in the message: it is a secret.
+    """
+    token = text.strip()
+    if _TOKEN.fullmatch(token):
+        return token
+    if not token:
+        raise NoToken(f"{named} is empty.")
+    if token[: len(_BEARER)].lower() == _BEARER:
+        raise NoToken(f"{named} begins with the word Bearer.", hint="Give what comes after it.")
+    if len(token.split()) > 1:
+        raise NoToken(f"{named} is several words; a token is one.", hint="Give the text that begins with psp1_.")
+    raise NoToken(f"{named} holds a character that no token has.", hint="Copy it again, from psp1_ to its end.")
