@@ -1,6 +1,7 @@
-"""Count the words of every text that is sent, four at a time, until Ctrl-C."""
+"""Count the words of every text that is sent, four at a time, until Ctrl-C or SIGTERM."""
 
 import asyncio
+import functools
 
 from penstock.client import Client, Delivery, connect
 
@@ -14,7 +15,8 @@ async def count_words(client: Client, delivery: Delivery) -> None:
 
 async def main() -> None:
     async with connect() as client:
-        await client.mailbox.run("texts", lambda delivery: count_words(client, delivery), concurrency=4)
+        count = functools.partial(count_words, client)
+        await client.mailbox.run("texts", count, concurrency=4, stop_on_signals=True)
 
 
 if __name__ == "__main__":

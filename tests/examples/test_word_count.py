@@ -36,7 +36,8 @@ def count(node: NodeProcess, texts: int) -> list[str]:
     assert worker.stdout is not None
     lines = [worker.stdout.readline().strip() for _ in range(texts)]
     worker.send_signal(signal.SIGINT)
-    worker.communicate(timeout=STOP_S)
+    _, err = worker.communicate(timeout=STOP_S)
+    assert (worker.returncode, "KeyboardInterrupt" in err) == (0, False)
     return sorted(lines)
 
 

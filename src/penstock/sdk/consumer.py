@@ -18,6 +18,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self, get_args
 
 from penstock.contracts import mailbox as m
@@ -29,8 +30,10 @@ from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
 from penstock.sdk.delivery import Delivery, OnLost
 from penstock.sdk.errors import ClientClosed, ConsumerStopped, waiting_mends
-from penstock.sdk.handler_failures import FailedDelivery, is_refusal_of_ours, tell_failure
+from penstock.sdk.handler_failures import FailedDelivery, is_not_of_the_message, tell_failure
+from penstock.sdk.handlers import WrongHandler, awaited, check_async_handler
 from penstock.sdk.lease_keeper import LeaseKeeper
+from penstock.sdk.stop_signals import stopping_on_signals
 from penstock.sdk.values import checked
 
 Handler = Callable[[Delivery], Awaitable[object]]
@@ -60,12 +63,15 @@ def consumer_of(
     mailbox: m.Mailbox, topic: str, keeper: LeaseKeeper, metrics: Metrics, options: ConsumeOptions
 ) -> Consumer:
     """Make a consumer from its user's options."""
+    places: object = options.concurrency
+    if not isinstance(places, int) or not 1 <= places <= m.BATCH_MAX:
+        raise Malformed(f"concurrency is a whole number from 1 to {m.BATCH_MAX}, not {places!r}.")
     if options.on_lost not in get_args(OnLost):
         raise Malformed(f"on_lost is one of {', '.join(get_args(OnLost))}, not {options.on_lost!r}.")
     ask = checked(
         m.Recv,
         topic=topic,
-        max_messages=options.concurrency,
+        max_messages=places,
         visibility_ms=options.visibility_ms,
         wait_ms=options.wait_ms,
     )
@@ -164,13 +170,21 @@ class Consumer:
 
     # --- under a handler
 
-    async def run(self, handler: Handler) -> None:
+    async def run(self, handler: Handler, *, stop_on_signals: bool = False) -> None:
         """Have `handler` work on every message until cancelled or stopped, then let what runs finish.
 
         What the handler raises is told and nacked; what a poll raises because waiting cannot mend it ends the run. A
         call of the SDK's own that is refused for its token (401, 403) ends it too, with `ConsumerStopped`: it would be
-        refused for every message.
+        refused for every message. A handler that is no async function is a `TypeError`. With `stop_on_signals`, SIGTERM
+        and Ctrl-C stop the consumer, and `run` returns.
         """
+        check_async_handler(handler)
+        # In a turn of the loop: a signal comes between any two steps of the program.
+        stop_soon = partial(asyncio.get_running_loop().call_soon_threadsafe, self.stop)
+        with stopping_on_signals(stop_soon, wanted=stop_on_signals):
+            await self._run(handler)
+
+    async def _run(self, handler: Handler) -> None:
         # Twice as many: a task is still there for a moment when it has given its place back.
         scope = Scope("handler", 2 * self.concurrency, self._metrics)
         try:
@@ -187,7 +201,7 @@ class Consumer:
         delivery.on_end(_not_yet)
         try:
             async with delivery:
-                await handler(delivery)
+                await awaited(handler(delivery))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -202,17 +216,21 @@ class Consumer:
     def failed(self, delivery: FailedDelivery, error: BaseException) -> None:
         """Tell and count a failure of a handler, or of settling its message.
 
-        A call of ours that was refused for its token would fail with every message: the consumer stops instead.
+        A call of ours that was refused for its token would fail with every message, and so would a handler of the wrong
+        kind: the consumer stops instead.
         """
         kind = type(error).__name__
         self._metrics.counter("job_failures_total", "Jobs that raised.", worker="handler", type=kind).value += 1
-        tell_failure(self.topic, delivery, error)
-        if is_refusal_of_ours(error) and self.stopped_by is None:
+        if not isinstance(error, WrongHandler):
+            tell_failure(self.topic, delivery, error)
+        if is_not_of_the_message(error) and self.stopped_by is None:
             self.stopped_by = error
             self.stop()
 
     def check_stopped(self) -> None:
-        """Raise `ConsumerStopped` if a refused token ended the consumer."""
+        """Raise `ConsumerStopped` if a refused token ended the consumer, or say that its handler is of no use."""
+        if isinstance(self.stopped_by, WrongHandler):
+            raise self.stopped_by
         if self.stopped_by is not None:
             raise ConsumerStopped(f"The consumer of {self.topic} stopped: {self.stopped_by}") from self.stopped_by
 

@@ -6,7 +6,7 @@
 | ends | acked |
 | raises `Reject` | nacked with its reason and delay; the block ends quietly |
 | raises anything else | nacked with the error's name, backed off by the mailbox; the error goes on |
-| is cancelled | nacked for at once, so that another consumer gets it; the cancel goes on |
+| is cancelled | given back with no delay, so that another consumer gets it; the cancel goes on |
 | settled it itself (`ack`, `nack`) | left as it is |
 | lost its lease | the block is interrupted and `LeaseLost` comes out of it; nothing can be settled any more |
 """
@@ -27,7 +27,7 @@ from penstock.kernel.deadline import no_deadline, pause, timeout
 from penstock.kernel.errors import Conflict, NotFound, PenstockError
 from penstock.kernel.log import Log
 from penstock.sdk.errors import LeaseLost, Reject, waiting_mends
-from penstock.sdk.handler_failures import error_of, is_refusal_of_ours
+from penstock.sdk.handler_failures import error_of, is_not_of_the_message
 from penstock.sdk.lease_keeper import LeaseKeeper, sure_s
 
 T = TypeVar("T")
@@ -268,9 +268,10 @@ class Delivery:
     async def _give_back(self, reason: str, error: BaseException | None = None, *, delay_ms: int | None = None) -> None:
         """Nack after an error, which stays the one that is raised. If the nack fails too, the lease lapses.
 
-        A call of our own that was refused for its token is not the message's fault: the attempt does not count.
+        A call of our own that was refused for its token, or a handler of the wrong kind, is not the message's fault: the
+        attempt does not count.
         """
-        uncounted = error is not None and is_refusal_of_ours(error)
+        uncounted = error is not None and is_not_of_the_message(error)
         told = None if error is None or uncounted else error_of(error)
         nack = m.Nack(self.msg_id, self.receipt, _cut(reason), 0 if uncounted else delay_ms, told, uncounted)
         try:

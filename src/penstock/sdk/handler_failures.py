@@ -17,6 +17,7 @@ from penstock.contracts.handler_error import ERROR_CHARS_MAX, HandlerError
 from penstock.contracts.mailbox import Nacked
 from penstock.kernel.errors import Expired, Forbidden, PenstockError, Unauthenticated
 from penstock.kernel.log import redact
+from penstock.sdk.handlers import WrongHandler
 from penstock.wire.plain_words import age_text
 
 if TYPE_CHECKING:
@@ -111,6 +112,6 @@ def error_of(error: BaseException) -> HandlerError:
     return HandlerError(name[-256:], str(error)[:ERROR_CHARS_MAX], stack[-ERROR_CHARS_MAX:]).bounded()
 
 
-def is_refusal_of_ours(error: BaseException) -> bool:
-    """Tell whether a call of the SDK itself was refused for its token: not the message's fault, whichever it is."""
-    return isinstance(error, _REFUSED) and "url" in error.facts
+def is_not_of_the_message(error: BaseException) -> bool:
+    """Tell whether every message would fail so: the SDK's own call was refused for its token, or the handler is none."""
+    return isinstance(error, WrongHandler) or (isinstance(error, _REFUSED) and "url" in error.facts)

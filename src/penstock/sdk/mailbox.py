@@ -214,8 +214,12 @@ class MailboxClient:
         wait_ms: int = 20_000,
         drain_s: float = 10.0,
         on_lost: OnLost = "interrupt",
+        stop_on_signals: bool = False,
     ) -> None:
-        """Have `handler` work on messages, `concurrency` at a time, until cancelled; then finish what it holds."""
+        """Have `handler` work on messages, `concurrency` at a time, until cancelled; then finish what it holds.
+
+        With `stop_on_signals`, SIGTERM and Ctrl-C end it in the same way, and it returns.
+        """
         consumer = self.consume(
             topic,
             concurrency=concurrency,
@@ -224,7 +228,7 @@ class MailboxClient:
             drain_s=drain_s,
             on_lost=on_lost,
         )
-        await consumer.run(handler)
+        await consumer.run(handler, stop_on_signals=stop_on_signals)
 
     # --- look
 

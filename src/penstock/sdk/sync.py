@@ -33,11 +33,13 @@ from penstock.sdk.delivery import Delivery
 from penstock.sdk.dht import DhtClient
 from penstock.sdk.errors import LeaseLost
 from penstock.sdk.finding import Whereabouts, find
+from penstock.sdk.handlers import check_outcome, check_plain_handler
 from penstock.sdk.interop import InteropClient
 from penstock.sdk.loop_thread import LoopThread, Work
 from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.remote_place import NodePlace
+from penstock.sdk.stop_signals import stopping_on_signals
 from penstock.sdk.storage import StorageClient
 from penstock.sdk.sync_streams import STREAM_S_MAX, SyncStream, SyncStreaming, upload
 
@@ -146,7 +148,7 @@ class SyncMailbox(SyncService[MailboxClient]):
 
         return SyncConsumer(self._thread, self._call(make))
 
-    def run(
+    def run(  # noqa: PLR0913 - the options of a consumer, each by its name
         self,
         topic: str,
         handler: Callable[[SyncDelivery], object],
@@ -154,9 +156,14 @@ class SyncMailbox(SyncService[MailboxClient]):
         concurrency: int = 1,
         visibility_ms: int = 30_000,
         wait_ms: int = 20_000,
+        stop_on_signals: bool = False,
     ) -> None:
-        """Have `handler` work on messages in `concurrency` threads until Ctrl-C; then finish what they hold."""
-        self.consume(topic, concurrency=concurrency, visibility_ms=visibility_ms, wait_ms=wait_ms).run(handler)
+        """Have `handler` work on messages in `concurrency` threads until Ctrl-C; then finish what they hold.
+
+        With `stop_on_signals`, SIGTERM and Ctrl-C end it in the same way, and it returns.
+        """
+        consumer = self.consume(topic, concurrency=concurrency, visibility_ms=visibility_ms, wait_ms=wait_ms)
+        consumer.run(handler, stop_on_signals=stop_on_signals)
 
 
 class SyncPassport(SyncService[PassportClient]):
@@ -331,8 +338,16 @@ class SyncConsumer:
         finally:
             self._polls.pop(poll, None)
 
-    def run(self, handler: Callable[[SyncDelivery], object]) -> None:
-        """Work in `concurrency` threads until stopped, or until Ctrl-C; what is being worked on is finished."""
+    def run(self, handler: Callable[[SyncDelivery], object], *, stop_on_signals: bool = False) -> None:
+        """Work in `concurrency` threads until stopped, or until Ctrl-C; what is being worked on is finished.
+
+        An async handler is a `TypeError`. With `stop_on_signals`, SIGTERM and Ctrl-C stop the consumer, and `run` returns.
+        """
+        check_plain_handler(handler)
+        with stopping_on_signals(self.stop, wanted=stop_on_signals):
+            self._run(handler)
+
+    def _run(self, handler: Callable[[SyncDelivery], object]) -> None:
         places = self.concurrency
         # lint: allow PK007 handlers block, so they need threads; `concurrency` bounds them and the block joins them
         with ThreadPoolExecutor(places, thread_name_prefix=f"handler-{self.topic}") as threads:
@@ -350,7 +365,7 @@ class SyncConsumer:
         for delivery in self:
             try:
                 with delivery:
-                    handler(delivery)
+                    check_outcome(handler(delivery))
             except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked
                 with self._counting:
                     self._consumer.failed(delivery, error)
