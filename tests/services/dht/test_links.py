@@ -73,9 +73,9 @@ async def test_a_link_is_closed_after_a_minute_of_silence_and_not_before() -> No
         assert not link.is_open
 
 
-def full_node(inventory: Inventory, host: str = "127.0.0.1") -> DhtService:
+def full_node(inventory: Inventory, host: str = "127.0.0.1", seeds: tuple[tuple[str, int], ...] = ()) -> DhtService:
     """Make a node with a table as in a network of thousands, and without a link."""
-    service, rng = DhtService(inventory, DhtOptions()), Random(1)
+    service, rng = DhtService(inventory, DhtOptions(seeds=seeds)), Random(1)
     service.state.adopt(RecordSigner(b"\x03" * 32))
     buckets = [Bucket(service.state.options.k) for _ in range(BUCKETS)]
     for _ in range(2000):

@@ -7,7 +7,9 @@ from random import Random
 import pytest
 
 from penstock.kernel.clock import LoopClock
+from penstock.kernel.deadline import pause
 from penstock.kernel.inventory import Inventory
+from penstock.kernel.supervisor import Supervisor
 from penstock.services.dht.config import DhtOptions
 from penstock.services.dht.core.bucket import BucketView
 from penstock.services.dht.core.contact import Contact
@@ -21,6 +23,7 @@ from penstock.services.dht.protocol.envelope import Opcode
 from penstock.services.dht.protocol.messages import AnswerCode, DhtAnswer
 from penstock.services.dht.service import SERVICE, DhtService
 from tests.services.dht.kit import swarm, until
+from tests.services.dht.test_links import full_node
 
 RNG = Random(5)
 
@@ -196,3 +199,55 @@ async def test_linked_peers_that_are_no_contacts_are_asked_too_also_those_we_dia
         bucket_of(world.state.own, contact.id), BucketView((contact,), (0.0,), by_id={contact.id: contact})
     )
     assert pool.callers(contact.id, 5) == [], "contacts are candidates already"
+
+
+async def test_a_link_that_replaces_another_to_the_same_peer_counts_once_and_outlives_it() -> None:
+    world, region = World(), LinkRegion(0, 3)
+    contact = world.somebody(region)
+    first, second = world.link(contact), world.link(contact)
+    assert world.kept.standing.neighbours(region) == 1
+    assert not world.kept.drop(first)
+    assert world.kept.by_peer == {contact.id: second}
+
+    assert world.kept.drop(second)
+    assert (world.kept.by_peer, world.kept.standing.most_crowded()) == ({}, [])
+
+
+async def test_whoever_does_not_answer_is_neither_dialled_ahead_nor_asked_who_lives_in_a_region() -> None:
+    world, bare = World(), LinkRegion(0, 5)
+    world.of_nodes(200)
+    link_in_each(world, bare)
+    there = world.somebody(bare)
+    world.state.table.publish(0, BucketView((there,), (0.0,)))
+    world.state.book.failed(there.id, 0.0)
+    world.ahead.cover(0.0)
+    [(guide, opcode, *_)] = world.asked
+    assert opcode is Opcode.FIND_NODE
+
+    world.asked.clear()
+    for peer in world.kept.by_peer:
+        if bucket_of(world.state.own, peer) == 0:
+            world.state.book.failed(peer, 0.0)
+    world.ahead.cover(LOOKED_INTO_AGAIN_S)
+    assert guide.id not in {contact.id for contact, *_ in world.asked}
+    assert not any(region.bucket == 0 for region in world.regions_asked())
+
+
+async def test_a_node_that_joins_connects_into_every_region_at_once() -> None:
+    inventory = Inventory(SERVICE, LoopClock())
+    # Addresses that nobody dials, and a seed that is not there: where it wanted to connect is all that counts.
+    service = full_node(inventory, "224.0.0.1", seeds=(("127.0.0.1", 2000),))
+
+    async def nobody(*_address: object) -> PeerLink:
+        raise ConnectionRefusedError
+
+    service.pool.dial = nobody  # type: ignore[method-assign]  # a virtual loop has no sockets
+    only = [child for child in service.children() if child.name == "bootstrapper"]
+    supervisor = Supervisor(inventory, only, service.supervision())
+    await supervisor.start()
+    await pause("test", 300.0)
+
+    regions = set(service.pool.ahead._looked_at)
+    assert regions == {LinkRegion(bucket, eighth) for bucket in range(3) for eighth in range(8)}
+    await supervisor.drain()
+    await service.close()
