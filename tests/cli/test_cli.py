@@ -43,7 +43,7 @@ def test_config_show_names_the_origin_of_each_value(capsys: pytest.CaptureFixtur
         "source": "set",
         "changed": True,
         "follows": "",
-        "help": "Run the echo service, a small living example.",
+        "help": "Run the echo service, a small example of a complete service.",
     }
     assert rows["http.read_timeout"]["origin"] == "default"
 

@@ -68,7 +68,7 @@ class Walking:
     async def end(self) -> None:
         """Stop."""
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.wait([self._task])
         await self._service.close()
 
 

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from penstock.services.dht.core.ids import ID_BITS, bucket_of
-
-if TYPE_CHECKING:
-    from random import Random
 
 _EIGHTH_BITS: Final = 3
 EIGHTHS: Final = 1 << _EIGHTH_BITS
@@ -37,7 +34,15 @@ def region_of(own: int, peer: int) -> LinkRegion:
     return LinkRegion(bucket, peer >> (ID_BITS - 1 - bucket - _EIGHTH_BITS) & EIGHTHS - 1)
 
 
-def target_in_region(own: int, region: LinkRegion, rng: Random) -> int:
+class RandomBits(Protocol):
+    """The part of `random.Random` that draws an id."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return a number of k random bits."""
+        ...
+
+
+def target_in_region(own: int, region: LinkRegion, rng: RandomBits) -> int:
     """Draw an id that lies in a region."""
     width = ID_BITS - 1 - region.bucket
     below = width - _EIGHTH_BITS

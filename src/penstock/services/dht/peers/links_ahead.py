@@ -2,8 +2,8 @@
 
 The contacts of a far bucket are often neighbours of each other, because one node named them all. A lookup whose target
 is in another part of the bucket then finds no open link near it and has to dial. So for an eighth of a bucket with too
-few links, where no contact is known either, the linked peer nearest to it is asked who lives there, and some of those it
-names are dialled, drawn at random: if all nodes dialled the nearest one, that one would have to close most of them.
+few links, where no contact is known either, the linked peer nearest to it is asked who lives there, and some of those
+it names are dialled, drawn at random: if all nodes dialled the nearest one, that one would have to close most of them.
 """
 
 from __future__ import annotations
