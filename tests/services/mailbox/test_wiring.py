@@ -18,6 +18,7 @@ TASKS = [
     ("visibility_scanner", 1, True, Drain.HALT),
     ("dlq_reprocessor", 1, False, Drain.HALT),
     ("dead_letter_mover", 1, False, Drain.HALT),
+    ("checkpointer", 1, False, Drain.HALT),
     ("retention", 1, False, Drain.HALT),
     ("cap_cache_refresher", 1, False, Drain.HALT),
     ("rebalancer", 1, False, Drain.HALT),

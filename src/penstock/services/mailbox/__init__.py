@@ -41,6 +41,6 @@ thread belong to the `writer`; what a commit changes is applied by the `commit_l
 | `commit_loop` | the agent that has batches committed and applies them |
 | `engine_reader` | asks the engine for what is not in RAM; reports damage |
 | `tracing` | what the mailbox tells a tracer: commits, deliveries with links to their senders |
-| `agents/` | the children beside the workers: scanner, reprocessor, mover, retention, rebalancer, refresher |
+| `agents/` | beside the workers: scanner, reprocessor, mover, checkpointer, retention, rebalancer, refresher |
 | `engines/` | where messages are kept |
 """

@@ -18,6 +18,7 @@ from penstock.net.server.listener import Listener
 from penstock.net.server.listener_config import listener_options
 from penstock.net.server.stranger_quota import known_by
 from penstock.services.mailbox.agents.cap_cache_refresher import CapCacheRefresher
+from penstock.services.mailbox.agents.checkpointer import Checkpointer
 from penstock.services.mailbox.agents.dead_letter_mover import DeadLetterMover
 from penstock.services.mailbox.agents.rebalancer import Rebalancer
 from penstock.services.mailbox.agents.reprocessor import Redrive, Reprocessor
@@ -84,6 +85,7 @@ class MailboxService:
         )  # fmt: skip
         self.reprocessor = Reprocessor(parts, reproc)
         self.api = MailboxApi(parts, authority, self.reprocessor)
+        self._checkpointer = Checkpointer(parts, self.engine)
         self._mover = DeadLetterMover(parts)
         self._scanner = VisibilityScanner(parts)
         self._retention = Retention(parts, self.engine)
@@ -148,6 +150,7 @@ class MailboxService:
             ChildSpec("visibility_scanner", self._scanner.run, critical=True),
             ChildSpec("dlq_reprocessor", self.reprocessor.run, consumes=(self.reprocessor.reproc,)),
             ChildSpec("dead_letter_mover", self._mover.run),
+            ChildSpec("checkpointer", self._checkpointer.run),
             ChildSpec("retention", self._retention.run),
             ChildSpec("cap_cache_refresher", self._refresher.run),
             ChildSpec("rebalancer", self._rebalancer.run),
@@ -169,6 +172,7 @@ class MailboxService:
     async def close(self) -> None:
         """End the engine's threads, after the supervisor ended everything else."""
         await self.reader.close()
+        await self._checkpointer.close()
         await self.writer.close()
 
     def apply(self, options: MailboxOptions) -> None:

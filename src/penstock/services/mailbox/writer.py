@@ -5,8 +5,8 @@ woke the writer, and `commit` writes it on the engine's thread. While that runs 
 disk, the larger the batches. The commit loop is the only caller of these two, and applies what `commit` returns.
 
 A batch of a few jobs is written on the loop itself while the disk is fast: the way to the thread and back would take
-more CPU than the commit, and longer. The log is copied into the database between two commits, after the answers of the
-first have left, so that no answer waits for that.
+more CPU than the commit, and longer. The log is copied into the database beside the commits (`agents.checkpointer`),
+and what is left of it then between two commits, after the answers of the first have left.
 
 A lease does not start a commit. For its first 8 ms no commit includes it, because most leases are acked by then and
 need not be written at all. After that it joins the next commit, and at 10 ms (`lease_flush_ms`) it starts one. Until
@@ -67,6 +67,8 @@ class Writer:
         self._log = Log(inventory.service)
         self._disk = inventory.health.gate("disk", is_open=True)
         self._woken = asyncio.Event()
+        # The log has grown so much that the checkpointer has something to do.
+        self.log_grown = asyncio.Event()
         self._ending = False
         # The last wait ended because nobody woke the writer.
         self._quiet = False
@@ -189,6 +191,8 @@ class Writer:
         before = self._clock.monotonic()
         committed = await self._commit(batch)
         self._tell_room()
+        if self._engine.copy_due:
+            self.log_grown.set()
         if committed.error is None:
             self._commits.value += 1
             self._committed.value += len(batch.rows)

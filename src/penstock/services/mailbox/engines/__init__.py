@@ -7,6 +7,7 @@
 | `memory` | everything in RAM, for amnesia; the plainest engine |
 | `sqlite` | one file in WAL mode: the writing connection, commits, checkpoints, a full disk |
 | `sqlite_reads` | its reading connection |
+| `log_copier` | copies the log beside the commits, on connections of its own |
 | `schema` | its tables and statements |
 | `opening` | how the file is opened and counted |
 | `reserve` | the room that is held back for settlements on a full disk |

@@ -191,6 +191,13 @@ class Engine(Protocol):
     def checkpoint_due(self) -> bool:
         """Tell whether `checkpoint` should be called before the next commit: the log has grown."""
 
+    @property
+    def copy_due(self) -> bool:
+        """Tell whether `copy_log` should be called: the log has grown."""
+
+    def copy_log(self) -> None:
+        """Copy the log into the database beside the commits, so that `checkpoint` has little to do. On any thread."""
+
     def checkpoint(self) -> None:
         """Copy the log into the database. Called between two commits, when nobody waits for an answer."""
 

@@ -47,7 +47,7 @@ class FileGuard:
         self._outer_mark = outer_mark
         self._machine = boot_id()
         self._record = RecordFile(directory)
-        self._log_descriptor = -1
+        self._log_descriptor = self._database_descriptor = -1
         self._known: tuple[tuple[int, int], tuple[int, int]] | None = None
         self._lived_here = False
         # What the last life left on record when this one began; the clock is continued from it.
@@ -100,6 +100,7 @@ class FileGuard:
             if mark is not None:
                 leave_mark(mark)
         self._log_descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        self._database_descriptor = os.open(self._database, os.O_RDONLY | os.O_CLOEXEC)
         self._known = (identity(self._database), identity(self._log))
         self._record.write(replace(self._record.last, life=life))
 
@@ -135,6 +136,10 @@ class FileGuard:
             )
         )
 
+    def write_out(self) -> None:
+        """Have the system write what it holds of the database file. Called beside commits."""
+        os.fdatasync(self._database_descriptor)
+
     def checkpointed(self, number: int) -> None:
         """Note that the database holds all of the log, by a checkpoint whose number is stored in it."""
         self._record.write(replace(self._record.last, frames=0, checkpoints=number))
@@ -153,7 +158,10 @@ class FileGuard:
         self._forget()
 
     def _forget(self) -> None:
+        """Close the descriptors. To close one of the database ends SQLite's locks on it, so this comes after SQLite."""
         self._known = None
-        descriptor, self._log_descriptor = self._log_descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        descriptors = (self._log_descriptor, self._database_descriptor)
+        self._log_descriptor = self._database_descriptor = -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                os.close(descriptor)

@@ -155,6 +155,14 @@ class MemoryEngine:
         """There is no log."""
         return False
 
+    @property
+    def copy_due(self) -> bool:
+        """There is no log."""
+        return False
+
+    def copy_log(self) -> None:
+        """There is no log."""
+
     def checkpoint(self) -> None:
         """There is no log."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from penstock.services.mailbox.engines.engine import (
 )
 from penstock.services.mailbox.engines.file_guard import FileGuard
 from penstock.services.mailbox.engines.inspection import inspect
+from penstock.services.mailbox.engines.log_copier import LogCopier
 from penstock.services.mailbox.engines.opening import ages, begin_life, fetch, read_counts
 from penstock.services.mailbox.engines.reserve import ReserveFile, ReserveSpace
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads, connect
@@ -82,6 +84,9 @@ class SqliteEngine:
         self.path = directory / "mailbox.db"
         self._vfs = vfs
         self.reads = SqliteReads(self.path, vfs)
+        # Copies the log on a thread of its own. Whoever copies, or closes the files, holds the lock.
+        self._copier = LogCopier(self.path, vfs)
+        self._copying = threading.Lock()
         self.files = FileGuard(directory, durable=fsync, outer_mark=outer_mark)
         self.durable = True
         self._fsync = fsync
@@ -98,6 +103,8 @@ class SqliteEngine:
         self._regain_at = 0.0
         # Stored in the database before each checkpoint, so that an earlier copy of it can be told.
         self._checkpoint_number = 0
+        # A commit has stored the number of the next checkpoint.
+        self._numbered = False
         # Read by the metrics: how long checkpoints took, and how large the WAL is.
         self.checkpoint_s = 0.0
         self.commit_s = 0.0
@@ -117,6 +124,7 @@ class SqliteEngine:
             self.files.opened(opened.boot)
             opened = replace(opened, damage=damage, before=self.files.last_written())
             self._fill_wal()
+            self._copier.open()
             return opened
         except OSError as exc:
             raise EngineFailed(f"The mailbox file cannot be used: {exc.strerror}") from exc
@@ -216,6 +224,9 @@ class SqliteEngine:
         """Checkpoint and close, unless the file failed: then nothing more is written to it."""
         db, self._db = self._db, None
         self.reads.close_reader()
+        with self._copying:
+            self._broken = self._broken or self._copier.failed
+            self._copier.close()
         if db is None:
             self.files.abandon()
             return
@@ -253,10 +264,13 @@ class SqliteEngine:
         if batch.rows and not self._has_room(db):
             raise DiskFull
         before, self.commit_s = self.monotonic(), math.inf
+        ends_log = self._copier.done and not self._numbered
         try:
             db.execute("BEGIN IMMEDIATE")
             try:
                 _write(db, batch)
+                if ends_log:
+                    self._put_number(db)
                 db.execute("COMMIT")
             except apsw.FullError as exc:
                 _roll_back(db)
@@ -265,6 +279,8 @@ class SqliteEngine:
         except apsw.Error as exc:
             self._broken = True
             raise EngineFailed(f"The commit failed: {exc}", outcome="unknown") from exc
+        if ends_log:
+            self._checkpoint_number, self._numbered = self._checkpoint_number + 1, True
         self._note_commit(batch.at_ms)
         self.commit_s = self.monotonic() - before
         self._acked += len(batch.acked)
@@ -274,11 +290,34 @@ class SqliteEngine:
 
     @property
     def checkpoint_due(self) -> bool:
+        """Tell whether little of the log is left to copy, or three quarters of it are used."""
+        return self._numbered or self._copier.failed or self.wal_bytes >= self._wal_bytes_max * 3 // 4
+
+    @property
+    def copy_due(self) -> bool:
         """Tell whether half of the log is used."""
-        return self.wal_bytes >= self._wal_bytes_max // 2
+        return self.wal_bytes >= self._wal_bytes_max // 2 and not self._copier.done
+
+    def copy_log(self) -> None:
+        """Copy the log into the database, beside the commits. The checkpoint follows the next commit."""
+        with self._copying:
+            if not self._copier.ready:
+                return
+            try:
+                self._copier.copy()
+                # SQLite syncs only when the whole log is copied. Nothing relies on this sync: it leaves less to that.
+                self.files.write_out()
+            except apsw.FullError:
+                # The checkpoint finds that too, and knows what to do.
+                pass
+            except (apsw.Error, OSError) as exc:
+                # Commits need only the log. The next checkpoint refuses, before anything relies on the copy.
+                self._copier.failed = True
+                raise EngineFailed(f"The log was not copied: {exc}") from exc
+            self._copier.done = True
 
     def checkpoint(self) -> None:
-        """Copy the log into the database, between two commits."""
+        """Copy what is left of the log into the database, between two commits."""
         if self._db is not None and not self._broken:
             self._checkpoint(self._db)
 
@@ -307,10 +346,17 @@ class SqliteEngine:
 
     def _checkpoint(self, db: apsw.Connection) -> None:
         before = self.monotonic()
+        if self._copier.failed:
+            self._broken = True
+            raise EngineFailed("The log was not copied.", outcome="unknown")
         try:
-            self._number_checkpoint(db)
-            # Passive: it never waits for a reader; a log that is copied whole is overwritten by the next batch.
-            _, frames, copied = fetch(db, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+            with self._copying:
+                if not self._numbered:
+                    self._number_checkpoint(db)
+                self._numbered = False
+                self._copier.release()
+                # Passive: it never waits for a reader; a log that is copied whole is overwritten by the next batch.
+                busy, frames, copied = fetch(db, "PRAGMA wal_checkpoint(PASSIVE)")[0]
         except apsw.FullError:
             # The log still has everything. The reserve is as large as the log: the next try finds room.
             self._run_out()
@@ -321,15 +367,18 @@ class SqliteEngine:
         finally:
             self.checkpoint_s += self.monotonic() - before
             self.checkpoints += 1
-        if frames == copied:
+        if frames == copied and not busy:
             # Otherwise a reader holds an old page, and the next batch tries again.
             self.wal_bytes = 0
             self.files.checkpointed(self._checkpoint_number)
 
     def _number_checkpoint(self, db: apsw.Connection) -> None:
         with db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('checkpoints', ?)", (self._checkpoint_number + 1,))
+            self._put_number(db)
         self._checkpoint_number += 1
+
+    def _put_number(self, db: apsw.Connection) -> None:
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('checkpoints', ?)", (self._checkpoint_number + 1,))
 
     # --- a full disk
 
