@@ -243,6 +243,14 @@ async def test_a_payload_that_is_not_its_hash_is_refused_alone_in_a_batch() -> N
         assert len((await world.api.recv(m.Recv("t", 256))).messages) == 1
 
 
+async def test_each_message_of_a_batch_has_the_address_of_its_own_payload() -> None:
+    async with mailbox_world("memory") as world:
+        await world.api.send_batch(m.SendBatch(tuple(m.Send("t", b"%d" % number) for number in range(4))))
+        got = (await world.api.recv(m.Recv("t", 256))).messages
+
+        assert [message.payload_hash for message in got] == [address_of(b"%d" % number) for number in range(4)]
+
+
 async def test_keys_of_messages_that_found_no_room_are_free() -> None:
     async with mailbox_world("memory", backlog_messages_max=2) as world:
         refused = (await world.api.send_batch(keyed("a", "b", "c"))).results

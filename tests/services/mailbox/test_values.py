@@ -8,10 +8,12 @@ import pytest
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from penstock.contracts.mailbox_rules import hash_chain
+from penstock.contracts.mailbox_rules import check_envelope, hash_chain
 from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.claims import IdemClaims, IdemClaimTable, _ClaimPart, claim_hash
+from penstock.services.mailbox.deliveries import _envelopes
 from penstock.services.mailbox.ids import SEQ_MAX, Receipts, make_msg_id, read_msg_id
 from penstock.services.mailbox.ledger import Now
 from penstock.services.mailbox.rows import (
@@ -19,9 +21,11 @@ from penstock.services.mailbox.rows import (
     IdemClaim,
     MessageRow,
     MessageState,
+    columns_of,
     read_row,
     read_state,
 )
+from penstock.services.mailbox.shards.topics import Lane, Message, Topic
 from penstock.wire.ids import uuid7_ms
 
 ROWS = st.builds(
@@ -37,7 +41,11 @@ ROWS = st.builds(
     corr_id=st.text(max_size=5),
     idem_key=st.none() | st.text(min_size=1, max_size=5),
     attrs=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+    group=st.none() | st.text(min_size=1, max_size=5),
+    meta=st.none() | st.binary(max_size=5),
+    origin=st.none() | st.tuples(st.text(max_size=5), st.integers(0, 1 << 47)),
 )
+PLAIN_ROWS = st.builds(lambda row: replace(row, key=None, expires=None, group=None, meta=None, origin=None), ROWS)
 
 
 @given(st.integers(0, (1 << 48) - 1), st.integers(0, SEQ_MAX), st.integers(0, 4095), st.integers(0, 65535))
@@ -63,6 +71,30 @@ def test_receipt_cannot_be_changed_or_guessed(slot: int, seq: int, gen: int, bit
     assert Receipts(b"\1" * 32).read(text) is None
     swapped = "A" if text[bit % 36] != "A" else "B"
     assert receipts.read(text[: bit % 36] + swapped + text[bit % 36 + 1 :]) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 4095), st.integers(0, SEQ_MAX), st.integers(0, (1 << 63) - 1)), max_size=5))
+def test_receipts_made_together_are_those_made_one_by_one(leases: list[tuple[int, int, int]]) -> None:
+    receipts = Receipts(b"\2" * 32)
+
+    assert receipts.make_all(leases) == [receipts.make(*lease) for lease in leases]
+
+
+@given(st.lists(ROWS | PLAIN_ROWS, max_size=6))
+def test_rows_written_together_are_those_written_one_by_one(rows: list[MessageRow]) -> None:
+    assert columns_of(rows) == [row.columns() for row in rows]
+
+
+@given(st.lists(ROWS | PLAIN_ROWS, min_size=1, max_size=6), st.lists(st.integers(0, 2), min_size=6, max_size=6))
+def test_envelopes_of_one_answer_have_the_chain_and_the_address_of_the_contract(
+    rows: list[MessageRow], times: list[int]
+) -> None:
+    lane = Lane(Topic(1, "orders"))
+    rows = [replace(row, ts=ts) for row, ts in zip(rows, times, strict=False)]
+    leased = [(Message.of(row, lane), 1) for row in rows]
+
+    for envelope in _envelopes(leased, rows, Now(0.0, 0), 8, {}):
+        check_envelope(envelope)
 
 
 @given(ROWS)

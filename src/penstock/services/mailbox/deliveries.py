@@ -102,18 +102,26 @@ def _envelopes(
     """
     topic = leased[0][0].lane.topic
     name, start, wall, mono = topic.name, topic.chain_start, now.wall, now.mono
+    hasher = blake3()
     envelopes = []
-    ts, head = -1, b""
+    ts, plain_head = -1, b""
     for (message, _), row in zip(leased, rows, strict=True):
         address = "b3:" + row.payload_hash.hex()
-        if row.attrs or row.idem_key is not None:
+        if row.attrs:
             chain = row.chain(name, start, address)
         else:
-            if row.ts != ts:
+            if row.idem_key is not None:
+                head = chain_head(start, row.ts, row.idem_key)
+            elif row.ts == ts:
                 # The same for all messages of the topic that were sent in one millisecond.
-                ts = row.ts
-                head = chain_head(start, ts)
-            chain = "b3:" + blake3(head + address.encode()).hexdigest()
+                head = plain_head
+            else:
+                ts, head = row.ts, chain_head(start, row.ts)
+                plain_head = head
+            # One hasher for all: to make one costs more than to use it.
+            hasher.reset()
+            hasher.update(head + address.encode())
+            chain = "b3:" + hasher.digest().hex()
         msg_id = row.name or row.msg_id
         names[msg_id] = _new(MessageName, (row.ts, row.seq, row.slot, row.nonce))
         envelope = m.Envelope(

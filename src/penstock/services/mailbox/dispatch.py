@@ -169,7 +169,7 @@ class Dispatcher:
         groups: Groups = {}
         run: SendRun | None = None
         bytes_max = self._payload_bytes_max
-        topic, is_plain = "", False
+        topic, is_plain, hasher = "", False, blake3()
         for place, send in enumerate(batch):
             try:
                 if place in refused:
@@ -179,8 +179,12 @@ class Dispatcher:
                     is_plain = self._is_plain(topic)
                 if send.attrs or send.meta is not None or not is_plain or len(send.payload) > bytes_max:
                     digest = self._check(send)
-                else:
+                elif send.payload_hash is not None:
                     digest = self._digest(send)
+                else:
+                    hasher.reset()
+                    hasher.update(send.payload)
+                    digest = hasher.digest()
             except PenstockError as error:
                 bulk.put(place, meta.codec.refused_send(error))
                 continue

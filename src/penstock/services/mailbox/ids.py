@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from blake3 import blake3
@@ -97,19 +97,38 @@ def read_msg_id(text: str) -> MessageName | None:
 
 
 class Receipts:
-    """Makes and reads receipts under one key."""
+    """Makes and reads receipts under one key. The loop alone uses it."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_hasher",)
 
     def __init__(self, key: bytes) -> None:
         """Take the 32-byte key that the data directory holds."""
-        self._key = key
+        # One for all tags, begun anew for each: to make a hasher costs more than to use it.
+        self._hasher = blake3(key=key)
+
+    def _tag(self, body: bytes) -> bytes:
+        self._hasher.reset()
+        self._hasher.update(body)
+        return self._hasher.digest(_TAG_BYTES)
 
     def make(self, slot: int, seq: int, gen: int) -> str:
         """Write the receipt of one lease."""
         body = _RECEIPT.pack(_RECEIPT_VERSION, slot, seq, gen)
-        raw = b2a_base64(body + blake3(body, key=self._key).digest(_TAG_BYTES), newline=False)
-        return raw.translate(_TO_URL).decode()
+        return _url_text(body + self._tag(body))
+
+    def make_all(self, leases: Iterable[tuple[int, int, int]]) -> list[str]:
+        """Write the receipts of leases that were made together; each is given by slot, seq and generation."""
+        hasher, pack = self._hasher, _RECEIPT.pack
+        reset, update, digest = hasher.reset, hasher.update, hasher.digest
+        parts: list[bytes] = []
+        for slot, seq, gen in leases:
+            body = pack(_RECEIPT_VERSION, slot, seq, gen)
+            reset()
+            update(body)
+            parts += (body, digest(_TAG_BYTES))
+        # The bytes of a receipt are whole groups of three, so the text of all is the texts of each.
+        text = _url_text(b"".join(parts))
+        return [text[at : at + _RECEIPT_CHARS] for at in range(0, len(text), _RECEIPT_CHARS)]
 
     def read(self, text: str) -> tuple[int, int] | None:
         """Return seq and generation of a receipt that is ours, else None."""
@@ -120,7 +139,11 @@ class Receipts:
         except Base64Error:
             return None
         body = raw[: _RECEIPT.size]
-        if blake3(body, key=self._key).digest(_TAG_BYTES) != raw[_RECEIPT.size :]:
+        if self._tag(body) != raw[_RECEIPT.size :]:
             return None
         version, _slot, seq, gen = _RECEIPT.unpack(body)
         return (seq, gen) if version == _RECEIPT_VERSION else None
+
+
+def _url_text(raw: bytes) -> str:
+    return b2a_base64(raw, newline=False).translate(_TO_URL).decode()

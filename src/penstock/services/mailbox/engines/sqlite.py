@@ -32,7 +32,7 @@ from penstock.services.mailbox.engines.opening import ages, begin_life, fetch, r
 from penstock.services.mailbox.engines.reserve import ReserveFile, ReserveSpace
 from penstock.services.mailbox.engines.sqlite_reads import SqliteReads, connect
 from penstock.services.mailbox.engines.wal import fill_wal, renew_wal
-from penstock.services.mailbox.rows import ROW_WIDTH, IdemClaim, TopicRow, settings_sum
+from penstock.services.mailbox.rows import ROW_WIDTH, IdemClaim, TopicRow, columns_of, settings_sum
 
 # How many rows one statement may hold; other numbers take several.
 _SIZES: Final = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
@@ -507,7 +507,7 @@ def _statements(batch: Batch) -> list[tuple[str, Any]]:
         out.append((_TOPIC, (*topic, topic.sum)))
     _listed(out, "DELETE FROM topic WHERE id IN ", batch.topics_gone)
     out.extend(_settings_statement(number, settings) for number, settings in batch.settings.items())
-    _many(out, _INSERT, ROW_WIDTH, [row.columns() for row in batch.rows])
+    _many(out, _INSERT, ROW_WIDTH, columns_of(batch.rows))
     _many(out, "INSERT INTO dedup VALUES ", 4, [_claim_columns(claim) for claim in batch.claims])
     for dead in batch.dead:
         extra = (dead.reason, dead.at, dead.attempts, _pack_history(dead.history), dead.seq)

@@ -266,14 +266,12 @@ class Shard:
         return run
 
     def _lease(self, got: list[Message], want: RecvQuery, now: Now) -> list[Leased]:
-        ledger, riders, make = self.ledger, self.ledger.riders, self.ledger.receipts.make
-        until, span, owner, gen, wall = (
-            now.mono + want.visibility_ms, want.visibility_ms, want.owner, ledger.gen, now.wall,
-        )  # fmt: skip
-        leased: list[Leased] = []
+        ledger, riders = self.ledger, self.ledger.riders
+        until, span, owner, wall = now.mono + want.visibility_ms, want.visibility_ms, want.owner, now.wall
+        leased: list[Leased] = list(zip(got, range(ledger.gen + 1, ledger.gen + 1 + len(got)), strict=True))
+        receipts = ledger.receipts.make_all([(message.slot, message.seq, gen) for message, gen in leased])
         fresh: list[int] = []
-        for message in got:
-            gen += 1
+        for (message, gen), receipt in zip(leased, receipts, strict=True):
             seq = message.seq
             if not message.attempts and message.key is None and not message.until:
                 fresh.append(seq)
@@ -281,18 +279,17 @@ class Shard:
             if not message.first_at:
                 message.first_at = wall
             message.gen = gen
-            message.receipt = make(message.slot, seq, gen)
+            message.receipt = receipt
             message.until, message.span = until, span
             message.owner = owner
             # Last, also when an older state of it still has to be written.
             if seq in riders:
                 del riders[seq]
             riders[seq] = message
-            leased.append((message, gen))
         if fresh:
             self._watch_order(fresh)
         self.window.add_leases(until, leased)
-        ledger.gen = gen
+        ledger.gen += len(got)
         ledger.inflight += len(got)
         got[0].lane.topic.inflight += len(got)
         if owner is not None:
