@@ -63,13 +63,10 @@ def test_every_command_of_the_how_to_works(node: NodeProcess) -> None:
     for command in commands:
         words = shlex.split(command)[1:]
         if words[:2] == ["webhook", "sign"]:
-            words += [
-                "--config",
-                str(node.folder / "penstock.toml"),
-                "--url",
-                f"http://127.0.0.1:{node.port('interop')}",
-            ]
-            words[3] = str(node.folder / words[3])
+            # The page's own options, with the places of this node.
+            here = {name: str(node.folder / name) for name in ("body.json", "penstock.toml")}
+            here["http://127.0.0.1:5309"] = f"http://127.0.0.1:{node.port('interop')}"
+            words = [here.get(word, word) for word in words]
         elif words[:2] == ["webhook", "listen"]:
             continue
         else:
