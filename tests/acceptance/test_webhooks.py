@@ -251,9 +251,11 @@ def test_listen_holds_events_while_the_program_is_off_and_passes_each_on(node: N
         away = [json.loads(next(lines)) for _ in range(2)]
         Program.refuses = 1
         with program(port):
-            told = [json.loads(next(lines))["status"]]
+            told, given_back = [0], []
             while told[-1] != 200:
-                told.append(json.loads(next(lines))["status"])
+                line = json.loads(next(lines))
+                told += [line["status"]] if "status" in line else []
+                given_back += [line["given_back"]] if "given_back" in line else []
     finally:
         listening.terminate()
         listening.communicate(timeout=60)
@@ -262,6 +264,7 @@ def test_listen_holds_events_while_the_program_is_off_and_passes_each_on(node: N
 
     assert [each["status"] for each in away] == [0, 0]
     assert [status for status in told if status] == [500, 200]
+    assert [(each["attempt"], each["dead_lettered"]) for each in given_back] == [(1, False)]
     headers, body = Program.got[-1]
     assert (body, headers["x-github-event"]) == (b'{"n":"held"}', "push")
     # The answer 500 cost an attempt; the time without the program cost none.
@@ -271,3 +274,31 @@ def test_listen_holds_events_while_the_program_is_off_and_passes_each_on(node: N
     assert listening.returncode == 0
     # The topic has settings of its own, and so it is listed; nothing is in it.
     assert left == [(0, 0, 0, 0)]
+
+
+def test_listen_says_when_an_event_has_become_a_dead_letter(node: NodeProcess) -> None:
+    port = free_port()
+    run(node, "recv", "webhooks/github", "--max", "256", "--ack")
+    run(node, "topic", "set", TOPIC, "max_attempts=2")
+    forward = ("--forward", f"http://127.0.0.1:{port}/hooks", "--data-dir", node.ready["data_dir"])
+    listening = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", "webhook", "listen", "github", *forward],
+        stdout=subprocess.PIPE, text=True, env=ENV,
+    )  # fmt: skip
+    try:
+        Program.refuses = 2
+        with program(port):
+            assert gateway(node, live(b'{"n":"poison"}')).status == 202
+            told = [next(iter(listening.stdout.readline, "")) for _ in range(4)]
+    finally:
+        listening.terminate()
+        listening.communicate(timeout=60)
+        run(node, "topic", "unset", TOPIC, "max_attempts")
+
+    assert [told[n].endswith(": 500\n") for n in (0, 2)] == [True, True]
+    assert told[1].startswith("  given back after attempt 1; it comes again in ")
+    assert told[3].startswith(
+        "  attempt 2 was the last: it is a dead letter now; penstock dlq redrive webhooks/github "
+    )
+    redrive = told[3].partition("; penstock ")[2].split()[:4]
+    assert run(node, *redrive, "--dry-run").stdout == "1 would go back\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from itertools import pairwise
 
@@ -13,6 +14,8 @@ from penstock.services.interop.audit import AuditBook, BridgeAct
 from penstock.services.interop.providers.kinds import make_verifier
 from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import WebhookRequest, verify
+from tests.acceptance.node_process import NodeProcess, penstock
+from tests.net.server.certificates import make_certificate
 
 GITHUB = ("--set", "interop.providers.github.secrets=env:HOOK_SECRET")
 
@@ -90,3 +93,69 @@ def test_audit_of_the_bridge_is_walked(tmp_path, capsys):
     assert codes == [0, 1, 1]
     assert out.out.startswith("3 records, head ")
     assert "Record 1 of the audit does not follow" in out.err
+
+
+@pytest.fixture
+def bridge(tmp_path_factory):
+    """A node whose endpoint has a secret that nobody else knows."""
+    here = tmp_path_factory.mktemp("bridge")
+    env = {**os.environ, "HOOK_SECRET": "fake-secret"}
+    with NodeProcess(*GITHUB, "--set", "interop.public_url=https://hooks.example.org", data_dir=here, env=env) as node:
+        yield node
+
+
+def test_the_running_node_signs_and_is_sent_to(bridge, tmp_path, monkeypatch):
+    monkeypatch.delenv("HOOK_SECRET", raising=False)
+    (tmp_path / "body.json").write_bytes(b'{"a":1}')
+    where = ("--data-dir", bridge.ready["data_dir"])
+    sent = penstock("webhook", "sign", "github", str(tmp_path / "body.json"), "--send", *where)
+    printed = penstock("webhook", "sign", "github", str(tmp_path / "body.json"), *where)
+    url = f"http://127.0.0.1:{bridge.port('omnigate')}"
+    through = penstock("webhook", "sign", "github", str(tmp_path / "body.json"), "--send", "--url", url, *where)
+    unknown = penstock("webhook", "sign", "gitlab", str(tmp_path / "body.json"), "--send", *where)
+
+    assert (sent.returncode, sent.stdout[:2]) == (0, "20"), sent.stdout + sent.stderr
+    assert printed.stdout.split()[-1] == "https://hooks.example.org/webhooks/github"
+    assert (through.returncode, "duplicate" in through.stdout) == (0, True), through.stdout + through.stderr
+    assert (unknown.returncode, "There is no endpoint 'gitlab'" in unknown.stderr) == (1, True)
+    assert "fake-secret" not in printed.stdout + sent.stdout
+    assert penstock("webhook", "list", "--json", *where).stdout.count('"outcome": "accepted"') == 1
+
+
+def test_signing_is_for_the_operator(bridge):
+    asked = {"name": "github", "body_b64": "e30="}
+
+    assert bridge.ask("admin", "POST", "/v1/node/webhooks/sign", asked).status == 401
+    assert bridge.ask("admin", "POST", "/v1/node/webhooks/sign", asked, token=True).status == 200
+
+
+def test_a_bridge_with_tls_is_sent_to_by_its_own_certificate_or_a_given_one(tmp_path):
+    files = make_certificate(tmp_path)
+    env = {**os.environ, "HOOK_SECRET": "fake-secret"}
+    tls = (
+        "--set",
+        f"interop.tls.cert_path={files['tls_cert_path']}",
+        "--set",
+        f"interop.tls.key_path={files['tls_key_path']}",
+    )
+    (tmp_path / "body.json").write_bytes(b'{"a":1}')
+    with NodeProcess(*GITHUB, *tls, data_dir=tmp_path / "data", env=env) as node:
+        sign = (
+            "webhook",
+            "sign",
+            "github",
+            str(tmp_path / "body.json"),
+            "--send",
+            "--data-dir",
+            str(tmp_path / "data"),
+        )
+        url = ("--url", f"https://localhost:{node.port('interop')}")
+        found, trusted, unknown = (
+            penstock(*sign),
+            penstock(*sign, *url, "--ca", str(files["tls_cert_path"])),
+            penstock(*sign, *url),
+        )
+
+    assert (found.returncode, found.stdout[:4]) == (0, "202 "), found.stderr
+    assert (trusted.returncode, "duplicate" in trusted.stdout) == (0, True), trusted.stderr
+    assert (unknown.returncode, "cannot be reached" in unknown.stderr) == (1, True)

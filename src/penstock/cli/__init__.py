@@ -13,6 +13,7 @@ following  how a command that follows a stream ends
 payloads   bytes from elsewhere, printed so that they cannot take the terminal over
 console    rich output that survives a closed pipe
 tables     tables for people
+webhook_signing  has a webhook signed as its provider would, and sends it
 webhook_tables  webhook endpoints and deliveries for people
 help_page  the page of `penstock --help`
 help_examples  examples for the help of each command

@@ -17,6 +17,7 @@ bus_subscriber  what services say on the bus that concerns the whole node
 bridge_neighbours  finds the services behind the bridge
 dht_panels      what svc-dht adds to the operator's page
 interop_panels  what svc-interop adds to the operator's page
+webhook_signer  signs a webhook as its provider would, for trying an endpoint out
 mailbox_page    what svc-mailbox adds to the page: figures, busiest topics, dead letters
 gateway_page    what the gateway adds to it: routes and upstreams
 passport_page   what svc-passport adds to it: narrowing a token

@@ -21,6 +21,7 @@ from penstock.node.part import STAGE_EDGE, ServicePart
 from penstock.node.passport_page import passport_page
 from penstock.node.remote_admin import RemoteAdmin
 from penstock.node.storage_page import storage_page
+from penstock.node.webhook_signer import WebhookSigner
 from penstock.services.dht import config as dht_config
 from penstock.services.dht.service import SERVICE as DHT
 from penstock.services.dht.service import DhtService, DhtSurroundings
@@ -197,6 +198,7 @@ def _build_interop(node: Node) -> ServicePart:
         stage=STAGE_EDGE,
         panels=(webhook_endpoints(service, node.operator_token), webhook_inbox(service, node.operator_token)),
         page=interop_page(inventory.metrics),
+        admin_routes=tuple(WebhookSigner(lambda: node.settings.value, inventory.clock).routes()),
         told=service.told,
     )
 

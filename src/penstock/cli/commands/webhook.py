@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import asking
-from penstock.cli import settings as options
+from penstock.cli import asking, webhook_signing
 
 if TYPE_CHECKING:
-    from penstock.config import Settings
     from penstock.contracts.interop import DeliveryOpened, EndpointShown
-    from penstock.sdk import Client
-    from penstock.sdk.webhook_forwarding import ForwardedWebhook
-    from penstock.services.interop.signing import SignedDelivery
+    from penstock.sdk import Client, Delivery
+    from penstock.sdk.consumer import Handler
+    from penstock.sdk.webhook_forwarding import ForwardedWebhook, WebhookForwarder
 
-_SEND_S = 10.0
 _OUTCOMES = ("accepted", "duplicate", "handshake", "refused", "failed")
 
 
@@ -38,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     listen.add_argument("name", help="the endpoint")
     listen.add_argument("--forward", required=True, metavar="URL", help="where the program listens")
     listen.add_argument("--topic", help="take events from this topic (default: the endpoint's)")
-    _add_sign(actions)
+    webhook_signing.add(actions)
 
 
 def _asking(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - private types
@@ -46,17 +41,6 @@ def _asking(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentPa
     asking.add(parser)
     parser.set_defaults(action=lambda args: asking.ask(args, lambda client: act(client, args)))
     return parser
-
-
-def _add_sign(actions: Any) -> None:  # noqa: ANN401 - a private type of argparse
-    sign = actions.add_parser("sign", help="print a correctly signed curl line for a file, or send it")
-    sign.add_argument("name", help="the endpoint, as in [interop.providers.NAME]")
-    sign.add_argument("file", type=Path, help="the body")
-    sign.add_argument("--send", action="store_true", help="send it, and print what came back")
-    sign.add_argument("--url", help="where the bridge is (default: interop.public_url, else its address)")
-    sign.add_argument("--content-type", default="application/json", help="the body's type")
-    options.add(sign)
-    sign.set_defaults(action=_sign)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -142,8 +126,36 @@ async def _listen(client: Client, args: argparse.Namespace) -> int:
         sys.stderr.write(f"passing events of {topic} on to {args.forward}; Ctrl-C ends this\n")
     with StoppableBlock():
         async with WebhookForwarder(client, args.forward, lambda told: _tell(args, told)) as forwarder:
-            await client.mailbox.run(topic, forwarder.handle, visibility_ms=10_000, drain_s=1.0)
+            await client.mailbox.run(topic, _telling(args, forwarder), visibility_ms=10_000, drain_s=1.0)
     return 0
+
+
+def _telling(args: argparse.Namespace, forwarder: WebhookForwarder) -> Handler:
+    """Return a handler that says what becomes of an event which the program did not take."""
+    from penstock.sdk import Reject
+
+    async def handle(delivery: Delivery) -> None:
+        try:
+            await forwarder.handle(delivery)
+        except Reject as refused:
+            await delivery.nack(refused.reason, delay_ms=refused.delay_ms)
+            _tell_given_back(args, delivery)
+
+    return handle
+
+
+def _tell_given_back(args: argparse.Namespace, delivery: Delivery) -> None:
+    given = delivery.given_back
+    if given is None:
+        return
+    if args.json:
+        asking.print_json({"msg_id": delivery.msg_id, "given_back": asking.plain(given)})
+        return
+    redrive = f"penstock dlq redrive {delivery.topic} {delivery.msg_id}"
+    again = f"given back after attempt {given.attempt}; it comes again in {given.visible_in_ms / 1000:.1f}s"
+    dead = f"attempt {given.attempt} was the last: it is a dead letter now; {redrive} sends it once more"
+    sys.stdout.write(f"  {dead if given.dead_lettered else again}\n")
+    sys.stdout.flush()
 
 
 async def _topic(client: Client, args: argparse.Namespace) -> str | None:
@@ -166,67 +178,3 @@ def _tell(args: argparse.Namespace, told: ForwardedWebhook) -> None:
     named = printable(" ".join(filter(None, (told.event_type, told.event_id)))) or told.msg_id
     sys.stdout.write(f"{named}: {told.status or told.why}\n")
     sys.stdout.flush()
-
-
-# --- trying an endpoint out, which needs no running node
-
-
-def _sign(args: argparse.Namespace) -> int:
-    from penstock.node.services import schema
-    from penstock.services.interop.providers.verdict import BadWebhookSetup
-
-    settings = options.load_or_explain(schema(), options.sources(args))
-    if settings is None:
-        return options.BAD_CONFIG
-    try:
-        signed = _signed(args, settings)
-    except (BadWebhookSetup, OSError) as exc:
-        sys.stderr.write(f"penstock: {getattr(exc, 'strerror', None) or exc}\n")
-        return 1
-    if args.send:
-        return _send(signed)
-    sys.stdout.write(signed.curl(str(args.file)) + "\n")
-    return 0
-
-
-def _signed(args: argparse.Namespace, settings: Settings) -> SignedDelivery:
-    from penstock.kernel.clock import SYSTEM
-    from penstock.services.interop.config import endpoints_of
-    from penstock.services.interop.providers.verdict import BadWebhookSetup
-    from penstock.services.interop.signing import WebhookTrial, sign_delivery
-
-    endpoint = endpoints_of(settings).get(args.name)
-    if endpoint is None:
-        raise BadWebhookSetup(
-            f"There is no endpoint {args.name!r}; add [interop.providers.{args.name}] to the settings."
-        )
-    public, address = settings["interop.public_url"], settings.address("interop.bind_addr")
-    base = args.url or public or f"http://{address}"
-    trial = WebhookTrial(
-        kind=endpoint.kind,
-        url=f"{str(base).rstrip('/')}/webhooks/{args.name}",
-        body=args.file.read_bytes(),
-        now=SYSTEM.wall(),  # lint: allow PK012 providers sign wall times
-        event_id=f"msg_{os.urandom(8).hex()}",
-        content_type=args.content_type,
-    )
-    return sign_delivery(endpoint.verifier, trial)
-
-
-def _send(signed: SignedDelivery) -> int:
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
-
-    fields = {name.decode("ascii"): value.decode("utf-8") for name, value in signed.fields}
-    # The URL is the operator's own: from the settings or the command line.
-    request = Request(signed.url, data=signed.body, headers=fields, method="POST")  # noqa: S310
-    try:
-        with urlopen(request, timeout=_SEND_S) as answer:  # noqa: S310
-            status, body = answer.status, answer.read()
-    except HTTPError as refused:
-        status, body = refused.code, refused.read()
-    except URLError as exc:
-        sys.stderr.write(f"penstock: {signed.url} cannot be reached: {exc.reason}\n")
-        return 1
-    sys.stdout.write(f"{status} {body.decode('utf-8', 'replace')}\n")
-    return 0 if status < 300 else 1
