@@ -72,6 +72,16 @@ def test_an_upstream_that_is_down_is_told_and_costs_nobody_else_their_writes() -
     assert not queue.degraded
 
 
+def test_an_upstream_that_could_not_be_dialled_is_named_once() -> None:
+    inventory, queue, well = Inventory("omnigate"), Queue(), {"/shop": False, "/shoes": False}
+    readiness = Readiness(inventory, queue, {}, lambda: well)
+    readiness.unreached = ["/shop (http://192.0.2.7:80)"]
+    readiness.look()
+
+    [why] = [gate.why for gate in inventory.health.gates() if gate.degraded]
+    assert why == "/shop (http://192.0.2.7:80), /shoes"
+
+
 def test_an_ill_issuer_is_named_apart_because_the_last_good_keys_still_serve() -> None:
     inventory, _, well, readiness = watched(**{"svc-passport": True})
 

@@ -111,7 +111,10 @@ class Readiness:
         ill = self.ill = sorted(name for name, is_well in self._behind.items() if not is_well())
         issuer_ill = "svc-passport" in ill
         self._passport.set(is_open=True, degraded=issuer_ill, why="last good keys" if issuer_ill else "")
-        down = [*self.unreached, *sorted(name for name, is_well in self._upstreams().items() if not is_well)]
+        # One that could not be dialled is named with its address; its route is not named once more.
+        ill_routes = sorted(name for name, is_well in self._upstreams().items() if not is_well)
+        dialled = [name for name in ill_routes if not any(each.startswith(f"{name} (") for each in self.unreached)]
+        down = [*self.unreached, *dialled]
         self._downstreams.set(is_open=True, degraded=bool(ill or down), why=", ".join([*ill, *down]))
         self._admitting.degraded = bool(ill)
 
