@@ -432,7 +432,7 @@ def test_a_node_that_has_died_is_no_node(cli, tmp_path: Path) -> None:
     [
         (("send", "no spaces please", "--data", "x"), "topic"),
         (("send", "t", "--data", "x", "--key", "k", "--delay", "5s"), "delay_ms"),
-        (("recv", "t", "--max", "1000"), "max_messages"),
+        (("recv", "t", "--max", "1000"), "--max must be at most 256"),
         (("recv", "t", "--visibility", "1ms"), "visibility_ms"),
         (("get", "b3:nonsense"), "address"),
         (("ack", "only-an-id"), "receipt"),
@@ -474,10 +474,13 @@ def test_the_data_directory_can_come_from_the_environment(
     assert "svc-mailbox" in capsys.readouterr().out
 
 
-def test_status_shows_depth_against_capacity_and_restarts(node: NodeProcess, cli) -> None:
+def test_status_counts_the_work_inside_each_service_and_its_restarts(node: NodeProcess, cli) -> None:
     code, out, _ = cli("status")
+    [heading] = [line for line in out.splitlines() if "service" in line]
     [line] = [line for line in out.splitlines() if "svc-mailbox" in line]
 
     assert code == 0
-    assert [column in out for column in ("service", "phase", "ready", "queued", "restarts", "brownout")] == [True] * 6
-    assert " 0/" in line
+    assert [name in heading for name in ("phase", "ready", "queued work", "restarts", "brownout")] == [True] * 5
+    # Channels of the service, not messages: no capacity beside an empty one that could be read as room for them.
+    assert line.split()[:3] == ["svc-mailbox", "running", "yes"]
+    assert "/" not in line

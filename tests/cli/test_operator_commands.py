@@ -59,6 +59,14 @@ def test_what_is_watched_is_drawn_once_where_nobody_watches(cli) -> None:
     assert "2.0 KiB" in drawn
 
 
+def test_a_setting_that_a_topic_does_not_have_names_the_one_that_was_meant(cli) -> None:
+    assert "no setting max_attempt; did you mean max_attempts?" in cli(
+        "topic", "set", "desk/a", "max_attempt=3", code=2
+    )
+    assert "There are max_attempts, " in cli("topic", "set", "desk/a", "nonsense=1", code=2)
+    assert "--wait must be at most 20s." in cli("recv", "desk/a", "--wait", "99h", code=2)
+
+
 def test_doctor_says_what_is_well_and_what_is_not(cli, node: NodeProcess, tmp_path: Path) -> None:
     well = cli("doctor")
     assert "ok     The token is operator's and good." in well

@@ -13,6 +13,7 @@ following  how a command that follows a stream ends
 payloads   bytes from elsewhere, printed so that they cannot take the terminal over
 console    rich output that survives a closed pipe
 tables     tables for people
+grid       rows under columns, for a terminal of any width
 webhook_signing  has a webhook signed as its provider would, and sends it
 webhook_tables  webhook endpoints and deliveries for people
 help_page  the page of `penstock --help`
@@ -214,8 +215,17 @@ class _Parser(argparse.ArgumentParser):
         near = [each for each in options if each.startswith(name)] or get_close_matches(name, options, n=1)
         return f"; did you mean {near[0]}?" if near and word.startswith("--") else ""
 
+    def format_help(self) -> str:
+        """Return the help, coloured on a terminal."""
+        from penstock.cli.help_page import dressed
+
+        return dressed(super().format_help())
+
     def error(self, message: str) -> NoReturn:
         """Raise the mistake; `main` turns it into exit code 2."""
+        if message == "the following arguments are required: action":
+            known = next(each.choices for each in self._actions if each.metavar == "action")
+            message = f"say what to do: {', '.join(known or ())}"
         raise _BadUse(f"{message} ({self.prog} --help tells more)")
 
 

@@ -21,6 +21,18 @@ BAD_USE: Final = 2
 NOT_READY: Final = 4
 
 _DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h|d)", re.ASCII)
+_COUNT_END: Final = 10**9
+# What the node calls an option, and what the command line calls it.
+_BOUND: Final = re.compile(r"(\w+) must be (at least|at most) (\d+)\.")
+_OPTIONS: Final = {
+    "max_messages": "--max",
+    "limit": "--max",
+    "wait_ms": "--wait",
+    "visibility_ms": "--visibility",
+    "delay_ms": "--delay",
+    "ttl_ms": "--ttl",
+    "ttl_s": "--ttl",
+}
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -39,6 +51,13 @@ def duration_ms(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration: write a number with its unit, as 250ms, 5s, 10m")
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def count(text: str) -> int:
+    """Read a whole number from 1 on; argparse turns the error into exit 2."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < _COUNT_END):
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: write a whole number from 1 on")
+    return int(text)
 
 
 def ask(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
@@ -85,9 +104,22 @@ def _words(args: argparse.Namespace, error: PenstockError) -> FailureWords:
     from penstock.sdk import NoNode
 
     reason, url = str(error.facts.get("reason", "")), running.remote(args)
-    told = words(FailureWords(error.detail, str(error.facts.get("hint", ""))), reason=reason, url=url)
+    told = words(FailureWords(by_options(args, error.detail), str(error.facts.get("hint", ""))), reason=reason, url=url)
     away = isinstance(error, NoNode) or "out of reach" in error.detail
     return FailureWords(NO_NODE) if away and url is None and not reason and not told.hint else told
+
+
+def by_options(args: argparse.Namespace, detail: str) -> str:
+    """Name the option in place of the field of the request that it became, if the command has such an option."""
+    found = _BOUND.fullmatch(detail)
+    option = found and _OPTIONS.get(found[1])
+    if not found or not option or not hasattr(args, option.removeprefix("--")):
+        return detail
+    from penstock.config.kinds import format_duration
+
+    unit_s = {"ms": 0.001, "s": 1.0}.get(found[1].rpartition("_")[2])
+    bound = found[3] if unit_s is None else format_duration(int(found[3]) * unit_s)
+    return f"{option} must be {found[2]} {bound}."
 
 
 def refuse(args: argparse.Namespace, sentence: str) -> int:

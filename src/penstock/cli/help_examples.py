@@ -51,7 +51,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "route": ("penstock route add /shop http://127.0.0.1:8000", "penstock route list"),
     "webhook": ("penstock webhook list", "penstock webhook listen github --forward http://127.0.0.1:8000/hook"),
     "sqs": ("penstock sqs env", "penstock sqs key create --topic orders"),
-    "dht": ("penstock dht find orders",),
+    "dht": ("penstock dht status", "penstock dht find b3:9f86d0..."),
     "audit": ("penstock audit verify",),
     "mailbox": ("penstock mailbox check", "penstock mailbox repair"),
     "storage": ("penstock storage check", "penstock storage repair"),

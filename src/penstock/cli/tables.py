@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.console import Console
+from penstock.cli.grid import grid
 from penstock.cli.payloads import glimpse, printable
+from penstock.kernel.clock import SYSTEM
 from penstock.wire.plain_words import age_text, counted, size_text
 
 if TYPE_CHECKING:
     from penstock.contracts.mailbox import DeadLetter, Envelope, Peeked, TopicStats
 
-# A pipe has no width, and a terminal may be too narrow; an id that was cut to fit is of no use to whoever reads it.
-_COLUMNS_MIN: Final = 100
-_console: Final = Console(width=max(_COLUMNS_MIN, get_terminal_size().columns) if sys.stdout.isatty() else 200)
+# A pipe has no width. Nothing is cut to fit: an id without its end is of no use to whoever reads it.
+_PIPE_COLUMNS: Final = 200
+_COLUMNS_MIN: Final = 40
+_console: Final = Console()
 _QUEUES_NAMED: Final = 3
+_NUMBER: Final = re.compile(r"-|[\d.,]+")
+_RECENT_S: Final = 20 * 3600
 
 
 def inventory(services: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
@@ -33,12 +38,9 @@ def inventory(services: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
 
 def _print(title: str, rows: list[dict[str, Any]]) -> None:
     columns = [column for column in rows[0] if column not in ("item", "full", "backoff", "crash_loop")]
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column.replace("_", " "))
-    for row in rows:
-        table.add_row(*(Text(printable(_text(row.get(column, "")))) for column in columns))
-    _console.print(table)
+    say(Text(f"\n{title}", "italic"))
+    cells = [[printable(_text(row.get(column, ""))) for column in columns] for row in rows]
+    table_of([column.replace("_", " ") for column in columns], cells, "")
 
 
 def status(node: dict[str, Any]) -> None:
@@ -52,31 +54,24 @@ def status(node: dict[str, Any]) -> None:
         else ""
     )
     _console.print(Text.assemble("node: ", verdict, printable(why)))
-    table = Table()
-    for column in ("service", "phase", "ready", "gates to look at", "queued", "dropped", "restarts", "brownout"):
-        table.add_column(column, no_wrap=column in ("service", "phase"))
-    for row in node["services"]:
-        queues = [queue for queue in row["channels"] if queue["kind"] == "mpsc"]
-        table.add_row(
-            row["service"],
-            row["phase"],
-            "yes" if row["ready"] else "no",
-            ", ".join(
-                [*(f"{gate} shut" for gate in row["missing"]), *(f"{gate} degraded" for gate in row["degraded"])]
-            ),
-            _depths(queues),
-            str(sum(queue["dropped"] for queue in queues)),
-            str(row["restarts"]),
-            _brownout(row),
-        )
-    _console.print(table)
+    columns = ("service", "phase", "ready", "queued work", "dropped", "restarts", "brownout", "gates to look at")
+    table_of(columns, [_service(row) for row in node["services"]], "no services")
+
+
+def _service(row: dict[str, Any]) -> tuple[object, ...]:
+    queues = [queue for queue in row["channels"] if queue["kind"] == "mpsc"]
+    gates = [*(f"{gate} shut" for gate in row["missing"]), *(f"{gate} degraded" for gate in row["degraded"])]
+    ready, dropped = "yes" if row["ready"] else "no", sum(queue["dropped"] for queue in queues)
+    return (
+        row["service"], row["phase"], ready, _depths(queues), dropped, row["restarts"], _brownout(row), ", ".join(gates)
+    )  # fmt: skip
 
 
 def _depths(queues: list[dict[str, Any]]) -> str:
-    """Return the sum of all queues of a service, and the name of the fullest."""
-    total = f"{sum(queue['depth'] for queue in queues)}/{sum(queue['capacity'] for queue in queues)}"
+    """Return how much work waits inside a service, and which of its channels are fullest: not the messages of topics."""
     fullest = sorted(queues, key=lambda queue: queue["depth"] / queue["capacity"], reverse=True)[:_QUEUES_NAMED]
-    return " ".join([total, *(f"{q['name']} {q['depth']}/{q['capacity']}" for q in fullest if q["depth"])])
+    named = (f"{q['name']} {q['depth']}/{q['capacity']}" for q in fullest if q["depth"])
+    return " ".join([str(sum(queue["depth"] for queue in queues)), *named])
 
 
 def _brownout(row: dict[str, Any]) -> str:
@@ -113,18 +108,25 @@ def say_totals(rows: Sequence[TopicStats], ready: bool | None) -> None:  # noqa:
     counts = {name: sum(getattr(row, name) for row in rows) for name in ("ready", "inflight", "delayed", "dlq")}
     rates = f"{sum(row.send_rate for row in rows):.0f} sent/s, {sum(row.ack_rate for row in rows):.0f} acked/s"
     waits = f"{counts['ready']} waiting, {counts['inflight']} in flight, {counts['delayed']} delayed, "
-    say(Text.assemble("node: ", verdict, f"   {counted(len(rows), 'topic')}, {waits}{counts['dlq']} dead; {rates}"))
+    # Two lines, each of which a terminal of 80 columns has room for.
+    say(Text.assemble("node: ", verdict, f"   {counted(len(rows), 'topic')}, {rates}"))
+    say(Text(f"{waits}{counts['dlq']} dead"))
 
 
 def dead_letters(rows: Iterable[DeadLetter]) -> None:
     """Print a row for each dead letter."""
-    columns = ("msg_id", "topic", "reason", "attempts", "died", "tried")
+    columns = ("msg_id", "topic", "died", "reason", "tries", "error")
     cells = [
-        (row.msg_id, row.topic, printable(row.reason), row.attempts, when(row.dead_at),
-         ", ".join(printable(attempt.cause) for attempt in row.history))
+        (row.msg_id, row.topic, short_when(row.dead_at), printable(row.reason), row.attempts, _last_error(row))
         for row in rows
-    ]  # fmt: skip
+    ]
     table_of(columns, cells, "no dead letters")
+
+
+def _last_error(letter: DeadLetter) -> str:
+    """Return what the last attempt that told an error said; its class is the reason already."""
+    told = (attempt.error.message for attempt in reversed(letter.history) if attempt.error is not None)
+    return printable(next(told, ""))
 
 
 def dead_letter(letter: DeadLetter, message_of: Peeked | None, *, full: bool = True) -> None:
@@ -147,12 +149,13 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: 
     if not rows:
         say(Text(nothing, "dim"))
         return
-    table = Table()
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 or isinstance(rows[0][number], str) else "right")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    _console.print(table)
+    columns_wide = max(_COLUMNS_MIN, get_terminal_size().columns) if sys.stdout.isatty() else _PIPE_COLUMNS
+    cells = [[str(cell) for cell in row] for row in rows]
+    right = [at > 0 and all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(columns))]
+    laid = grid(columns, cells, columns_wide, right)
+    say(Text(laid.heading, "bold"))
+    for line in laid.lines:
+        say(Text(line))
 
 
 def say(text: Text) -> None:
@@ -163,6 +166,12 @@ def say(text: Text) -> None:
 def when(unix_ms: int) -> str:
     """Write a time."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def short_when(unix_ms: int) -> str:
+    """Write a time for a narrow column: of the last day the time alone."""
+    said = when(unix_ms)
+    return said.rpartition(" ")[2] if SYSTEM.wall() - unix_ms / 1000 < _RECENT_S else said.rpartition(":")[0]
 
 
 def _text(value: object) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import redirect_stdout
+
+from penstock.cli.console import PageBuffer
 
 _AGAIN_S = 1.0
 _HOME = "\x1b[H\x1b[J"
@@ -17,8 +20,11 @@ def watch(draw: Callable[[], int]) -> int:
     code = 0
     try:
         while True:
-            sys.stdout.write(_HOME)
-            code = draw()
+            page = PageBuffer(sys.stdout)
+            with redirect_stdout(page):
+                code = draw()
+            # In one piece: the screen is not empty while the node is asked.
+            sys.stdout.write(_HOME + page.getvalue())
             sys.stdout.flush()
             threading.Event().wait(_AGAIN_S)
     except KeyboardInterrupt:

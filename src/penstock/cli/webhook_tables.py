@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from penstock.cli.payloads import printable
-from penstock.cli.tables import say, table_of, when
+from penstock.cli.tables import say, short_when, table_of, when
 
 if TYPE_CHECKING:
     from penstock.contracts.interop import DeliveryOpened, DeliveryShown, EndpointShown
@@ -27,7 +27,7 @@ def endpoints(rows: Sequence[EndpointShown]) -> None:
 def deliveries(rows: Sequence[DeliveryShown]) -> None:
     """Print a row for each delivery."""
     columns = ("delivery", "arrived", "endpoint", "outcome", "type", "message")
-    cells = [(row.id, when(row.at), row.endpoint, _outcome(row), printable(row.type), row.msg_id) for row in rows]
+    cells = [(row.id, short_when(row.at), row.endpoint, _outcome(row), printable(row.type), row.msg_id) for row in rows]
     table_of(columns, cells, "no deliveries since the start")
 
 

@@ -143,7 +143,11 @@ def _table(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     def show(status: Any) -> str:  # noqa: ANN401 - the contract's DhtStatus
         plain = asking.plain(status)
-        return "\n".join(f"{name.replace('_', ' '):<17} {value}" for name, value in plain.items())
+        said = {True: "yes", False: "no"}
+        return "\n".join(
+            f"{name.replace('_', ' '):<17} {said[value] if isinstance(value, bool) else value}"
+            for name, value in plain.items()
+        )
 
     return _ask(args, lambda client: client.dht.status(), show)
 

@@ -16,7 +16,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("topic", help="of which topic")
     parser.add_argument("--state", choices=("ready", "inflight", "delayed", "dlq"), default="ready", help="which ones")
-    parser.add_argument("--max", type=int, default=10, metavar="N", help="at most so many (default 10)")
+    parser.add_argument("--max", type=asking.count, default=10, metavar="N", help="at most so many (default 10)")
     parser.add_argument("--full", action="store_true", help="show long payloads whole on a terminal too")
     asking.add(parser)
 

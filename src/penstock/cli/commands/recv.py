@@ -21,7 +21,7 @@ _POLL_MS: Final = 20_000
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("topic", help="where from")
-    parser.add_argument("--max", type=int, default=1, metavar="N", help="at most so many at once (1-256)")
+    parser.add_argument("--max", type=asking.count, default=1, metavar="N", help="at most so many at once (1-256)")
     parser.add_argument("--wait", type=asking.duration_ms, default=0, metavar="TIME", help="wait for one (up to 20s)")
     parser.add_argument(
         "--visibility", type=asking.duration_ms, default=30_000, metavar="TIME", help="how long they are yours (30s)"

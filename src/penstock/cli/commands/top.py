@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--max", type=int, default=20, metavar="N", help="at most so many topics (default 20)")
+    parser.add_argument("--max", type=asking.count, default=20, metavar="N", help="at most so many topics (default 20)")
     asking.add(parser)
 
 

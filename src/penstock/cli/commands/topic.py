@@ -101,7 +101,18 @@ async def _put(client: Client, args: argparse.Namespace, settings: dict[str, Any
     from penstock.contracts.mailbox import TopicSettings
     from penstock.sdk.values import checked
 
+    unknown = next((name for name in settings if name not in TopicSettings.__struct_fields__), None)
+    if unknown is not None:
+        return asking.refuse(args, _no_setting(unknown, TopicSettings.__struct_fields__))
     return _print(args, await client.mailbox.put_settings(args.topic, checked(TopicSettings, **settings)))
+
+
+def _no_setting(name: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    meant = f"; did you mean {near[0]}?" if near else f". There are {', '.join(known)}."
+    return f"a topic has no setting {name}{meant}"
 
 
 async def _show(client: Client, args: argparse.Namespace) -> int:

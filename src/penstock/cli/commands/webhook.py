@@ -23,7 +23,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     shown = _asking(actions, "list", "show endpoints and the last deliveries", _list)
     shown.add_argument("name", nargs="?", help="only of this endpoint")
     shown.add_argument("--outcome", choices=_OUTCOMES, help="only deliveries with this outcome")
-    shown.add_argument("--max", type=int, default=20, metavar="N", help="at most so many deliveries (default 20)")
+    shown.add_argument(
+        "--max", type=asking.count, default=20, metavar="N", help="at most so many deliveries (default 20)"
+    )
     _asking(actions, "show", "show one delivery with its event", _show).add_argument("id", help="its id or corr_id")
     replay = _asking(actions, "replay", "put the event of a delivery into its topic once more", _replay)
     replay.add_argument("id", help="its id or corr_id")
@@ -64,6 +66,7 @@ async def _list(client: Client, args: argparse.Namespace) -> int:
     from penstock.cli import webhook_tables
 
     webhook_tables.endpoints(endpoints)
+    sys.stdout.write("\n")
     webhook_tables.deliveries(deliveries)
     return 0
 
