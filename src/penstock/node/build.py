@@ -41,7 +41,7 @@ from penstock.node.trust_source import TrustSource
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.config import ListenerSettings, Settings, Sources
@@ -102,6 +102,8 @@ class Node:
         self.passport: Passport | None = None
         self.dht: Dht | None = None
         self.interop: Interop | None = None
+        # The routes of the SQS face for a gateway; empty where it is not served.
+        self.sqs_routes: Sequence[Route] = ()
         self.serves_alone = only is not None  # one service, without the admin listener and its token
         self.settings = Snapshot(settings)
         self.own = Inventory(NODE, self._clock)

@@ -36,6 +36,7 @@ from penstock.services.mailbox.service import SERVICE as MAILBOX
 from penstock.services.mailbox.service import MailboxService
 from penstock.services.omnigate import config as omnigate_config
 from penstock.services.omnigate.own.mounted import MountedService
+from penstock.services.omnigate.own.signed import SignedService
 from penstock.services.omnigate.service import SERVICE as OMNIGATE
 from penstock.services.omnigate.service import OmnigateService
 from penstock.services.passport import config as passport_config
@@ -181,6 +182,7 @@ def _build_interop(node: Node) -> ServicePart:
     )
     service = InteropService(inventory, options, around)
     node.interop = service.api
+    node.sqs_routes = () if service.sqs is None else service.sqs.gateway_routes()
 
     async def close() -> None:
         await service.close()
@@ -210,13 +212,20 @@ def _mounted(node: Node) -> tuple[MountedService, ...]:
     return wanted if node.serves_alone else (*wanted, MountedService(name=OMNIGATE, routes=RemoteAdmin(node).routes()))
 
 
+def _signed(node: Node) -> SignedService | None:
+    """Return the SQS face for the gateway. By itself it is served on loopback alone, here as at its own port."""
+    settings = node.settings.value
+    near = settings.address("omnigate.bind_addr").is_loopback or settings.text("interop.sqs.enabled") == "on"
+    return SignedService(name=INTEROP, routes=node.sqs_routes) if node.sqs_routes and near else None
+
+
 def _build_omnigate(node: Node) -> ServicePart:
     inventory = Inventory(OMNIGATE)
     settings = node.settings.value
     pool = inventory.pool("crypto", threads=settings.integer("passport.crypto_threads"), capacity=256)
     options = omnigate_config.OmnigateOptions.from_settings(settings, node.listener_settings("omnigate"))
     neighbours = Neighbours(node, inventory, options)
-    behind = replace(neighbours.behind, mounted=_mounted(node))
+    behind = replace(neighbours.behind, mounted=_mounted(node), signed=_signed(node))
     service = OmnigateService(inventory, options, node.budget, behind=behind, verifier=node.verifier(pool))
 
     async def close() -> None:

@@ -55,6 +55,13 @@ def test_another_method_is_405_and_names_what_is_allowed() -> None:
     assert caught.value.facts["allow"] == ["GET", "HEAD", "OPTIONS"]
 
 
+def test_the_root_says_what_the_port_is_where_only_programs_post_to_it() -> None:
+    with pytest.raises(NotFound, match="HTTP API"):
+        table("POST /").match("GET", ())
+    with pytest.raises(Unsupported):
+        table("POST /").match("DELETE", ())
+
+
 def test_the_same_route_twice_is_a_bug() -> None:
     with pytest.raises(ValueError, match="declared twice"):
         table("GET /a/{x}", "GET /a/{y}")

@@ -117,6 +117,9 @@ class Router:
         if node is None:
             raise self._nowhere(method, segments)
         hit = node.routes.get(method) or (node.routes.get("GET") if method == "HEAD" else None)
+        if hit is None and not segments and method in ("GET", "HEAD"):
+            # Programs may post to /; a browser is told what this port is.
+            raise self._nowhere(method, segments)
         if hit is None:
             raise Unsupported("This route does not take this method.", status=405, allow=self.allowed(segments))
         return hit[0], dict(zip(hit[1], values, strict=True))

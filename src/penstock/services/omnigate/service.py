@@ -26,7 +26,7 @@ from penstock.services.omnigate.gate.policy import (
     ProvenCaller,
     read_bundle,
 )
-from penstock.services.omnigate.gate.rules import mounted_rules, own_rules, proxy_rules
+from penstock.services.omnigate.gate.rules import mounted_rules, own_rules, proxy_rules, signed_rules
 from penstock.services.omnigate.own.boot import check_all, service_probes
 from penstock.services.omnigate.own.dht import GatewayDhtRoutes
 from penstock.services.omnigate.own.downstream import Downstream, DownstreamOptions
@@ -36,6 +36,7 @@ from penstock.services.omnigate.own.mailbox import GatewayMailboxRoutes
 from penstock.services.omnigate.own.mounted import MountedService, mount
 from penstock.services.omnigate.own.objects import ObjectRoutes
 from penstock.services.omnigate.own.passport import GatewayPassportRoutes
+from penstock.services.omnigate.own.signed import SIGNED_TAGS, SignedService, mount_signed
 from penstock.services.omnigate.own.view_routes import ViewRoutes, ViewSources
 from penstock.services.omnigate.proxy.caller_headers import SignedCallerHeaders
 from penstock.services.omnigate.proxy.config import read_routes
@@ -44,7 +45,7 @@ from penstock.services.omnigate.proxy.route_admin import RouteAdmin
 from penstock.services.omnigate.proxy.routes import Proxies, ProxyDeps, ProxyOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from penstock.capability.verifier import CapabilityVerifier
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.net.server.route import Route
     from penstock.services.omnigate.config import FairOptions, OmnigateOptions
     from penstock.services.omnigate.gate.ticket import GateTicket
+    from penstock.services.omnigate.proxy.config import ProxyRoute
 
 SERVICE: Final = "omnigate"
 
@@ -79,6 +81,8 @@ class GatewayBackends:
     interop: Interop | None = None
     # Services of this process, served under their own paths too.
     mounted: tuple[MountedService, ...] = ()
+    # The one of this process whose requests are signed; None where there is none, or it is not to be reached here.
+    signed: SignedService | None = None
     # Those that were set up in another process: dialled at the start, like upstreams.
     distant: frozenset[str] = frozenset()
 
@@ -128,17 +132,19 @@ class OmnigateService:
         self._objects, self._bridge = self._object_routes(behind, passing.read_timeout_s)
         own, proxied = self._own_routes(behind), self.proxies.routes()
         mounted = mount(behind.mounted, own)
-        self.routes: list[Route] = [*own, *mounted, *proxied]
+        self._signed = behind.signed
+        signed = mount_signed(self._signed, _prefixes(proxied))
+        self.routes: list[Route] = [*own, *mounted, *signed, *proxied]
         self._kept_rules = {**own_rules(own), **mounted_rules(mounted)}
         self._kept_routes = (*own, *mounted)
-        self._proxied = {route: said.tags for route, said in proxied.items()}
+        self._tags = _tags(proxied, signed)
         self.live_routes.on_change = self._serve_routes
         self.route_admin = RouteAdmin(self.live_routes, self._client, self.proxies.healthy)
         bundle = _bundle(options.policy)
-        self._policy = AccessPolicy(bundle, region=options.region, allowed=proxied)
+        self._policy = self._make_policy(bundle)
         self.gate = AdmissionGate(
             inventory,
-            {**self._kept_rules, **proxy_rules(proxied)},
+            {**self._kept_rules, **signed_rules(signed), **proxy_rules(proxied)},
             GateOptions(fair=_for_pool(options), quotas=options.quotas, region=options.region),
             verifier=verifier,
             policy=self._decide,
@@ -248,7 +254,16 @@ class OmnigateService:
     def _decide(self, request: Request, ticket: GateTicket) -> Refusal | None:
         """Ask the policy in force; a reload swaps it in one step."""
         sender = ProvenCaller(ticket.class_name, ticket.tenant)
-        return self._policy.decide(request, sender, self._proxied.get(request.route, _NO_TAGS))
+        return self._policy.decide(request, sender, self._tags.get(request.route, _NO_TAGS))
+
+    def _make_policy(self, bundle: Bundle) -> AccessPolicy:
+        """Judge by a bundle. What an operator configured is allowed unless a rule denies it.
+
+        So is what is signed, by the bundle that ships; another one has to allow it, by its tag.
+        """
+        shipped = bundle is DEFAULT
+        allowed = [route for route, tags in self._tags.items() if shipped or tags is not SIGNED_TAGS]
+        return AccessPolicy(bundle, region=self._options.region, allowed=allowed)
 
     def _wellness(self) -> dict[str, Callable[[], bool]]:
         return {name: _well(downstream) for name, downstream in self.downstreams.items()}
@@ -318,15 +333,16 @@ class OmnigateService:
         self.gate.apply(now.quotas, adaptive=now.adaptive)
         self.proxies.retime(now.read_timeout_s, now.write_timeout_s)
         self._objects.reads.chunk_s = self._bridge.reads.chunk_s = now.read_timeout_s
-        self._policy = AccessPolicy(now.bundle, region=self._options.region, allowed=self._proxied)
+        self._policy = self._make_policy(now.bundle)
 
     def _serve_routes(self, tables: RouteTables) -> None:
         """Serve another table of configured routes, in one step of the loop."""
         proxied = self.proxies.serve(tables.served)
-        self._proxied = {route: said.tags for route, said in proxied.items()}
-        self.gate.follow_routes({**self._kept_rules, **proxy_rules(proxied)})
-        self._policy = AccessPolicy(self.settings.value.bundle, region=self._options.region, allowed=self._proxied)
-        self.routes[:] = (*self._kept_routes, *proxied)
+        signed = mount_signed(self._signed, _prefixes(proxied))
+        self._tags = _tags(proxied, signed)
+        self.gate.follow_routes({**self._kept_rules, **signed_rules(signed), **proxy_rules(proxied)})
+        self._policy = self._make_policy(self.settings.value.bundle)
+        self.routes[:] = (*self._kept_routes, *signed, *proxied)
         if self.listener is not None:
             self.listener.serve(self.routes)
 
@@ -340,6 +356,15 @@ class OmnigateService:
 
 
 _NO_TAGS: Final[frozenset[str]] = frozenset()
+
+
+def _prefixes(proxied: Mapping[Route, ProxyRoute]) -> set[tuple[str, ...]]:
+    return {said.prefix for said in proxied.values()}
+
+
+def _tags(proxied: Mapping[Route, ProxyRoute], signed: Iterable[Route]) -> dict[Route, frozenset[str]]:
+    """Return the routes that rules of a policy may name by a tag."""
+    return {**{route: said.tags for route, said in proxied.items()}, **dict.fromkeys(signed, SIGNED_TAGS)}
 
 
 def _for_pool(options: OmnigateOptions) -> FairOptions:

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from penstock.net.server.ticket import NoTicket
 from penstock.services.interop.sqs.face.access_keys import AccessKey
 from penstock.services.interop.sqs.face.errands import Errands
 from penstock.services.interop.sqs.face.wiring import SqsOptions
@@ -46,6 +47,21 @@ async def refusal(asking: Any) -> tuple[int, str]:
     with pytest.raises(SqsError) as refused:
         await asking
     return refused.value.status, refused.value.code
+
+
+@pytest.mark.parametrize("way", ["short", "long"])
+async def test_a_receiver_for_whom_a_gateway_has_no_place_is_throttled_and_leaves_nothing(way, monkeypatch):
+    async with real(way) as sqs:
+        url = await sqs.queue()
+        # Passports are fetched by now: the short way is taken where it can be.
+        assert await sqs.receive(url) == []
+        monkeypatch.setattr(NoTicket, "park", lambda _self: False)
+        refused = await refusal(sqs.receive(url, WaitTimeSeconds=20))
+        at_once = await sqs.receive(url)
+        held = waiters(sqs).in_use
+
+    assert refused == (429, "RequestThrottled")
+    assert (at_once, held) == ([], 0)
 
 
 async def _story(sqs: SqsClient) -> list[Any]:

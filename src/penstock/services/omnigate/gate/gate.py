@@ -145,6 +145,15 @@ class AdmissionGate:
         address = self.quotas.address(request.peer)
         return None if self.quotas.per_ip.take(address, request.received_at) else self.quotas.ip_used
 
+    def _pardon_address(self, request: Request) -> None:
+        if request.peer.uid is None:
+            self.quotas.per_ip.give_back(self.quotas.address(request.peer))
+
+    def pardon(self, request: Request) -> None:
+        """Give back what a request paid as a stranger's: the service behind it knows who sent it."""
+        self.quotas.all.give_back()
+        self._pardon_address(request)
+
     def _charge_all(self, request: Request, lane: RouteProfile) -> Refusal | None:
         """Take from the quota of all requests what `admit` left to be taken: the token is not known to be good."""
         return None if not lane.rule.own or self.quotas.all.try_take(request.received_at) else self.quotas.all_used
@@ -308,8 +317,7 @@ class AdmissionGate:
         if request is None or self._asking is None:
             return
         ticket.worked(self.monotonic() - began)
-        if request.peer.uid is None:
-            self.quotas.per_ip.give_back(self.quotas.address(request.peer))
+        self._pardon_address(request)
         self._leave(ticket)
         try:
             _, digest = self._asking.name(request)

@@ -45,6 +45,22 @@ def mounted_rules(routes: Mapping[Route, str]) -> dict[Route, AdmissionRule]:
     }
 
 
+def signed_rules(routes: Mapping[Route, str]) -> dict[Route, AdmissionRule]:
+    """Make the rules of a service that checks its requests' signatures itself. They share one experience of costs."""
+    return {
+        route: AdmissionRule(
+            own=True,
+            open=True,
+            audiences=(GATEWAY, behind),
+            waived=UNASKED,
+            cost_key=f"{behind}:{route.op}",
+            long_poll=route.long_poll,
+            signed=True,
+        )
+        for route, behind in routes.items()
+    }
+
+
 def _own_rule(route: Route, behind: str | None) -> AdmissionRule:
     return AdmissionRule(
         own=True,

@@ -93,6 +93,10 @@ class GateTicket(QueueEntry):
         """Charge own work that its bytes do not show: hashing a body, rendering a view."""
         self._worked_s += seconds
 
+    def vouched(self, request: Request) -> None:
+        """Note that the service behind has found out who asks: the request is no stranger's."""
+        self._gate.pardon(request)
+
     # --- parking ---------------------------------------------------------------------------------------
 
     def park(self) -> bool:

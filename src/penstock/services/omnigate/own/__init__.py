@@ -5,6 +5,7 @@ downstream   what surrounds every call: a slot, a breaker, a deadline, retries, 
 fair_slots   the slots of a downstream, shared fairly between waiting tenants
 boot         asks every service once at the start
 mounted      every other route of the services of this process, under their own paths
+signed       the SQS face of this process: its requests are signed, and it checks that itself
 mailbox      svc-mailbox
 passport     svc-passport
 objects      svc-storage

@@ -8,7 +8,7 @@ which need no task; operations on queues are coroutines.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -20,7 +20,7 @@ from penstock.services.interop.sqs import json_protocol, query_json, query_proto
 from penstock.services.interop.sqs.day_keys import DayKeys
 from penstock.services.interop.sqs.face.asked import SqsAsked
 from penstock.services.interop.sqs.face.backing import refusal_of
-from penstock.services.interop.sqs.face.errands import Errand
+from penstock.services.interop.sqs.face.errands import Errand, ErrandReply
 from penstock.services.interop.sqs.names import read_path
 from penstock.services.interop.sqs.operations import OPERATIONS, SqsOperation
 from penstock.services.interop.sqs.refusals import SqsRefusal
@@ -118,23 +118,27 @@ class SqsEndpoint:
 
     def routes(self) -> list[Route]:
         """Describe the routes."""
-        return [
-            Route(
-                method=method,
-                path=path,
-                handler=self.handle,
-                op=OP,
-                open=True,
-                raw_body=True,
-                body_bytes_max=BODY_BYTES_MAX,
-                deadline_s=DEADLINE_S,
-                long_poll=True,
-                summary="An operation of the SQS protocol, signed with an access key.",
-                errors=_ERRORS,
-            )
-            for path in _PATHS
-            for method in ("GET", "POST")
-        ]
+        return [self._route(method, path) for path in _PATHS for method in ("GET", "POST")]
+
+    def gateway_routes(self, account: str) -> list[Route]:
+        """Describe the routes for a gateway, where paths are scarce: only this account's, and at / only what posts."""
+        paths = [path.replace("{account}", account) for path in _PATHS if path != "/"]
+        return [self._route("POST", "/"), *(self._route(method, path) for path in paths for method in ("GET", "POST"))]
+
+    def _route(self, method: str, path: str) -> Route:
+        return Route(
+            method=method,
+            path=path,
+            handler=self.handle,
+            op=OP,
+            open=True,
+            raw_body=True,
+            body_bytes_max=BODY_BYTES_MAX,
+            deadline_s=DEADLINE_S,
+            long_poll=True,
+            summary="An operation of the SQS protocol, signed with an access key.",
+            errors=_ERRORS,
+        )
 
     # --- a request ----------------------------------------------------------------------------------------------------
 
@@ -160,7 +164,12 @@ class SqsEndpoint:
             if not isinstance(errand, Errand):
                 return voice.answer(operation, errand, asked.corr_id)
             request.timeout_s = min(request.timeout_s, errand.budget_s)
-            return self._errands.run(errand, partial(_concluded, operation, voice))
+            result = self._errands.run(errand, partial(_concluded, operation, voice))
+            if errand.wait_s and not isinstance(result, Response) and not request.ticket.park():
+                # At a gateway a receiver gives its slot back while it waits.
+                _give_up(result)
+                raise SqsRefusal("RequestThrottled", "Rate exceeded: too many receivers wait already.")
+            return result
         except SqsRefusal as refusal:
             return voice.refuse(refusal, request.corr_id)
         except PenstockError as error:
@@ -203,6 +212,13 @@ class SqsEndpoint:
         found = head.memo
         ours = found.route.op == OP if isinstance(found, RouteMatch) else _OURS.fullmatch(head.target.path)
         return _voice(head).refuse(refusal_of(error), corr_id) if ours else None
+
+
+def _give_up(result: ErrandReply | Coroutine[Any, Any, Response]) -> None:
+    if isinstance(result, ErrandReply):
+        result.cancel()
+    else:
+        result.close()
 
 
 def _concluded(operation: SqsOperation, voice: _Voice, errand: Errand, outcome: object) -> Response:

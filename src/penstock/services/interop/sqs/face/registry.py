@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from penstock.services.interop.sqs.face.key_ring import KeyRing
 
 CALL_S: Final = 5.0
+# How soon the queues are read again after that failed: at first, and in the end.
+_SOON_S: Final = 0.02
 _AGAIN_S: Final = 1.0
 _CHANGES: Final = 256
 _FOUND_MAX: Final = 4096
@@ -201,12 +203,16 @@ class QueueRegistry:
         """Open the keys, announce, read the queues, then work changes off until the channel is closed."""
         await self._keys.open()
         child.announce()
+        wait_s = _SOON_S
         while not self._loaded and not child.shutdown.draining:
             try:
                 await self._load()
             except PenstockError as error:
-                self._log.warning("sqs_registry.unread", reason=error.code)
-                await child.shutdown.sleep(_AGAIN_S)
+                # While a node starts, the bridge's own token comes a moment later: nothing to speak of.
+                if wait_s >= _AGAIN_S:
+                    self._log.warning("sqs_registry.unread", reason=error.code)
+                await child.shutdown.sleep(wait_s)
+                wait_s = min(2 * wait_s, _AGAIN_S)
         await JobLoop("sqs_registry", self.changes, self._work, self._metrics).run(child.clock.monotonic)
 
     async def _load(self) -> None:

@@ -72,6 +72,10 @@ class SqsFace:
         self.key_routes = KeyRoutes(self.keys, allow, lambda: self.options.url or where())
         return [*self.key_routes.routes(), *self.endpoint.routes()]
 
+    def gateway_routes(self) -> list[Route]:
+        """Describe the protocol's routes for a gateway of the same process."""
+        return self.endpoint.gateway_routes(self.options.account)
+
     def children(self) -> list[ChildSpec]:
         """List what the face runs; the keys are open when the registry has announced itself."""
         return [
