@@ -7,11 +7,12 @@ Server and load are processes of their own on one machine. Ours is a whole node 
 durable before it is answered, and every signature is checked. moto_server (Python) and local-aws-sqs (Node.js, from
 npm; installed in a directory of this run) keep their messages in memory and check no signature.
 
-Three rows. `single`: one message sent, received and deleted, three requests; each connection has a queue of its own, so
-that a receive always finds a message. It is measured with few and with many connections, because the servers differ in
-what they wait for: ours for its disk, local-aws-sqs for some 4 ms a cycle of its own. `batch`: the same with ten messages a request, as programs do that have many.
-`backlog`: as `single`, but all connections share one queue, in which 10,000 messages wait already. Both are measured with
-`--many` connections. The figures are ratios of the same run: requests a second, where server and load have a core each, and the server's CPU time a request.
+Three rows. `single`: one message sent, received and deleted, three requests; each connection has a queue of its own,
+so that a receive always finds a message. It is measured with few and with many connections, because the servers differ
+in what they wait for: ours for its disk, local-aws-sqs for some 4 ms a cycle of its own. `batch`: the same with ten
+messages a request, as programs do that have many. `backlog`: as `single`, but all connections share one queue, in which
+10,000 messages wait already. Both are measured with `--many` connections. The figures are ratios of the same run:
+requests a second, where server and load have a core each, and the server's CPU time a request.
 """
 
 from __future__ import annotations
