@@ -156,6 +156,7 @@ class Soak:
             "send_p95_ms": round(self.p95() * 1000, 1),
             "growth_fds_mib": [life.growth() for life in self.lives],
             "rss_mib_per_hour": [round(life.slope_mib_per_hour(), 1) for life in self.lives],
+            "second_half_mib_per_hour": [life.lasting_slope() for life in self.lives],
             "tasks": [(min(life.tasks), max(life.tasks)) for life in self.lives if life.tasks],
             "broken": self.broken(),
         }
