@@ -218,6 +218,17 @@ def test_a_route_that_requires_a_capability_is_shut_without_one(node: NodeProces
     assert ask(node, "GET", "/known/x", token=issue(node, "op=send")).status == 403
 
 
+def test_a_token_can_be_bound_to_one_route(node: NodeProcess) -> None:
+    """As the how-to for the gateway says it; a route is no audience of an issued token."""
+    token = issue(node, "op=get", "route=/known", "method=GET")
+
+    assert ask(node, "GET", "/known/x", token=token).status == 200
+    assert {ask(node, "GET", f"/{other}/x", token=token).status for other in ("shop", "narrow")} == {403}
+    wanted = json.dumps({"subject_ref": "ada", "audience": "route:/known", "caveats": []}).encode()
+    refused = ask(node, "POST", "/v1/passport/issue", wanted).json()
+    assert (refused["reason"], "the caveat route=/known" in refused["hint"]) == ("bad_audience", True)
+
+
 def test_policy_is_asked_before_the_upstream_and_a_bad_bundle_leaves_the_old_one(
     node: NodeProcess, upstream: Upstream
 ) -> None:

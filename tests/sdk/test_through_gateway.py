@@ -104,6 +104,20 @@ async def test_one_url_reaches_every_service(secured) -> None:
 
 
 @pytest.mark.real_loop(watchdog_s=170)
+async def test_a_worker_may_have_its_own_token_judged(secured) -> None:
+    """The route is open to anyone; the worker's token, which is for other services, does not shut it."""
+    async with reached(secured) as operator:
+        worker = await operator.passport.worker_token("resizer", "images/", store=("get",))
+    async with reached(secured, worker.token) as client:
+        judged = await client.passport.verify(worker.token)
+
+        assert judged.ok
+        assert await client.passport.keys()
+        with pytest.raises(Forbidden):
+            await client.passport.issue("eve", "svc-mailbox")
+
+
+@pytest.mark.real_loop(watchdog_s=170)
 async def test_a_consumer_works_through_the_gateway(secured) -> None:
     async with reached(secured) as client:
         done: list[bytes] = []

@@ -25,7 +25,7 @@ from penstock.capability.caveats import (
     from_wire,
 )
 from penstock.capability.ed25519 import PUBLIC_BYTES, SEED_BYTES, SIGNATURE_BYTES, read_public
-from penstock.capability.families import AUDIENCES, CLASSES
+from penstock.capability.families import AUDIENCES, CLASSES, GATEWAY, ROUTE_AUDIENCE
 from penstock.contracts.capability import TrafficClass
 from penstock.kernel.errors import Malformed, OverLimit
 from penstock.wire import cbor
@@ -349,8 +349,17 @@ def read_tenant(name: str) -> str:
 def read_audience(names: tuple[str, ...]) -> tuple[str, ...]:
     """Take an audience: one or several known names, each once."""
     if not names or len(set(names)) != len(names) or not set(names) <= set(AUDIENCES):
-        raise Malformed(f"An audience is one or several of {', '.join(AUDIENCES)}.", reason="bad_audience")
+        raise _no_audience(names)
     return names
+
+
+def _no_audience(names: tuple[str, ...]) -> Malformed:
+    """Refuse an audience. A route is one only in what the gateway forwards to an upstream: say how to be bound to it."""
+    refusal = Malformed(f"An audience is one or several of {', '.join(AUDIENCES)}.", reason="bad_audience")
+    routes = [name.removeprefix(ROUTE_AUDIENCE) for name in names if name.startswith(ROUTE_AUDIENCE)]
+    if routes:
+        refusal.facts["hint"] = f"For a route, take the audience {GATEWAY} and the caveat route={','.join(routes)}."
+    return refusal
 
 
 def _audience(value: object) -> tuple[str, ...]:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 # An open route asks nobody what they may do: a token says only who comes, and under which class.
 UNASKED: Final = frozenset({"op", "topic", "region"})
+# On the node's own open routes not even whom a token is meant for: who may ask without one may ask with any good one.
+# Its class, its tenant, its budgets and the address it is bound to count all the same. A configured route is not like
+# that: what is behind it may be told who comes, and takes only what was meant for the gateway.
+UNASKED_BY_NODE: Final = UNASKED | {"aud", "svc", "route", "method"}
 # What an issuer's own caveats say of these is judged by svc-passport on the token that is asked for.
 JUDGED_BY_COVERS: Final = frozenset({"topic", "route", "method", "region"})
 # By a path's first segment, or the one after `v1`: who is behind it. A token for the gateway or that service will do.
@@ -68,7 +72,7 @@ def _own_rule(route: Route, behind: str | None) -> AdmissionRule:
         audiences=(GATEWAY,) if behind is None else (GATEWAY, behind),
         op=route.op or None,
         topic_param="topic" if "{topic}" in route.path else "",
-        waived=UNASKED if route.open else JUDGED_BY_COVERS if route.op == "issue" else frozenset(),
+        waived=UNASKED_BY_NODE if route.open else JUDGED_BY_COVERS if route.op == "issue" else frozenset(),
         long_poll=route.long_poll,
         write=route.op in _WRITES,
         signed=route.op == "webhook",

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.contracts import passport as p
+from penstock.contracts.call import Call
 from penstock.contracts.passport_bodies import VerifiedBatchOut, VerifiedOut, batch_out, verified_out
 from penstock.kernel.errors import Unauthenticated
+from penstock.net.bearer import bearer
 from penstock.net.server.route import Route
 from penstock.services.omnigate.own.calling import call_of, convert, present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from penstock.contracts.call import Call
     from penstock.net.message import Request
     from penstock.services.omnigate.own.calling import DownstreamCalls
 
@@ -48,7 +49,7 @@ class GatewayPassportRoutes:
                 Route(
                     method="POST",
                     path=f"/v1/passport/{name}",
-                    handler=self._caller(name, repeatable=repeatable),
+                    handler=self._open_caller(name) if is_open else self._caller(name, repeatable=repeatable),
                     body=body,
                     answer=answer,
                     op=op,
@@ -82,15 +83,25 @@ class GatewayPassportRoutes:
         async def handle(request: Request, body: Any = None) -> Any:  # noqa: ANN401 - the route says which
             passport, call = present(self._passport, "svc-passport"), call_of(request)
             value, method = p.Rotate() if body is None else body, getattr(passport, name)
-            if isinstance(value, p.VerifyBatch) and len(value.items) > OPEN_BATCH_MAX:
-                await self._check_known(passport, call)
-            return _whole(await self._downstream.call(name, lambda: method(value, call), idempotent=repeatable))
+            return await self._downstream.call(name, lambda: method(value, call), idempotent=repeatable)
 
         return handle
 
-    async def _check_known(self, passport: p.Passport, call: Call) -> None:
+    def _open_caller(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Ask what anybody may ask. The caller's own token stays here: the answer does not depend on it."""
+
+        async def handle(request: Request, body: Any) -> Any:  # noqa: ANN401 - the route says which
+            passport = present(self._passport, "svc-passport")
+            if isinstance(body, p.VerifyBatch) and len(body.items) > OPEN_BATCH_MAX:
+                await self._check_known(passport, bearer(request))
+            call, method = Call("", request.corr_id, request.traceparent or ""), getattr(passport, name)
+            return _whole(await self._downstream.call(name, lambda: method(body, call), idempotent=True))
+
+        return handle
+
+    async def _check_known(self, passport: p.Passport, token: str) -> None:
         """Require a valid token for any audience, as svc-passport itself does."""
-        asked = p.Verify(call.capability)
+        asked = p.Verify(token)
         verdict = await self._downstream.call("verify", lambda: passport.verify(asked), idempotent=True)
         if not verdict.ok:
             raise Unauthenticated(
