@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -48,3 +49,23 @@ def test_a_node_is_found_beside_what_a_killed_service_left(tmp_path: Path) -> No
 
     with NodeProcess(data_dir=tmp_path / "data") as node:
         assert Discovery(tmp_path / "data").url("mailbox") == f"http://127.0.0.1:{node.port('mailbox')}"
+
+
+def test_a_service_that_waits_for_another_says_when_it_is_ready(tmp_path: Path) -> None:
+    with NodeProcess(data_dir=tmp_path, command=("serve", "mailbox")) as mailbox:
+        assert mailbox.ready["missing"] == ["svc-mailbox/capability"]
+        with NodeProcess(data_dir=tmp_path, command=("serve", "passport")):
+            assert json.loads(mailbox.process.stdout.readline()) == {"event": "all_ready"}
+
+
+def test_stop_ends_services_that_run_alone_and_names_them(tmp_path: Path) -> None:
+    with (
+        NodeProcess(data_dir=tmp_path, command=("serve", "passport")) as issuer,
+        NodeProcess(data_dir=tmp_path, command=("serve", "mailbox")) as mailbox,
+    ):
+        stopped = penstock("stop", "--data-dir", str(tmp_path))
+        codes = [each.wait()[0] for each in (issuer, mailbox)]
+
+    assert (stopped.returncode, stopped.stdout) == (0, "stopped svc-mailbox, svc-passport\n"), stopped.stderr
+    assert codes == [0, 0]
+    assert "no node is running" in penstock("stop", "--data-dir", str(tmp_path)).stderr

@@ -10,6 +10,7 @@ trust_source    where a process gets the keys and revocations from that it trust
 data_dir        the data directory: one node at a time, the operator token, `run/ports.json`
 data_dir_guard  ends a node whose data directory was moved or removed
 port_owner      who listens on a port of this machine
+preflight       looks at addresses and certificates before anything is written
 process         the life of the process: loop, signals, start, ready, drain, exit code
 service_notice  tells systemd how far the node is
 config_watcher  the one place that reloads the configuration

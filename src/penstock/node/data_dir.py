@@ -42,10 +42,13 @@ class DataDir:
         self.run = path / "run"
         self._only = only
         self._locks: list[IO[str]] = []
+        # Whether the directory was not there before.
+        self._made = False
 
     def open(self) -> None:
         """Make the directory if needed and take its lock, or say who has it."""
         try:
+            self._made = not self.path.exists()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.run.mkdir(mode=0o700, exist_ok=True)
             self._lock()
@@ -196,6 +199,22 @@ class DataDir:
         except OSError:
             return ""
         return str(file.parent.parent) if file.exists() else ""
+
+    def undo(self) -> None:
+        """Remove the directory after a start that failed, if that start made it and nothing but its own files is in it.
+
+        What a service has written stays: it may have answered somebody for it.
+        """
+        if not self._made or not self._locks:
+            return
+        with suppress(OSError):
+            if list(self.path.iterdir()) != [self.run]:
+                return
+            for name in (_RESERVE_FILE, "node.pid", f"{self._only}.pid"):
+                (self.run / name).unlink(missing_ok=True)
+            self.run.rmdir()
+            self.path.rmdir()
+        self._let_go()
 
     def close(self) -> None:
         """Remove what names a running node, or the service that runs alone, and give the lock back."""

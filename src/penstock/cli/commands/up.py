@@ -23,6 +23,7 @@ from penstock.node import process
 from penstock.node.build import Node, fit_connections
 from penstock.node.data_dir import TOKEN_FILE, DataDir, DataDirRefused, new_token
 from penstock.node.port_owner import owner_of
+from penstock.node.preflight import look_ahead
 from penstock.node.service_notice import notify
 from penstock.node.services import KEEPERS, schema
 from penstock.node.trust_source import NeedsPassport
@@ -81,6 +82,7 @@ def launch(  # noqa: PLR0913 - what was asked for, and the two ways to hold the 
     try:
         if data_dir is not None:
             data_dir.open()
+        look_ahead(settings, only=only)
         token = _own_token(settings, data_dir, only)
         talk = _Talk(data_dir, output, as_json=as_json, quiet=quiet, held=held)
         hooks = process.Hooks(ready=talk.ready, phase=talk.phase, stopped=talk.stopped)
@@ -90,8 +92,10 @@ def launch(  # noqa: PLR0913 - what was asked for, and the two ways to hold the 
     except DataDirRefused as refused:
         return fail.say(str(refused), "conflict", process.FAILED)
     except (NeedsPassport, CertificateRefused) as refused:
+        fail.undo(data_dir)
         return fail.say(str(refused), "malformed", process.BAD_CONFIG)
     except CannotBind as failed:
+        fail.undo(data_dir)
         return fail.say(_cannot_bind(failed), "conflict", process.CANNOT_BIND)
     except Timeout as late:
         return fail.say(f"not ready in time: {late.detail}", late.code, process.NOT_READY)
@@ -153,6 +157,12 @@ class _Failure:
         sys.stderr.write(f"penstock: {sentence}\n")
         return exit_code
 
+    @staticmethod
+    def undo(data_dir: DataDir | None) -> None:
+        """Leave no directory behind that this start has made and nothing has used."""
+        if data_dir is not None:
+            data_dir.undo()
+
     def end_at_once(self, sentence: str) -> None:
         """Say why and end the process without a drain, as a kill would."""
         code = self.say(sentence, "conflict", process.FAILED)
@@ -210,9 +220,24 @@ class _Talk:
             self._countdown = Countdown(self._say, limit_s, lambda: _draining(node))
             self._output.dress(self._countdown.around)
         self._show(node)
+        if _shut(node):
+            self._say_when_ready(node)
         if self._quiet is not None:
             SummaryTimer(self._quiet).start()
         notify("READY=1")
+
+    def _say_when_ready(self, node: Node) -> None:
+        """Say once that a node which started without being ready is ready now."""
+        told = False
+
+        def look(_service: str, _gate: Gate) -> None:
+            nonlocal told
+            if not told and not _shut(node):
+                told = True
+                self._line({"event": "all_ready"}) if self._json else self._say("penstock is ready now\n")
+
+        for part in node.parts:
+            part.supervisor.inventory.health.on_flip(look)
 
     def _show(self, node: Node) -> None:
         self._write_ports(node)
@@ -297,6 +322,8 @@ class _Talk:
     def _print_facts(self, console: Console, node: Node, shut: list[tuple[str, Gate]]) -> None:
         for line in dict.fromkeys(f"not ready: {service}: {gate.why or gate.name}" for service, gate in shut):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
+        if shut:
+            console.print("a line follows here when everything is ready", soft_wrap=True, highlight=False)
         if node.serves_alone:
             return
         if self._data_dir is None:
