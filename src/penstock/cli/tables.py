@@ -56,6 +56,8 @@ def status(node: dict[str, Any]) -> None:
     _console.print(Text.assemble("node: ", verdict, printable(why)))
     columns = ("service", "phase", "ready", "queued work", "dropped", "restarts", "brownout", "gates to look at")
     table_of(columns, [_service(row) for row in node["services"]], "no services")
+    if any("dht_peers" in row["degraded"] for row in node["services"]):
+        say(Text("dht_peers degraded: no other node answers. A node on its own needs none.", "dim"))
 
 
 def _service(row: dict[str, Any]) -> tuple[object, ...]:
@@ -95,7 +97,8 @@ def topics(rows: Iterable[TopicStats]) -> None:
     """Print a row for each topic."""
     columns = ("topic", "ready", "inflight", "delayed", "dead", "size", "oldest", "sent/s", "acked/s")
     cells = [
-        (f"{row.topic} (paused)" if row.paused else row.topic, row.ready, row.inflight, row.delayed, row.dlq, size_text(row.bytes), age_text(row.oldest_age_s),
+        (row.topic + (" (paused)" if row.paused else ""), row.ready, row.inflight, row.delayed, row.dlq,
+         size_text(row.bytes), age_text(row.oldest_age_s),
          f"{row.send_rate:.1f}", f"{row.ack_rate:.1f}")
         for row in rows
     ]  # fmt: skip

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     actions = parser.add_subparsers(metavar="action", required=True)
-    show = actions.add_parser("show", help="print every key, its value and where it came from")
+    show = actions.add_parser(
+        "show", help="print every key as up with these options would have it; a running node is not asked"
+    )
     options.add(show)
     show.add_argument("--defaults", action="store_true", help="as it would be with nothing set")
     show.add_argument("--changed", action="store_true", help="only what differs from its default")
