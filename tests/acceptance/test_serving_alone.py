@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from penstock.client import NoNode, NoService
 from penstock.sdk.discovery import Discovery
-from tests.acceptance.node_process import NodeProcess, penstock
+from tests.acceptance.node_process import STOP_S, NodeProcess, penstock
 
 
 def end(node: NodeProcess) -> None:
@@ -55,6 +56,7 @@ def test_a_service_that_waits_for_another_says_when_it_is_ready(tmp_path: Path) 
     with NodeProcess(data_dir=tmp_path, command=("serve", "mailbox")) as mailbox:
         assert mailbox.ready["missing"] == ["svc-mailbox/capability"]
         with NodeProcess(data_dir=tmp_path, command=("serve", "passport")):
+            assert select.select([mailbox.process.stdout], [], [], STOP_S)[0], "it said nothing more"
             assert json.loads(mailbox.process.stdout.readline()) == {"event": "all_ready"}
 
 
