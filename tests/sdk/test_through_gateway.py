@@ -198,7 +198,7 @@ def test_only_the_operator_asks_about_the_node(secured) -> None:
     refused = penstock("status", "--url", url, "--token-file", str(narrowed), "--ca", str(ca))
 
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "not the operator token" in refused.stderr
+    assert "only the operator's token will do" in refused.stderr
 
 
 @pytest.mark.parametrize(
