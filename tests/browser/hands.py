@@ -48,6 +48,20 @@ def send(node: NodeProcess, topic: str, payload: str = "aGk=", **more: Any) -> s
     return str(answer.json()["msg_id"])
 
 
+def fail(node: NodeProcess, topic: str, traceback: str, times: int = 1) -> None:
+    """Make dead letters as a handler does that raises ValueError."""
+    node.ask("mailbox", "PUT", f"/v1/topics/{topic}/settings", {"max_attempts": 1}, token=True)
+    for _ in range(times):
+        send(node, topic)
+    left, error = times, {"class": "ValueError", "message": "bad postcode", "traceback": traceback}
+    while left:
+        asked = {"topic": topic, "max_messages": left}
+        for each in node.ask("mailbox", "POST", "/v1/recv", asked, token=True).json()["messages"]:
+            given = {"msg_id": each["msg_id"], "receipt": each["receipt"], "reason": "ValueError", "error": error}
+            assert node.ask("mailbox", "POST", "/v1/nack", given, token=True).status == 200
+            left -= 1
+
+
 def row_of(topic: str) -> str:
     return f"[...document.querySelectorAll('tbody tr')].find((each) => each.firstChild.innerText === '{topic}')"
 

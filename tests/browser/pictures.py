@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import os
 import random
 import tempfile
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from tests.acceptance.node_process import NodeProcess, ask
 from tests.browser.chromium import Chromium, Tab
+from tests.browser.hands import go
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 TRAFFIC_S = 75.0
@@ -40,7 +42,13 @@ def take(tab: Tab, name: str) -> None:
 def main() -> None:
     """Start a node and a browser, have them work for a while, and write the pictures."""
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as home, NodeProcess(data_dir=Path(home)) as node, Chromium() as browser:
+    env = {**os.environ, "PENSTOCK_MAILBOX__IDLE_TIMEOUT": "50s"}
+    changed = ("--set", "http.read_timeout=6s")
+    with (
+        tempfile.TemporaryDirectory() as home,
+        NodeProcess(*changed, data_dir=Path(home), env=env) as node,
+        Chromium() as browser,
+    ):
         mailbox, ends = node.connect("mailbox"), time.monotonic() + TRAFFIC_S
         while time.monotonic() < ends:
             work(node, mailbox)
@@ -51,6 +59,12 @@ def main() -> None:
         take(tab, "operator-page")
         tab.look(width=1400, dark=True)
         take(tab, "operator-page-dark")
+        tab.look(width=1400, dark=False)
+        go(tab, "configuration")
+        tab.wait("document.querySelector('.settings tbody tr') !== null")
+        tab.press("/")
+        tab.type("timeout")  # the name of a passing data directory is nothing for a picture
+        take(tab, "configuration")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tests.browser.hands import (
     answer,
     at,
     cell,
+    fail,
     go,
     press,
     row_of,
@@ -35,6 +36,8 @@ from tests.browser.hands import (
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 PANELS = ["services", "channels", "tasks", "phases", "events"]
 FIRST_LOOK_BYTES = 60_000
+# A topic without settings of its own is told by 404, which browsers write into their console.
+NO_SETTINGS = ["Failed to load resource: the server responded with a status of 404 (Not Found)"]
 STATIC = Path(__file__).parents[2] / "src" / "penstock" / "admin" / "static"
 
 
@@ -77,7 +80,7 @@ def test_opening_the_page_loads_little_and_a_view_loads_its_files_once(browser: 
     assert min(size for url, size in first.items() if "/assets/" in url) > 0, first
     assert [each for each in scripts if scripts.count(each) > 1] == []
     assert len(scripts) > len([url for url in first if url.endswith(".js")])
-    assert tab.complaints() == []
+    assert set(tab.complaints()) <= set(NO_SETTINGS)
 
 
 def test_a_view_that_cannot_be_loaded_says_so_and_the_next_one_opens(browser: Chromium, node: NodeProcess) -> None:
@@ -173,10 +176,6 @@ def test_a_topic_is_paused_resumed_and_given_settings(browser: Chromium, node: N
 
     assert kept["max_attempts"] == 3
     assert node.ask("mailbox", "GET", "/v1/topics/held/settings", token=True).json()["settings"] == kept
-
-
-# A topic without settings of its own is told by 404, which browsers write into their console.
-NO_SETTINGS = ["Failed to load resource: the server responded with a status of 404 (Not Found)"]
 
 
 def letters(node: NodeProcess, topic: str) -> list[dict[str, Any]]:
@@ -432,13 +431,20 @@ def test_a_crash_is_seen_in_the_tasks_and_in_the_events(browser: Chromium, node:
 
 
 def test_a_phone_needs_no_sideways_scroll(browser: Chromium, node: NodeProcess) -> None:
+    fail(node, "narrow", "x" * 400)
     tab = signed_in(browser, node, width=390)
     wider = {}
-    for view in [*VIEWS, "topic/orders"]:
+    for view in [*VIEWS, "topic/orders", "dead?topic=narrow&reason=rejected%3AValueError"]:
         go(tab, view)
         tab.js("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         tab.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         wider[view] = tab.js(WIDER)
+        if view.startswith("dead?"):
+            tab.wait("document.querySelectorAll('details.item').length === 1")
+            tab.js("document.querySelector('details.item').open = true")
+            # What is hidden at the edge of a card is not seen either.
+            boxes = "[...document.querySelectorAll('details.item dd, details.item pre')]"
+            wider["a letter"] = tab.js(f"Math.max(...{boxes}.map((e) => e.getBoundingClientRect().right)) - innerWidth")
     for path in ("/docs", "/docs/svc-mailbox"):
         tab.open(at(node, path))
         tab.wait("document.querySelector('.docs h1') !== null")

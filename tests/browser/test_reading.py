@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.node_process import NodeProcess
 from tests.browser.chromium import PROGRAM, Chromium
-from tests.browser.hands import DRAWN, go, press, send, signed_in
+from tests.browser.hands import DRAWN, fail, go, press, send, signed_in
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 GLIMPSES = "[...document.querySelectorAll('details.item .glimpse')].map((each) => each.innerText)"
@@ -33,17 +33,7 @@ def test_a_list_of_messages_shows_how_each_text_begins(browser: Chromium, node: 
 
 
 def test_every_dead_letter_can_be_listed_and_says_its_error(browser: Chromium, node: NodeProcess) -> None:
-    node.ask("mailbox", "PUT", "/v1/topics/many/settings", {"max_attempts": 1}, token=True)
-    for _ in range(60):
-        send(node, "many", encoded("x"))
-    got = []
-    while len(got) < 60:
-        asked = {"topic": "many", "max_messages": 60}
-        got += node.ask("mailbox", "POST", "/v1/recv", asked, token=True).json()["messages"]
-    error = {"class": "ValueError", "message": "bad postcode", "traceback": ""}
-    for each in got:
-        given = {"msg_id": each["msg_id"], "receipt": each["receipt"], "reason": "ValueError", "error": error}
-        assert node.ask("mailbox", "POST", "/v1/nack", given, token=True).status == 200
+    fail(node, "many", "", times=60)
     tab = signed_in(browser, node)
     go(tab, "dead?topic=many&reason=rejected%3AValueError")
     tab.wait(f"{ITEMS} === 50")
@@ -53,6 +43,16 @@ def test_every_dead_letter_can_be_listed_and_says_its_error(browser: Chromium, n
     assert set(tab.js(GLIMPSES)) == {"bad postcode"}
     more = "[...document.querySelectorAll('#view button')].find((each) => each.textContent === 'Show more')"
     tab.wait(f"{more}.hidden")
+
+
+def test_a_long_payload_is_edited_from_its_beginning(browser: Chromium, node: NodeProcess) -> None:
+    send(node, "edited/long", encoded("\n".join(map(str, range(200)))), ttl_ms=1)
+    tab = signed_in(browser, node)
+    go(tab, "dead?topic=edited%2Flong&reason=ttl")
+    press(tab, "Edit and redrive", "details.item")
+    tab.wait("document.getElementById('ask').open")
+
+    assert tab.js("[document.activeElement.scrollTop, document.activeElement.selectionStart]") == [0, 0]
 
 
 def test_a_paused_log_stands_still_until_it_goes_on(browser: Chromium, node: NodeProcess) -> None:

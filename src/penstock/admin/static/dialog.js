@@ -27,6 +27,11 @@ export function question(title, text, fields, label, bad = false) {
     );
     box.returnValue = "";
     box.showModal();
+    // A browser puts the cursor at the end, and the beginning of a long text out of sight.
+    for (const each of form.querySelectorAll("textarea")) {
+      each.setSelectionRange(0, 0);
+      each.scrollTop = 0;
+    }
   });
 }
 

@@ -29,7 +29,7 @@ const reasons = () =>
 
 export default function overview() {
   const tiles = [
-    tile("Waiting", () => now("waiting"), short, "waiting", "blue"),
+    tile("Waiting", () => now("waiting"), (n) => (n < 1e6 ? count(n) : short(n)), "waiting", "blue"),
     tile(
       "Oldest message",
       () => now("oldest_s"),

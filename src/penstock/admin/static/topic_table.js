@@ -8,7 +8,7 @@ import { count, perSecond } from "./words.js";
 export const toTopic = (name) => `topic/${enc(name)}`;
 
 // A long name is broken after a slash, where there is one.
-const breakable = (name) => name.split(/(?<=\/)/).flatMap((part) => [h("wbr"), part]);
+const breakable = (name) => name.split(/(?<=\/)/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 
 export const TOPIC_COLUMNS = [
   {
