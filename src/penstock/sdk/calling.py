@@ -1,8 +1,15 @@
 """One service of a node over HTTP: capability, deadline, retries, and errors that are ours.
 
-What may be repeated is repeated by the HTTP client of `net.calls`, within its retry budget. This layer adds what only
-the SDK knows: a refusal did nothing, so any call may be repeated after it; a node that restarted may listen
-elsewhere; and the operator's token may have been minted anew.
+What may be repeated is repeated by the HTTP client of `net.calls`, a few times and within its retry budget. This layer
+adds what only the SDK knows: a refusal did nothing, so any call may be repeated after it; a node that restarted may
+listen elsewhere; the operator's token may have been minted anew; and how long a node is worth waiting for:
+
+| the node | a call that may be repeated |
+|---|---|
+| has answered this client before | is tried until its deadline: the node restarts, and will be back |
+| has never answered | is tried `MAX_TRIES` times, in less than a second: most likely the address is wrong, or nothing runs |
+
+`tries_max` sets another number of tries for both.
 """
 
 from __future__ import annotations
@@ -18,7 +25,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.contracts.call import NOBODY, Call
-from penstock.kernel.backoff import CALLS, MAILBOX, MAX_TRIES, Backoff, Rng
+from penstock.kernel.backoff import CALLS, MAILBOX, MAX_TRIES, Backoff, FullJitter, Rng
+from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.deadline import current_deadline, timeout
 from penstock.kernel.errors import Canceled, DownstreamUnavailable, PenstockError, Unauthenticated
 from penstock.kernel.inventory import Inventory
@@ -31,7 +39,7 @@ from penstock.net.calls.client import (
     StreamAnswer,
 )
 from penstock.net.calls.connection import ClientConnection
-from penstock.net.calls.drive_task import TryAgain, drive
+from penstock.net.calls.drive_task import RetryPauses, TryAgain, drive
 from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.plan import AT_ONCE, FINAL, Act, CallPlan, CallRules, TryOutcome
 from penstock.net.calls.pool import Dial, SocketDial
@@ -49,6 +57,11 @@ _PROBLEM_BYTES_MAX: Final = 64 << 10
 _encode: Final = msgspec.json.Encoder().encode
 # Producers are many and fail together: their retries are spread from nothing at all to the whole window.
 _BACKOFF: Final[dict[str, Backoff]] = {"mailbox": MAILBOX}
+# Between the tries of a call that waits for a node to come back. The deadline bounds them, not their number.
+_WAITING: Final = FullJitter(0.2, cap_s=2.0)
+_TRIES_WAITING: Final = 10_000
+# A node that fails is left alone for a second, not longer: a call has ten, and wants to see it come back.
+_BREAKER: Final = BreakerPolicy(open_s=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +70,8 @@ class SdkOptions:
 
     timeout_s: float = 10.0
     connections_max: int = 64
-    tries_max: int = MAX_TRIES
+    # None: until the deadline once the node has answered this client, and three times before.
+    tries_max: int | None = None
     # How long one read may take: above the longest poll, because the call's own deadline is what counts.
     read_timeout_s: float = 30.0
     answer_bytes_max: int = 64 << 20
@@ -86,16 +100,27 @@ def post(path: str, value: object, call: Call, *, idempotent: bool = False, wait
     return PreparedCall(path=path, body=_encode(value), idempotent=idempotent, wait_s=wait_s, call=call)
 
 
+class NodeMet:
+    """Whether the node has answered this client: all its callers share what one of them knows."""
+
+    __slots__ = ("yes",)
+
+    def __init__(self) -> None:
+        self.yes = False
+
+
 class Caller(Resource):
     """Calls one service. Nothing is dialled before the first call."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the callers of a client share
         self,
         service: str,
         place: NodePlace,
         inventory: Inventory,
         options: SdkOptions | None = None,
         dial: Dial | None = None,
+        *,
+        met: NodeMet | None = None,
     ) -> None:
         """Name the service; where it is, `place` knows."""
         self.service = service
@@ -110,8 +135,12 @@ class Caller(Resource):
         # Closed for good; a caller that was never used has nothing open, and must not open it afterwards.
         self._over = False
         self._rng: Rng = random.SystemRandom()
+        self._met = met or NodeMet()
+        self._tries_max = self.options.tries_max or MAX_TRIES
         backoff = _BACKOFF.get(service, CALLS)
-        self._rules = CallRules(rng=self._rng, tries_max=self.options.tries_max, backoff=backoff)
+        self._rules = CallRules(rng=self._rng, tries_max=self._tries_max, backoff=backoff)
+        self._waiting_rules = CallRules(rng=self._rng, tries_max=_TRIES_WAITING, backoff=_WAITING)
+        self._pauses = RetryPauses()
 
     async def json(self, ask: PreparedCall, kind: type[T]) -> T:
         """Call, and read the answer as `kind`."""
@@ -120,18 +149,22 @@ class Caller(Resource):
     async def ask(self, ask: PreparedCall) -> Answer:
         """Call and return a good answer; anything else is raised as the error it is."""
         async with timeout(f"{self.service}_call", self.options.timeout_s + ask.wait_s):
-            plan = CallPlan(self._rules, current_deadline(), repeatable=isinstance(ask.body, bytes))
-            return await drive(lambda: self._try(ask, plan), asyncio.sleep)
+            waits = self._met.yes and self.options.tries_max is None
+            rules = self._waiting_rules if waits else self._rules
+            plan = CallPlan(rules, current_deadline(), repeatable=isinstance(ask.body, bytes))
+            return await drive(lambda: self._try(ask, plan, waits=waits), self._pauses.pause)
 
-    async def _try(self, ask: PreparedCall, plan: CallPlan) -> Answer | TryAgain:
+    async def _try(self, ask: PreparedCall, plan: CallPlan, *, waits: bool) -> Answer | TryAgain:
         plan.begin()
         try:
-            return await self._once(ask)
+            answer = await self._once(ask)
         except PenstockError as error:
-            step = plan.after(self._judged(ask, error), asyncio.get_running_loop().time())
+            step = plan.after(self._judged(ask, error, waits=waits), asyncio.get_running_loop().time())
             if step.act is not Act.TRY:
                 raise
             return TryAgain(step.delay_s)
+        self._met.yes = True
+        return answer
 
     @asynccontextmanager
     async def stream(self, ask: PreparedCall) -> AsyncIterator[StreamAnswer]:
@@ -196,7 +229,8 @@ class Caller(Resource):
                 timeout_s=options.timeout_s,
                 read_timeout_s=options.read_timeout_s,
                 body_bytes_max=options.answer_bytes_max,
-                tries_max=options.tries_max,
+                tries_max=self._tries_max,
+                breaker=_BREAKER,
                 retry_statuses=frozenset((429, 502, 503, 504)),
                 tls=options.tls,
             )
@@ -214,11 +248,13 @@ class Caller(Resource):
             self._socket, self._socket_tls = SocketDial(tls), tls
         await self._socket(origin, connection)
 
-    def _judged(self, ask: PreparedCall, error: PenstockError) -> TryOutcome:
+    def _judged(self, ask: PreparedCall, error: PenstockError, *, waits: bool) -> TryOutcome:
         """Judge what a try came to, beyond what the HTTP client has mended already."""
         if self._found_anew(ask, error):
             return AT_ONCE
-        if ask.idempotent or error.code not in REFUSALS:
+        # What may be repeated was repeated below as often as it should, unless it is worth waiting for.
+        mendable = waits and _passes(error) if ask.idempotent else error.code in REFUSALS
+        if not mendable:
             return FINAL
         hint = error.facts.get("retry_after")
         return TryOutcome(mendable=True, least_s=float(hint) if isinstance(hint, int | float) else 0.0)
@@ -233,11 +269,17 @@ class Caller(Resource):
     async def close(self) -> None:
         """End the connections, and refuse every call from now on."""
         self._over = True
+        self._pauses.cut(ClientClosed())
         await super().close()
 
     async def _release(self) -> None:
         if self._http is not None:
             await self._http.close()
+
+
+def _passes(error: PenstockError) -> bool:
+    """Tell whether the node may answer otherwise soon; a call that its shutdown cut can be made again when it is back."""
+    return error.retryable or (isinstance(error, Canceled) and not isinstance(error, ClientClosed))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import NoReturn, Self
 
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
-from penstock.sdk.calling import Caller, SdkOptions
+from penstock.sdk.calling import Caller, NodeMet, SdkOptions
 from penstock.sdk.dht import DhtClient
 from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.http_mailbox import HttpMailbox
@@ -32,8 +32,9 @@ class Client(Resource):
         options = options or SdkOptions()
         self.place = place
         self.inventory = Inventory("client")
+        met = NodeMet()
         self._callers = {
-            name: Caller(name, place, self.inventory, options)
+            name: Caller(name, place, self.inventory, options, met=met)
             for name in ("mailbox", "passport", "storage", "dht", "interop")
         }
         mailbox = self._joined = JoinedMailbox(HttpMailbox(self._callers["mailbox"]), self.inventory)

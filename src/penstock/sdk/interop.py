@@ -8,7 +8,6 @@ from urllib.parse import quote, urlencode
 
 from penstock.contracts import interop as i
 from penstock.contracts.interop_bodies import PutAnswer
-from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Integrity
 from penstock.sdk.calling import Caller, PreparedCall
 from penstock.wire.ids import address_of, parse_address
@@ -74,9 +73,7 @@ class InteropClient:
 
     async def get(self, address: str) -> bytes:
         """Read an object, which is checked against its address."""
-        path, options = f"/o/{parse_address(address)}", self._caller.options
-        async with timeout("get", options.timeout_s), self._caller.stream(_get(path)) as answer:
-            body = await answer.read(options.answer_bytes_max)
+        body = (await self._caller.ask(_get(f"/o/{parse_address(address)}"))).body
         if address_of(body) != address:
             raise Integrity("The object was changed on its way.")
         return body

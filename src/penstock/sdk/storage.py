@@ -10,7 +10,6 @@ import msgspec
 from blake3 import blake3
 
 from penstock.contracts.storage import ObjectInfo, Stored
-from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, Integrity, Malformed
 from penstock.net.calls.client import StreamAnswer
 from penstock.sdk.calling import Caller, PreparedCall
@@ -60,24 +59,19 @@ class StorageClient:
 
     async def get(self, address: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Read an object or a part of it; a whole one is checked against its address."""
-        seconds, opened = self._caller.options.timeout_s, self.open(address, offset=offset, length=length)
-        async with timeout("get", seconds), opened as answer:
-            body = await answer.read(self._caller.options.answer_bytes_max)
-        whole = offset == 0 and length is None
-        if whole and address_of(body) != address:
+        ask = _get(address, offset, length)
+        answer = await self._caller.ask(ask)
+        _check_part(ask, answer.status)
+        if not ask.headers and address_of(answer.body) != address:
             raise Integrity("The object was changed on its way.")
-        return body
+        return answer.body
 
     @asynccontextmanager
     async def open(self, address: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[StreamAnswer]:
         """Read as it comes: `async with storage.open(address) as pieces: async for piece in pieces`."""
-        headers = ((b"Range", _range(offset, length)),) if offset or length is not None else ()
-        path = _path(address)
-        async with self._caller.stream(
-            PreparedCall(method="GET", path=path, headers=headers, idempotent=True)
-        ) as answer:
-            if headers and answer.status != 206:
-                raise DownstreamUnavailable("A part was asked for, and the whole came.", status=502)
+        ask = _get(address, offset, length)
+        async with self._caller.stream(ask) as answer:
+            _check_part(ask, answer.status)
             yield answer
 
     async def head(self, address: str) -> ObjectInfo:
@@ -124,6 +118,17 @@ def _put(path: str, body: bytes | AsyncIterator[bytes], size: int | None) -> Pre
         idempotent=whole,
         wait_s=wait_s,
     )
+
+
+def _get(address: str, offset: int, length: int | None) -> PreparedCall:
+    headers = ((b"Range", _range(offset, length)),) if offset or length is not None else ()
+    return PreparedCall(method="GET", path=_path(address), headers=headers, idempotent=True)
+
+
+def _check_part(ask: PreparedCall, status: int) -> None:
+    """Refuse a whole object where a part was asked for."""
+    if ask.headers and status != 206:
+        raise DownstreamUnavailable("A part was asked for, and the whole came.", status=502)
 
 
 def _range(offset: int, length: int | None) -> bytes:
