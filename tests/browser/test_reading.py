@@ -1,4 +1,4 @@
-"""What an operator reads in a hurry: how messages begin, all dead letters, a log that stands still, a page on a phone."""
+"""What an operator reads in a hurry: how messages begin, all dead letters, a log that stands still, on a phone too."""
 
 from __future__ import annotations
 
@@ -63,8 +63,11 @@ def test_a_paused_log_stands_still_until_it_goes_on(browser: Chromium, node: Nod
     before = tab.js("document.querySelector('.log').innerText")
     refused = node.ask("mailbox", "POST", "/v1/send", {"nonsense": 1}, token=True).json()["corr_id"]
     # Two more frames came, and would have brought the line.
-    tab.js("window.frames0 = 0; new MutationObserver(() => window.frames0 += 1)"
-           ".observe(document.getElementById('facts'), {childList: true, characterData: true, subtree: true})")  # fmt: skip
+    everything = "{childList: true, characterData: true, subtree: true}"
+    observer = (
+        f"new MutationObserver(() => window.frames0 += 1).observe(document.getElementById('facts'), {everything})"
+    )
+    tab.js(f"window.frames0 = 0; {observer}")
     tab.wait("window.frames0 >= 2")
     assert tab.js("document.querySelector('.log').innerText") == before
     press(tab, "Go on")

@@ -49,9 +49,9 @@ LINES = [
     ("$P put /dev/zero", 1, "too large"),
     ("$P status >/dev/full", 1, "the output cannot be written: No space left on device"),
     ("$P recv t --json >/dev/full", 1, "the output cannot be written: No space left on device"),
-    ("PENSTOCK_TOKEN=☃ $P status", 1, "not the operator token"),
-    ("PENSTOCK_TOKEN=$(printf 'a\\nb') $P status", 1, "not the operator token"),
-    ("PENSTOCK_TOKEN=☃ $P token issue --subject a --audience svc-mailbox", 1, "cannot be read"),
+    ("PENSTOCK_TOKEN=☃ $P status", 1, "a character that no token has"),
+    ("PENSTOCK_TOKEN=$(printf 'a\\nb') $P status", 1, "several words; a token is one"),
+    ("PENSTOCK_TOKEN=☃ $P token issue --subject a --audience svc-mailbox", 1, "a character that no token has"),
     ("$P snd t", 2, "there is no command snd; did you mean send?"),
     ("$P dlq list --nope", 2, "unrecognized arguments: --nope (penstock dlq list --help tells more)"),
 ]

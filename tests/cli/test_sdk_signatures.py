@@ -20,4 +20,4 @@ def test_a_default_of_this_machine_is_not_written_down(monkeypatch: pytest.Monke
     monkeypatch.setenv("PENSTOCK_TEST_MARK", "of-this-machine")
 
     assert "of-this-machine" not in signatures_page()
-    assert "environ: Mapping[str, str] = ...," in signatures_page()
+    assert "environ: Mapping[str, str] | None = None," in signatures_page()

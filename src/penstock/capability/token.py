@@ -354,7 +354,7 @@ def read_audience(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _no_audience(names: tuple[str, ...]) -> Malformed:
-    """Refuse an audience. A route is one only in what the gateway forwards to an upstream: say how to be bound to it."""
+    """Refuse an audience; for a route, which only the gateway sets when it forwards, say how to be bound to it."""
     refusal = Malformed(f"An audience is one or several of {', '.join(AUDIENCES)}.", reason="bad_audience")
     routes = [name.removeprefix(ROUTE_AUDIENCE) for name in names if name.startswith(ROUTE_AUDIENCE)]
     if routes:

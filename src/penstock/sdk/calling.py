@@ -7,7 +7,7 @@ listen elsewhere; the operator's token may have been minted anew; and how long a
 | the node | a call that may be repeated |
 |---|---|
 | has answered this client before | is tried until its deadline: the node restarts, and will be back |
-| has never answered | is tried `MAX_TRIES` times, in less than a second: most likely the address is wrong, or nothing runs |
+| has never answered | is tried `MAX_TRIES` times, in less than a second: the address is wrong, or nothing runs |
 
 `tries_max` sets another number of tries for both.
 """
@@ -278,7 +278,7 @@ class Caller(Resource):
 
 
 def _passes(error: PenstockError) -> bool:
-    """Tell whether the node may answer otherwise soon; a call that its shutdown cut can be made again when it is back."""
+    """Tell whether the node may soon answer otherwise; a call that its shutdown cut can be made again later."""
     return error.retryable or (isinstance(error, Canceled) and not isinstance(error, ClientClosed))
 
 

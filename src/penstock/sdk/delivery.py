@@ -268,8 +268,8 @@ class Delivery:
     async def _give_back(self, reason: str, error: BaseException | None = None, *, delay_ms: int | None = None) -> None:
         """Nack after an error, which stays the one that is raised. If the nack fails too, the lease lapses.
 
-        A call of our own that was refused for its token, or a handler of the wrong kind, is not the message's fault: the
-        attempt does not count.
+        A call of our own that was refused for its token, or a handler of the wrong kind, is not the message's fault:
+        the attempt does not count.
         """
         uncounted = error is not None and is_not_of_the_message(error)
         told = None if error is None or uncounted else error_of(error)

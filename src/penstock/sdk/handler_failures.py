@@ -113,5 +113,5 @@ def error_of(error: BaseException) -> HandlerError:
 
 
 def is_not_of_the_message(error: BaseException) -> bool:
-    """Tell whether every message would fail so: the SDK's own call was refused for its token, or the handler is none."""
+    """Tell whether every message would fail so: the token was refused to the SDK's own call, or the handler is none."""
     return isinstance(error, WrongHandler) or (isinstance(error, _REFUSED) and "url" in error.facts)

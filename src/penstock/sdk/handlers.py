@@ -1,8 +1,8 @@
 """Handlers: which ones a consumer can run. A plain function under asyncio, or an async one under threads, is refused.
 
 Whether a call returns something to await is known for sure only when it was made: a lambda and a wrapper look plain and
-may return a coroutine. So what is surely wrong is refused before any message is taken, and the rest by the first result.
-The message of that call is given back, and the attempt is not counted: it is not the message's fault.
+may return a coroutine. So what is surely wrong is refused before any message is taken, and the rest by the first
+result. The message of that call is given back, and the attempt is not counted: it is not the message's fault.
 """
 
 from __future__ import annotations

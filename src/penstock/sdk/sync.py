@@ -341,7 +341,8 @@ class SyncConsumer:
     def run(self, handler: Callable[[SyncDelivery], object], *, stop_on_signals: bool = False) -> None:
         """Work in `concurrency` threads until stopped, or until Ctrl-C; what is being worked on is finished.
 
-        An async handler is a `TypeError`. With `stop_on_signals`, SIGTERM and Ctrl-C stop the consumer, and `run` returns.
+        An async handler is a `TypeError`. With `stop_on_signals`, SIGTERM and Ctrl-C stop the consumer, and `run`
+        returns.
         """
         check_plain_handler(handler)
         with stopping_on_signals(self.stop, wanted=stop_on_signals):

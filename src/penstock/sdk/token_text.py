@@ -1,4 +1,4 @@
-"""A token as it was typed, exported or read from a file: the white space around it goes, and what is none is refused."""
+"""A token as it was typed, exported or read from a file: white space around it goes, what is none is refused."""
 
 from __future__ import annotations
 

@@ -377,8 +377,8 @@ class Lookup:
 
         Connecting costs both ends two signatures and three round trips. So nobody is dialled while two others may
         answer any moment, one while one may, and two, a moment apart, when there are no others; more and at once when
-        the network seems to be ill, but not so many that the dials themselves make it slow. Once somebody has answered, only probes of
-        nodes nearer than the candidate are waited for: from the others nothing better is to be expected.
+        the network seems to be ill, but not so many that the dials themselves make it slow. Once somebody has answered,
+        only probes of nodes nearer than the candidate are waited for: from the others nothing better is to be expected.
         """
         if self._near_enough <= 1 or self._peers.connected(candidate.id):
             return True
