@@ -17,9 +17,9 @@ from penstock.kernel.errors import DownstreamUnavailable, Timeout
 from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
-from penstock.sdk.call_joiner import CallJoiner, ItemRefusal, JoinedKind
 from penstock.sdk.errors import ClientClosed
-from penstock.sdk.joining import JoinLimits
+from penstock.sdk.joining.call_joiner import CallJoiner, ItemRefusal, JoinedKind
+from penstock.sdk.joining.join_queue import JoinLimits
 
 IGNORES = (JoinLimits, JoinedKind, Log, Metrics)
 LIMITS = JoinLimits(batch_calls_max=2, in_flight_max=2, gather_s=0.005)

@@ -23,7 +23,7 @@ from penstock.kernel.pool import Pool
 from penstock.kernel.restart import RestartPolicy
 from penstock.kernel.supervisor import Supervisor, SupervisorOptions
 from penstock.kernel.worker import Job, JobLoop
-from penstock.sdk.place_line import PlaceLine
+from penstock.sdk.joining.place_line import PlaceLine
 from tests.models.drain_model import Middle
 
 IGNORES = (Metrics, Inventory, Log, ChildSpec, RestartPolicy, SupervisorOptions, Executor)

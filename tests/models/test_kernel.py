@@ -10,7 +10,7 @@ import pytest
 from penstock import weave
 from penstock.kernel import channel as channels
 from penstock.kernel.worker import Job, JobLoop
-from penstock.sdk.place_line import PlaceLine
+from penstock.sdk.joining.place_line import PlaceLine
 from tests.models import kernel_model as k
 
 WORLDS = {

@@ -17,8 +17,8 @@ from penstock.kernel.errors import Busy, Conflict, DownstreamUnavailable, OverLi
 from penstock.kernel.inventory import Inventory
 from penstock.sdk import call_joiner
 from penstock.sdk.errors import ClientClosed
-from penstock.sdk.joined_mailbox import JoinedMailbox
-from penstock.sdk.place_line import PlaceLine
+from penstock.sdk.joining.joined_mailbox import JoinedMailbox
+from penstock.sdk.joining.place_line import PlaceLine
 from penstock.testing import Run, sweep
 from penstock.testing.contracts.memory_mailbox import MemoryMailbox
 from tests.sdk.kit import TOPIC

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.sdk.joining import GatheredCall, JoinBatch, JoinLimits, JoinQueue
+from penstock.sdk.joining.join_queue import GatheredCall, JoinBatch, JoinLimits, JoinQueue
 
 LIMITS = JoinLimits(batch_calls_max=4, batch_bytes_max=100, in_flight_max=2, halved_min=4, gather_s=1.0)
 

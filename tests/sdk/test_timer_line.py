@@ -8,7 +8,7 @@ import pytest
 
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Timeout
-from penstock.sdk.timer_line import TimerLine
+from penstock.sdk.joining.timer_line import TimerLine
 
 
 def now() -> float:

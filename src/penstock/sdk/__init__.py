@@ -23,11 +23,7 @@ calling        one service over HTTP: capability, deadline, retries
 problems       problem details back into errors
 errors         what only a client can say: no node, lease lost, message rejected
 http_mailbox   the mailbox contract over HTTP
-joined_mailbox the mailbox contract, with calls that are under way together joined into batches
-call_joiner    makes calls of one kind together
-place_line     places for calls, and a line of those who wait for one
-timer_line     timers of one length that share a timer of the loop
-joining        which calls go out together, and when
+joining/       how calls that are under way together are made by one request
 http_passport  the passport contract over HTTP
 mailbox        what users call: send, receive, settle, consume
 passport       what users call: issue, verify, revoke, narrow

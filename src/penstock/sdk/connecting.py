@@ -15,13 +15,13 @@ from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.http_mailbox import HttpMailbox
 from penstock.sdk.http_passport import HttpPassport
 from penstock.sdk.interop import InteropClient
-from penstock.sdk.joined_mailbox import JoinedMailbox
+from penstock.sdk.joining.joined_mailbox import JoinedMailbox
+from penstock.sdk.joining.timer_line import TimerLine
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.mailbox import MailboxClient
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.storage import StorageClient
-from penstock.sdk.timer_line import TimerLine
 
 
 class Client(Resource):

@@ -25,8 +25,8 @@ from penstock.kernel.deadline import Deadline, current_deadline, use_deadline
 from penstock.kernel.errors import BY_CODE, DownstreamUnavailable, OverLimit, PenstockError
 from penstock.kernel.scope import Scope
 from penstock.sdk.errors import ClientClosed
-from penstock.sdk.joining import DEFAULT_LIMITS, GatheredCall, JoinBatch, JoinLimits, JoinQueue
-from penstock.sdk.place_line import PlaceLine
+from penstock.sdk.joining.join_queue import DEFAULT_LIMITS, GatheredCall, JoinBatch, JoinLimits, JoinQueue
+from penstock.sdk.joining.place_line import PlaceLine
 from penstock.wire.oap.problem import rebuild
 
 Q = TypeVar("Q")

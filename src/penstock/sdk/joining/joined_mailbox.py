@@ -15,8 +15,8 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox_rules import size_of
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.scope import Scope
-from penstock.sdk.call_joiner import UNDER_WAY_MAX, WAITING_MAX, CallJoiner, ItemRefusal, JoinedKind
-from penstock.sdk.joining import DEFAULT_LIMITS, JoinLimits
+from penstock.sdk.joining.call_joiner import UNDER_WAY_MAX, WAITING_MAX, CallJoiner, ItemRefusal, JoinedKind
+from penstock.sdk.joining.join_queue import DEFAULT_LIMITS, JoinLimits
 
 # JSON names, quotes, ids and the hash of one message.
 _SEND_BYTES: Final = 512
