@@ -13,8 +13,8 @@ from penstock.kernel.supervisor import Supervisor
 from penstock.services.dht.config import DhtOptions
 from penstock.services.dht.core.bucket import BucketView
 from penstock.services.dht.core.contact import Contact
-from penstock.services.dht.core.ids import bucket_of
-from penstock.services.dht.core.link_spread import LinkRegion, region_of, target_in_region
+from penstock.services.dht.core.ids import ID_BITS, bucket_of
+from penstock.services.dht.core.link_spread import LinkRank, LinkRegion, region_of, target_in_region
 from penstock.services.dht.core.record import RecordSigner
 from penstock.services.dht.peers.kept_links import KeptLinks
 from penstock.services.dht.peers.link import Done, PeerLink
@@ -44,7 +44,7 @@ class World:
 
     def somebody(self, region: LinkRegion) -> Contact:
         """Make a node of a region."""
-        return Contact(target_in_region(self.state.own, region, RNG), "127.0.0.1", 2000)
+        return Contact(target_in_region(self.state.own, region, RNG.getrandbits(ID_BITS)), "127.0.0.1", 2000)
 
     def link(self, contact: Contact) -> PeerLink:
         """Keep a link to a node."""
@@ -175,16 +175,15 @@ async def test_of_several_links_the_one_goes_whose_region_has_most_and_never_the
     alone = world.link(world.somebody(LinkRegion(0, 1)))
     crowd = [world.link(world.somebody(LinkRegion(0, 2))) for _ in range(3)]
 
-    def unused(link: PeerLink) -> tuple[int]:
-        return (crowd.index(link),)
+    def unused(link: PeerLink) -> LinkRank:
+        return LinkRank(stranger=False, quiet=False, unused_s=float(crowd.index(link)) if link in crowd else 0.0)
 
-    def superfluous(newest: PeerLink, failing: frozenset[int] = frozenset()) -> PeerLink | None:
-        return world.kept.superfluous(newest, failing, unused)  # type: ignore[arg-type]  # any order will do
+    def superfluous(newest: PeerLink) -> PeerLink | None:
+        return world.kept.superfluous(newest, set(), unused)
 
     assert superfluous(alone) is crowd[2]
     assert superfluous(crowd[2]) is crowd[1]
-    kept = world.kept.superfluous(crowd[2], {alone.peer}, lambda _link: (0,))  # type: ignore[arg-type,return-value]
-    assert kept is alone
+    assert world.kept.superfluous(crowd[2], {alone.peer}, unused) is alone
     crowd[1]._pending[1] = None  # type: ignore[assignment]  # that there is one is all that counts
     assert superfluous(crowd[2]) is crowd[0]
 

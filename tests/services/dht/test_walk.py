@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from penstock.kernel.clock import LoopClock
-from penstock.kernel.deadline import pause
+from penstock.kernel.deadline import pause, timeout
 from penstock.kernel.inventory import Inventory
 from penstock.services.dht.agents.walk import READ_S, STALLED_S, Walk
 from penstock.services.dht.config import DhtOptions
@@ -66,9 +66,9 @@ class Walking:
         self._stood_s += seconds
 
     async def end(self) -> None:
-        """Stop."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        """Wait until the walk's own deadline ends it."""
+        async with timeout("test", 120.0):
+            await self._task
         await self._service.close()
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from penstock.services.dht.core.ids import ID_BITS, bucket_of
 
@@ -34,19 +34,11 @@ def region_of(own: int, peer: int) -> LinkRegion:
     return LinkRegion(bucket, peer >> (ID_BITS - 1 - bucket - _EIGHTH_BITS) & EIGHTHS - 1)
 
 
-class RandomBits(Protocol):
-    """The part of `random.Random` that draws an id."""
-
-    def getrandbits(self, k: int, /) -> int:
-        """Return a number of k random bits."""
-        ...
-
-
-def target_in_region(own: int, region: LinkRegion, rng: RandomBits) -> int:
-    """Draw an id that lies in a region."""
+def target_in_region(own: int, region: LinkRegion, drawn: int) -> int:
+    """Return an id that lies in a region; its last bits are those of a number that the caller has drawn."""
     width = ID_BITS - 1 - region.bucket
     below = width - _EIGHTH_BITS
-    return (own >> width ^ 1) << width | region.eighth << below | rng.getrandbits(below)
+    return (own >> width ^ 1) << width | region.eighth << below | drawn & (1 << below) - 1
 
 
 class LinkRank(NamedTuple):

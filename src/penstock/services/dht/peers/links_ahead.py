@@ -2,8 +2,8 @@
 
 The contacts of a far bucket are often neighbours of each other, because one node named them all. A lookup whose target
 is in another part of the bucket then finds no open link near it and has to dial. So for an eighth of a bucket with too
-few links, where no contact is known either, the linked peer nearest to it is asked who lives there, and some of those
-it names are dialled, drawn at random: if all nodes dialled the nearest one, that one would have to close most of them.
+few links, where no contact is known either, the linked peer nearest to it is asked who lives there. Some of those it
+names are dialled, drawn at random: if all nodes dialled the nearest one, that one would have to close most of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from penstock.services.dht.core.ids import BUCKETS, bucket_of
+from penstock.services.dht.core.ids import BUCKETS, ID_BITS, bucket_of
 from penstock.services.dht.core.link_spread import EIGHTHS, LinkRegion, region_of, target_in_region
 from penstock.services.dht.core.readiness import EXPECTED_MIN
 from penstock.services.dht.protocol.envelope import Opcode
@@ -139,7 +139,7 @@ class LinksAhead:
         for contact in known:
             self._open(contact, now)
         missing -= len(known)
-        target = target_in_region(self._state.own, region, self._rng)
+        target = target_in_region(self._state.own, region, self._rng.getrandbits(ID_BITS))
         guide = next((each for each in self._guides(target) if each.id not in self._state.book.failing), None)
         if missing and guide is not None:
             heard = partial(self._on_named, region, missing, guide.id)
