@@ -1,4 +1,4 @@
-"""What an operator reads in a hurry: how messages begin, all dead letters, a log that stands still, on a phone too."""
+"""What an operator reads in a hurry: how messages begin, every dead letter, a log that stands still, on a phone too."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from tests.browser.hands import DRAWN, fail, go, press, send, signed_in
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 GLIMPSES = "[...document.querySelectorAll('details.item .glimpse')].map((each) => each.innerText)"
+COUNT_FRAMES = """window.came = 0;
+new MutationObserver(() => { window.came += 1; })
+    .observe(document.getElementById('facts'), {childList: true, characterData: true, subtree: true})"""
 ITEMS = "document.querySelectorAll('details.item').length"
 
 
@@ -45,6 +48,38 @@ def test_every_dead_letter_can_be_listed_and_says_its_error(browser: Chromium, n
     tab.wait(f"{more}.hidden")
 
 
+# The first question about dead letters is answered after the second one.
+HOLD_THE_FIRST = """window.asked = 0; const real = window.fetch;
+window.fetch = async (path, options) => {
+  const answer = await real(path, options);
+  if (String(path).startsWith('/dead-letters') && (window.asked += 1) === 1)
+    await new Promise((done) => { window.go_on = done; });
+  return answer;
+}; true"""
+
+
+def test_an_answer_that_comes_late_does_not_bring_a_deleted_letter_back(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    badge = "document.querySelector('#views a[href=\"#/dead\"] em').innerText"
+    before = tab.js(badge)
+    fail(node, "late", "")
+    tab.wait(f"{badge} !== '{before}'")
+    tab.js(HOLD_THE_FIRST)
+    go(tab, "dead?topic=late&reason=rejected%3AValueError")
+    tab.wait("window.asked >= 1 && Boolean(window.go_on)")
+    assert "No dead letters." not in tab.js("document.getElementById('view').innerText")
+    deleted = node.ask("mailbox", "POST", "/v1/dlq/delete", {"topic": "late", "limit": 10}, token=True).json()[
+        "deleted"
+    ]
+    tab.wait("window.asked >= 2 && document.getElementById('view').innerText.includes('No dead letters.')")
+    tab.js("window.go_on(); new Promise((done) => setTimeout(done, 0))")
+    tab.js(COUNT_FRAMES)
+    tab.wait("window.came >= 1")
+
+    assert deleted == 1
+    assert "No dead letters." in tab.js("document.getElementById('view').innerText")
+
+
 def test_a_long_payload_is_edited_from_its_beginning(browser: Chromium, node: NodeProcess) -> None:
     send(node, "edited/long", encoded("\n".join(map(str, range(200)))), ttl_ms=1)
     tab = signed_in(browser, node)
@@ -63,12 +98,8 @@ def test_a_paused_log_stands_still_until_it_goes_on(browser: Chromium, node: Nod
     before = tab.js("document.querySelector('.log').innerText")
     refused = node.ask("mailbox", "POST", "/v1/send", {"nonsense": 1}, token=True).json()["corr_id"]
     # Two more frames came, and would have brought the line.
-    everything = "{childList: true, characterData: true, subtree: true}"
-    observer = (
-        f"new MutationObserver(() => window.frames0 += 1).observe(document.getElementById('facts'), {everything})"
-    )
-    tab.js(f"window.frames0 = 0; {observer}")
-    tab.wait("window.frames0 >= 2")
+    tab.js(COUNT_FRAMES)
+    tab.wait("window.came >= 2")
     assert tab.js("document.querySelector('.log').innerText") == before
     press(tab, "Go on")
 

@@ -70,7 +70,7 @@ def _service(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _depths(queues: list[dict[str, Any]]) -> str:
-    """Return how much work waits inside a service, and its fullest channels; messages of topics are not counted."""
+    """Return how much work waits inside a service, and its fullest channels; the messages of topics are not meant."""
     fullest = sorted(queues, key=lambda queue: queue["depth"] / queue["capacity"], reverse=True)[:_QUEUES_NAMED]
     named = (f"{q['name']} {q['depth']}/{q['capacity']}" for q in fullest if q["depth"])
     return " ".join([str(sum(queue["depth"] for queue in queues)), *named])

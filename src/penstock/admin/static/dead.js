@@ -44,6 +44,7 @@ export default function dead(_, query) {
     },
   );
   const letters = h("div");
+  groups.hidden = true; // until the first answer: before that nobody knows whether there are any
   let most = SHOWN;
   const more = h(
     "button",
@@ -61,15 +62,23 @@ export default function dead(_, query) {
   const reason = query.get("reason");
   let seen = -1;
   let askedAt = -Infinity;
+  let asked = 0;
+  // What was asked for later counts: an answer that comes after its successor's is out of date.
   const reload = () =>
     doing(async () => {
+      asked += 1;
+      const mine = asked;
       seen = page.frame.mailbox?.dead;
       const found = (await ask("GET", "/dead-letters")).groups.map((each) => ({
         ...each,
         id: `${each.topic} ${each.reason}`,
       }));
+      const listed = topicName && reason !== null ? await lettersOf(topicName, reason, most) : null;
+      if (mine !== asked) return;
+      groups.hidden = false;
       groups.update(found.filter((each) => !topicName || each.topic === topicName));
-      if (topicName && reason !== null) more.hidden = !(await listLetters(letters, topicName, reason, reload, most));
+      if (listed) drawLetters(letters, listed, reload);
+      more.hidden = !listed?.more;
     });
   return {
     reload,
@@ -133,30 +142,28 @@ async function remove(row) {
   page.shown.reload?.();
 }
 
-// List letters until there are so many; returns whether there are more.
-async function listLetters(box, name, reason, reload, most) {
-  const found = [];
+// Read letters until there are so many, and the payloads of those that can be peeked at.
+async function lettersOf(name, reason, most) {
+  const entries = [];
   let cursor = "";
   do {
-    const wanted = `limit=${Math.min(256, most - found.length)}${cursor && `&cursor=${enc(cursor)}`}`;
+    const wanted = `limit=${Math.min(256, most - entries.length)}${cursor && `&cursor=${enc(cursor)}`}`;
     const part = await mailbox("GET", `dlq?topic=${enc(name)}&reason=${enc(reason)}&${wanted}`);
-    found.push(...part.entries);
+    entries.push(...part.entries);
     cursor = part.cursor || "";
-  } while (cursor && found.length < most);
-  const bodies = new Map(
-    (await mailbox("GET", `topics/${enc(name)}/peek?state=dlq&limit=256&payload=true`)).messages.map((each) => [
-      each.msg_id,
-      each,
-    ]),
-  );
+  } while (cursor && entries.length < most);
+  const peeked = await mailbox("GET", `topics/${enc(name)}/peek?state=dlq&limit=256&payload=true`);
+  return { entries, more: Boolean(cursor), bodies: new Map(peeked.messages.map((each) => [each.msg_id, each])) };
+}
+
+function drawLetters(box, { entries, bodies }, reload) {
   keyed(
     box,
-    found,
+    entries,
     (letter) => letter.msg_id,
     (letter) => letterItem(letter, bodies.get(letter.msg_id) || {}, reload),
     () => {},
   );
-  return Boolean(cursor);
 }
 
 // What the last attempt that told an error said.

@@ -20,7 +20,7 @@ export default function logs(_, query) {
     value: query.get("text") || "",
   });
   const box = h(".log", { tabindex: "0", role: "log", "aria-label": "Log lines" });
-  const none = h("p.none", "No line matches.");
+  const none = h("p.none", { hidden: true }, "No line matches.");
   let seen = 0;
   let asking = false;
   let paused = false;
