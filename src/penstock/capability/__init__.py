@@ -1,4 +1,4 @@
-"""Capabilities: tokens that anyone can verify, any holder can narrow offline, and one number can revoke.
+"""Capabilities: tokens that anyone can verify, any holder can narrow offline, and a raised epoch revokes.
 
 | module | what it holds |
 |---|---|

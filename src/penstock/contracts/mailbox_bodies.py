@@ -69,6 +69,7 @@ class ExtendOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 # The forms of each body as they are described: what the path names a message for, and one or many.
+_FORM: Final = "application/x-www-form-urlencoded"
 _FORMS: Final[dict[object, tuple[type, type, type]]] = {
     AckIn: (AckOf, m.Ack, m.AckBatch),
     NackIn: (NackOf, m.Nack, m.NackBatch),
@@ -80,6 +81,11 @@ def forms_of(body: type | None, *, in_path: bool) -> tuple[type, ...]:
     """List the forms of a settlement's body; nothing for another body. `in_path`: the path names the message."""
     forms = _FORMS.get(body, ())
     return forms[:1] if in_path else forms[1:]
+
+
+def kind_attrs(kind: str | None) -> dict[str, str]:
+    """Return what a raw send keeps of its Content-Type: not that of a form, which `curl -d` says of any bytes."""
+    return {} if kind is None or kind.lower().startswith(_FORM) else {"content-type": kind}
 
 
 def as_ack(body: AckIn | m.AckBatch, msg_id: str | None) -> m.Ack | m.AckBatch:

@@ -172,6 +172,24 @@ async def test_raw_body_is_a_message_and_its_headers_are_obeyed() -> None:
         assert base64.b64decode(body["messages"][0]["payload_b64"]) == b"hello"
 
 
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        ("application/x-www-form-urlencoded", {}),
+        ("Application/X-WWW-Form-URLEncoded; charset=utf-8", {}),
+        ("image/png", {"content-type": "image/png"}),
+    ],
+)
+async def test_raw_send_keeps_the_kind_of_its_body_but_not_what_curl_says_of_any(
+    kind: str, kept: dict[str, str]
+) -> None:
+    async with served() as (_, http, _):
+        await http.request("POST", "/v1/send/orders", b"hello", f"Content-Type: {kind}\r\n")
+        _, body = await http.post("/v1/recv", {"topic": "orders"})
+
+        assert body["messages"][0].get("attrs", {}) == kept
+
+
 async def test_every_route_needs_a_capability_for_its_op_and_topic() -> None:
     async with served(verifier=Listed()) as (_, http, _):
         body = json.dumps({"topic": "orders", "payload_b64": HI}).encode()

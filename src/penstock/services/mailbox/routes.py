@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_batches import json_batch, unread_in
+from penstock.contracts.mailbox_bodies import kind_attrs
 from penstock.contracts.mailbox_rules import size_of
 from penstock.contracts.plain_payloads import PlainSend, read_plain_send
 from penstock.kernel.deadline import Deadline
@@ -122,13 +123,12 @@ class MailboxRoutes:
 
     def _send_raw(self, request: Request) -> Any:  # noqa: ANN401 - typed by its caller
         headers = request.headers
-        kind = headers.get(b"content-type")
         value = {
             "topic": request.params["topic"],
             "payload_b64": request.body,
             "idem_key": _text(headers.get(b"idempotency-key")),
             "payload_hash": _text(headers.get(b"x-payload-hash")),
-            "attrs": {} if kind is None else {"content-type": _text(kind)},
+            "attrs": kind_attrs(_text(headers.get(b"content-type"))),
         }
         return self._send(request, _convert(value, m.Send))
 

@@ -65,9 +65,9 @@ class LeasedOut(msgspec.Struct, frozen=True):
 _PARAMS: Final = {"topic": m.Topic}
 _NONE: Final = LeasedOut(())
 _SETTLEMENTS: Final[tuple[tuple[str, str, str, type, type, Callable[[Any, None], Any]], ...]] = (
-    ("ack", "ack", "Settle for good.", bodies.AckIn, m.Acked, bodies.as_ack),
-    ("nack", "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),
-    ("extend", "recv", "Lengthen a lease.", bodies.ExtendIn, m.Extended, bodies.as_extend),
+    ("ack", "ack", "Acknowledge a message: it is not delivered again.", bodies.AckIn, m.Acked, bodies.as_ack),
+    ("nack", "nack", "Give a message back: it is delivered again.", bodies.NackIn, m.Nacked, bodies.as_nack),
+    ("extend", "recv", "Extend a lease.", bodies.ExtendIn, m.Extended, bodies.as_extend),
 )
 
 
@@ -127,7 +127,6 @@ class GatewayMailboxRoutes:
 
     async def _send(self, request: Request) -> m.Sent:
         headers, mailbox = request.headers, present(self._mailbox, "svc-mailbox")
-        kind = text_of(headers.get(b"content-type"))
         idem_key = text_of(headers.get(b"idempotency-key"))
         send = convert(
             {
@@ -135,7 +134,7 @@ class GatewayMailboxRoutes:
                 "payload_b64": request.body,
                 "idem_key": idem_key,
                 "payload_hash": text_of(headers.get(b"x-payload-hash")),
-                "attrs": {} if kind is None else {"content-type": kind},
+                "attrs": bodies.kind_attrs(text_of(headers.get(b"content-type"))),
             },
             m.Send,
         )
