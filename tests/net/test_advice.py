@@ -76,6 +76,22 @@ def test_a_broken_rule_is_a_sentence_about_its_field(fields: dict[str, object], 
     assert plain_fault(str(broken.value)) == said
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("max_atempts", "There is no field max_atempts. Did you mean max_attempts?"),
+        ("window", "There is no field window. Did you mean window_s?"),  # of a struct inside
+        ("colour", "There is no field colour."),
+        ("x" * 100_000, f"There is no field {'x' * 100_000}."),
+    ],
+)
+def test_a_misspelt_field_is_answered_with_the_one_that_was_meant(name: str, said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as broken:
+        msgspec.convert({name: 1}, m.TopicSettings)
+
+    assert plain_fault(str(broken.value), m.TopicSettings) == said
+
+
 def test_a_slash_inside_a_name_is_explained() -> None:
     router = Router([Route(method="POST", path="/v1/send/{topic}", handler=lambda _request: None)])
 

@@ -67,6 +67,7 @@ def payload_too_large(actual: int, limit: int) -> OverLimit:
         limit_value=limit,
         actual=actual,
         setting="mailbox.max_payload_bytes",
+        hint="Store it with penstock put (client.storage.put), and send its address as the message.",
     )
 
 

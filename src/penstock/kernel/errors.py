@@ -28,12 +28,12 @@ class PenstockError(Exception):
         super().__init__(self.detail)
 
     def __str__(self) -> str:
-        """Say what happened; an error that came from a node says what to do, and which call it was."""
+        """Say what happened and what to do; an error that came from a node says also which call it was."""
+        said = f"{self.detail} {self.facts['hint']}" if self.facts.get("hint") else self.detail
         if "url" not in self.facts:
-            return self.detail
+            return said
         marks = (self.code, self.facts.get("reason"), self.facts["url"], self.facts.get("corr_id"))
-        hint = f" {self.facts['hint']}" if self.facts.get("hint") else ""
-        return f"{self.detail}{hint} ({', '.join(str(mark) for mark in marks if mark)})"
+        return f"{said} ({', '.join(str(mark) for mark in marks if mark)})"
 
     def __init_subclass__(cls) -> None:
         """Take the title from the docstring once a class: refusals are made in numbers."""

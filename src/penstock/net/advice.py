@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 _PAGE: Final = "docs/errors.md"
 _HINTS: Final[dict[tuple[str, str], str]] = {
-    ("over_limit", "body"): "Store it with PUT /v1/o (penstock put) and send its address, or raise the limit.",
+    (
+        "over_limit",
+        "body",
+    ): "Send less at once; store what is large with PUT /v1/o (penstock put) and send its address.",
     ("over_limit", "payload_bytes"): "Store it with penstock put and send its address as the message.",
     ("over_limit", "attrs"): "Put what is long into the payload.",
     ("over_limit", "attrs_bytes"): "Put what is long into the payload.",

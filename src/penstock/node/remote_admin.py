@@ -12,6 +12,7 @@ from penstock.admin.routes import ConfigurationReport, ReloadReport
 from penstock.kernel.errors import NotReady
 from penstock.net.server.admission import Refusal
 from penstock.net.server.route import Route
+from penstock.services.omnigate.gate.check import operator_only
 from penstock.services.omnigate.proxy.live_routes import NewRoute
 from penstock.services.omnigate.proxy.route_admin import RouteAdded, RouteList, RouteRemoved
 
@@ -62,7 +63,10 @@ class RemoteAdmin:
     def _handler(self, method: str, path: str) -> Callable[..., HandlerResult]:
         def handle(request: Request, *body: Any) -> HandlerResult:  # noqa: ANN401 - the route says which
             refusal = self._node.judge_operator(request)
-            return self._found(method, path)(request, *body) if refusal is None else refusal.error
+            if refusal is None:
+                return self._found(method, path)(request, *body)
+            # The gate has judged a token that came: it is good, only not the operator's.
+            return operator_only() if refusal.error.facts.get("reason") == "bad_signature" else refusal.error
 
         return handle
 

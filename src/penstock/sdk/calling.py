@@ -28,7 +28,7 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.kernel.backoff import CALLS, MAILBOX, MAX_TRIES, Backoff, FullJitter, Rng
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.deadline import current_deadline, timeout
-from penstock.kernel.errors import Canceled, DownstreamUnavailable, PenstockError, Unauthenticated
+from penstock.kernel.errors import Canceled, DownstreamUnavailable, NotFound, PenstockError, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
 from penstock.net.calls.client import (
@@ -45,8 +45,8 @@ from penstock.net.calls.plan import AT_ONCE, FINAL, Act, CallPlan, CallRules, Tr
 from penstock.net.calls.pool import Dial, SocketDial
 from penstock.sdk.errors import ClientClosed, NoNode
 from penstock.sdk.problems import raised
-from penstock.sdk.reach_hints import reach_hint
-from penstock.sdk.remote_place import NodePlace
+from penstock.sdk.reach_hints import reach_hint, url_hint
+from penstock.sdk.remote_place import NodePlace, RemotePlace
 
 T = TypeVar("T")
 
@@ -144,7 +144,14 @@ class Caller(Resource):
 
     async def json(self, ask: PreparedCall, kind: type[T]) -> T:
         """Call, and read the answer as `kind`."""
-        return (await self.ask(ask)).json(kind)
+        answer = await self.ask(ask)
+        try:
+            return answer.json(kind)
+        except DownstreamUnavailable as error:
+            url = f"{self._place.url(self.service)}{ask.path}"
+            said = "This is not a penstock node, or one of another version: its answer cannot be read."
+            facts = {"url": f"{ask.method} {url}", "hint": url_hint(said)}
+            raise DownstreamUnavailable(said, status=502, **facts) from error
 
     async def ask(self, ask: PreparedCall) -> Answer:
         """Call and return a good answer; anything else is raised as the error it is."""
@@ -170,7 +177,7 @@ class Caller(Resource):
     async def stream(self, ask: PreparedCall) -> AsyncIterator[StreamAnswer]:
         """Call and hand the answer out as it comes; each piece has `read_timeout_s`."""
         url, said = self._said(ask)
-        with self._closing_told(), _named(ask.method, url):
+        with self._closing_told(), self._named(ask.method, url):
             async with self._client().stream(ask.method, url, **said) as answer:
                 if answer.status >= 400:
                     async with timeout("problem", self.options.timeout_s):
@@ -179,11 +186,31 @@ class Caller(Resource):
 
     async def _once(self, ask: PreparedCall) -> Answer:
         url, said = self._said(ask)
-        with self._closing_told(), _named(ask.method, url):
+        with self._closing_told(), self._named(ask.method, url):
             answer = await self._client().request(ask.method, url, **said)  # lint: allow PK009 `ask` holds the deadline
             if answer.status >= 400:
                 raise raised(answer.status, answer.body, answer.headers)
         return answer
+
+    @contextmanager
+    def _named(self, method: str, url: str) -> Iterator[None]:
+        """Write into an error which call it belongs to, and what to do about a node that cannot be spoken to."""
+        try:
+            yield
+        except PenstockError as error:
+            error.facts.setdefault("url", f"{method} {url}")
+            if isinstance(error, DownstreamUnavailable | NotFound):
+                self._advise(error)
+            raise
+
+    def _advise(self, error: PenstockError) -> None:
+        base = self._place.url(self.service)
+        if error.detail.startswith(f"{self.service} is out of reach"):
+            error.detail = error.detail.replace(self.service, f"{self.service} at {base}", 1)
+        by_url = isinstance(self._place, RemotePlace)
+        hint = reach_hint(error.detail) or (url_hint(error.detail) if by_url else "")
+        if hint:
+            error.facts.setdefault("hint", hint)
 
     @contextmanager
     def _closing_told(self) -> Iterator[None]:
@@ -280,15 +307,3 @@ class Caller(Resource):
 def _passes(error: PenstockError) -> bool:
     """Tell whether the node may soon answer otherwise; a call that its shutdown cut can be made again later."""
     return error.retryable or (isinstance(error, Canceled) and not isinstance(error, ClientClosed))
-
-
-@contextmanager
-def _named(method: str, url: str) -> Iterator[None]:
-    """Write into an error which call it belongs to."""
-    try:
-        yield
-    except PenstockError as error:
-        error.facts.setdefault("url", f"{method} {url}")
-        if isinstance(error, DownstreamUnavailable) and (hint := reach_hint(error.detail)):
-            error.facts.setdefault("hint", hint)
-        raise

@@ -106,7 +106,7 @@ class Discovery:
             return self._given
         self._doors = self._doors or self._read_doors()
         if not self._doors:
-            raise NoNode
+            raise _nobody(self._data_dir)
         return self._doors
 
     def _read_doors(self) -> dict[str, dict[str, Any]]:
@@ -139,6 +139,16 @@ class Discovery:
             return (self._data_dir / "operator.token").read_text(encoding="ascii").strip()
         except (OSError, ValueError):
             return ""
+
+
+def _nobody(data_dir: Path | None) -> NoNode:
+    """Say where no node was found; a directory that is not there at all is mostly a wrong name."""
+    if data_dir is None:
+        return NoNode()
+    there = data_dir.is_dir()
+    what = "No node is running in" if there else "There is no node, and no directory,"
+    how = "start one with `penstock up`, or name another data directory (PENSTOCK_DATA_DIR) or a URL (PENSTOCK_URL)"
+    return NoNode(f"{what} {data_dir.absolute()}: {how}.")
 
 
 def _not_ours(data_dir: Path) -> NoNode:

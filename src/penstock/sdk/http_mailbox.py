@@ -9,7 +9,10 @@ import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
+from penstock.contracts.mailbox_rules import PAYLOAD_BYTES_MAX, payload_too_large, size_of
+from penstock.kernel.errors import OverLimit
 from penstock.sdk.calling import Caller, PreparedCall, post
+from penstock.wire.plain_words import size_text
 
 
 class _Messages(msgspec.Struct, frozen=True):
@@ -25,12 +28,20 @@ class HttpMailbox:
 
     async def send(self, request: m.Send, call: Call = NOBODY) -> m.Sent:
         """Store a message; repeated by itself only when its idem_key makes that safe."""
+        if size_of(request) > PAYLOAD_BYTES_MAX:
+            raise payload_too_large(size_of(request), PAYLOAD_BYTES_MAX)
         return await self._caller.json(post("/v1/send", request, call, idempotent=request.idem_key is not None), m.Sent)
 
     async def send_batch(self, request: m.SendBatch, call: Call = NOBODY) -> m.SentBatch:
         """Store many, each on its own."""
         safe = all(send.idem_key is not None for send in request.messages)
-        return await self._caller.json(post("/v1/send/batch", request, call, idempotent=safe), m.SentBatch)
+        ask = post("/v1/send/batch", request, call, idempotent=safe)
+        try:
+            return await self._caller.json(ask, m.SentBatch)
+        except OverLimit as error:
+            if error.facts.get("limit") == "body":
+                raise _batch_too_large(request, error) from error
+            raise
 
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
@@ -115,6 +126,16 @@ class HttpMailbox:
         """Remove a topic whole."""
         ask = PreparedCall(method="DELETE", path=_topic(request.topic), idempotent=True, call=call)
         return await self._caller.json(ask, m.TopicDeleted)
+
+
+def _batch_too_large(request: m.SendBatch, error: OverLimit) -> OverLimit:
+    """Say of a batch what can be done about its size; as JSON it is a third larger."""
+    count, size = len(request.messages), sum(map(size_of, request.messages))
+    said = f"The batch of {count} messages with {size_text(size)} of payload is too large for one request."
+    hint = f"Send fewer at once: {size_text(PAYLOAD_BYTES_MAX)} of payload together, and as much in a single message."
+    refusal = OverLimit(said, limit="body")
+    refusal.facts.update({**error.facts, "hint": hint})
+    return refusal
 
 
 def _get(path: str, query: Mapping[str, object], call: Call) -> PreparedCall:

@@ -26,6 +26,7 @@ def raised(status: int, body: bytes, headers: Mapping[bytes, bytes]) -> Penstock
         members = _decode(body)
         kind = BY_CODE[members["code"]]
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
-        return DownstreamUnavailable(f"The answer {status} carries no readable problem.", status=502, corr_id=corr_id)
+        said = f"This is not a penstock node: its answer {status} carries no readable problem."
+        return DownstreamUnavailable(said, status=502, corr_id=corr_id)
     facts = {name: value for name, value in members.items() if name not in _SAID}
     return rebuild(kind, str(members.get("detail", "")), status, {"corr_id": corr_id, **facts})

@@ -17,7 +17,7 @@ def checked(kind: type[T], **fields: object) -> T:
     try:
         return msgspec.convert(fields, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(plain_fault(str(exc))) from exc
+        raise Malformed(plain_fault(str(exc), kind)) from exc
 
 
 _WORDS: Final[dict[type, str]] = {

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
 
 _UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _OUT_OF_RANGE: Final = re.compile(r"Expected `\w+` (of length )?([<>]=) (-?\d+) - at `\$\.?([\w.\[\]]*)`")
@@ -11,6 +15,7 @@ _OUT_OF_PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)' - at 
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _WRONG_KIND: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`(?: - at `\$\.?([\w.\[\]]*)`)?")
+_NAME_CHARS_MAX: Final = 64
 _KINDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -56,8 +61,11 @@ def age_text(seconds: float) -> str:
     return " ".join(part for part in parts if not part.startswith("0"))
 
 
-def plain_fault(said: str) -> str:
-    """Return what a decoder says about a broken rule as a sentence about the field it is about."""
+def plain_fault(said: str, kind: type | None = None) -> str:
+    """Return what a decoder says about a broken rule as a sentence about the field it is about.
+
+    `kind` is what was being read: then a field that is not there is answered with the one that was meant.
+    """
     if found := _OUT_OF_RANGE.fullmatch(said):
         unit = " characters" if found[1] else ""
         return f"{found[4] or 'It'} must be at {'most' if found[2] == '<=' else 'least'} {found[3]}{unit}."
@@ -65,7 +73,8 @@ def plain_fault(said: str) -> str:
         meaning = next((text for start, text in _MEANINGS if found[1].startswith(start)), f"must match {found[1]}")
         return f"{found[2] or 'It'} {meaning}."
     if found := _UNKNOWN_FIELD.fullmatch(said):
-        return f"There is no field {found[1]}{f' in {found[2]}' if found[2] else ''}."
+        where = f" in {found[2]}" if found[2] else ""
+        return f"There is no field {found[1]}{where}.{_meant(found[1], kind)}"
     if found := _MISSING_FIELD.fullmatch(said):
         return f"The field {found[1]} is missing{f' in {found[2]}' if found[2] else ''}."
     if found := _WRONG_KIND.fullmatch(said):
@@ -74,3 +83,26 @@ def plain_fault(said: str) -> str:
     if said == "Input data was truncated":
         return "The body is no JSON: it ends too early."
     return said.replace("JSON is malformed", "The body is no JSON", 1)
+
+
+def _meant(name: str, kind: type | None) -> str:
+    """Name the field that is spelt like this one, if there is one."""
+    # A name of any length may come: comparing takes time by the length of both.
+    near = get_close_matches(name[:_NAME_CHARS_MAX], _fields(kind), n=1, cutoff=0.7) if kind is not None else []
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+@lru_cache(maxsize=256)
+def _fields(kind: type) -> tuple[str, ...]:
+    """List the fields of a struct, and those of the structs in it, as they are written."""
+    found: dict[str, None] = {}
+    todo, seen = [msgspec.inspect.type_info(kind)], set[type]()
+    while todo:
+        info: Any = todo.pop()
+        if isinstance(info, msgspec.inspect.StructType) and info.cls not in seen:
+            seen.add(info.cls)
+            found |= dict.fromkeys(field.encode_name for field in info.fields)
+            todo += [field.type for field in info.fields]
+        inner = [getattr(info, name, None) for name in ("item_type", "value_type")]
+        todo += [each for each in (*inner, *getattr(info, "types", ())) if each is not None]
+    return tuple(found)

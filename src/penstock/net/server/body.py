@@ -44,13 +44,19 @@ class BodySink(Protocol):
         ...
 
 
-def too_large(limit_bytes: int, route: Route, announced: int | None = None) -> OverLimit:
-    """Make the refusal of a body, with its size where the client has announced it, and the setting that bounds it."""
-    setting = route.body_setting or "limits.max_body_bytes"
+def too_large(limit_bytes: int, route: Route, table: str, announced: int | None = None) -> OverLimit:
+    """Make the refusal of a body, with its size where the client has announced it, and the setting that bounds it.
+
+    `table` is where the listener's own settings are.
+    """
+    setting = route.body_setting or f"{table}.limits.max_body_bytes"
     size = "is" if announced is None else f"of {size_text(announced)} is"
     facts = {} if announced is None else {"actual": announced}
     said = f"The body {size} over the limit of {size_text(limit_bytes)} ({setting})."
-    return OverLimit(said, limit="body", limit_value=limit_bytes, setting=setting, **facts)
+    refusal = OverLimit(said, limit="body", limit_value=limit_bytes, setting=setting, **facts)
+    if route.body_advice:
+        refusal.facts["hint"] = route.body_advice
+    return refusal
 
 
 class CollectedBody:
@@ -86,7 +92,7 @@ class CollectedBody:
         """Keep a piece, and take its size from the byte budget."""
         total = len(self._data) + len(piece)
         if total > self.endpoint.body_bytes_max:
-            raise too_large(self.endpoint.body_bytes_max, self.request.route)
+            raise too_large(self.endpoint.body_bytes_max, self.request.route, self.core.settings_table)
         self.core.hold(self.request, total)
         self._data += piece
         if self.request.head.length == CHUNKED:
@@ -178,13 +184,15 @@ class BodyStream:
     """A body handed to its handler while it arrives; at most two pieces wait, then reading pauses."""
 
     __slots__ = (
-        "_bytes_max", "_ended", "_error", "_held", "_held_bytes", "_inflater", "_on_room", "_seen_bytes", "_waiter",
+        "_bytes_max", "_ended", "_error", "_held", "_held_bytes", "_inflater", "_on_room", "_seen_bytes", "_table",
+        "_waiter",
         "awaits_continue", "blocked", "due", "request",
     )  # fmt: skip
 
-    def __init__(self, request: Request, bytes_max: int, on_room: Callable[[], None]) -> None:
-        """`on_room` is called when the consumer caught up and reading may go on."""
+    def __init__(self, request: Request, bytes_max: int, on_room: Callable[[], None], table: str = "http") -> None:
+        """`on_room` is called when the consumer caught up and reading may go on; `table` is for a refusal."""
         self.request = request
+        self._table = table
         self._bytes_max = bytes_max
         self._on_room = on_room
         self._held: list[bytes] = []
@@ -212,7 +220,7 @@ class BodyStream:
         """Hold a piece for the handler."""
         self._seen_bytes += len(piece)
         if self._seen_bytes > self._bytes_max:
-            raise too_large(self._bytes_max, self.request.route)
+            raise too_large(self._bytes_max, self.request.route, self._table)
         self.request.ticket.bytes_seen += len(piece)
         self._held.append(piece)
         self._held_bytes += len(piece)

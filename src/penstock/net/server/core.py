@@ -94,7 +94,7 @@ class Core:
         "buffer_view", "caps", "clock", "closings", "context", "corr_ids", "draining", "draining_refusal", "ended",
         "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches",
         "metrics", "monotonic", "on_quiet", "options", "options_route", "problem_words", "refusal_lines", "router",
-        "scope", "strangers", "timeouts", "unmatched", "unsaid", "wheel",
+        "scope", "settings_table", "strangers", "timeouts", "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +110,8 @@ class Core:
         self.monotonic: Callable[[], float] = inventory.clock.monotonic
         self.metrics = inventory.metrics
         self.log = Log(inventory.service)
+        # Where the settings of this listener are: those of a service have its short name.
+        self.settings_table = "admin" if inventory.service == "node" else inventory.service.removeprefix("svc-")
         # One buffer serves every connection: filling and reading it is one synchronous step of the loop.
         self.buffer = bytearray(BUFFER_BYTES)
         self.buffer_view = memoryview(self.buffer)

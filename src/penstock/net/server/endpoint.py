@@ -27,7 +27,7 @@ class Endpoint:
     """One route with everything its requests need."""
 
     __slots__ = (
-        "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals",
+        "_body", "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals",
         "body_bytes_max", "decode", "handler", "latency", "ok", "path", "raw_body", "reread", "stream_body",
         "timeout_max_s", "timeout_s", "whole_bytes_max",
     )  # fmt: skip
@@ -38,6 +38,7 @@ class Endpoint:
         self.handler: Callable[..., Any] = _no_route if route is None else traced(route, metrics.service)
         # None where the route takes no body. The decoder is made for the first body: a node has hundreds of routes.
         self.decode: Callable[[bytes], Any] | None = None
+        self._body = None if route is None else route.body
         if route is not None and route.body is not None:
             _check_strict(route.body)
             self.decode = partial(self._decode_first, route.body)
@@ -77,7 +78,7 @@ class Endpoint:
         if self.reread is not None:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 return self.reread(body)
-        raise Malformed(plain_fault(str(fault))) from fault
+        raise Malformed(plain_fault(str(fault), self._body)) from fault
 
     def count(self, method: str, status: int) -> None:
         """Count an answer."""

@@ -350,7 +350,7 @@ class Inbox:
         """Decide what happens to the body, before a byte of it is read."""
         length = request.head.length
         if length > endpoint.body_bytes_max:
-            raise too_large(endpoint.body_bytes_max, request.route, length)
+            raise too_large(endpoint.body_bytes_max, request.route, self._core.settings_table, length)
         self.reader.bound_body(endpoint.body_bytes_max)
         encoding = b"identity" if endpoint.raw_body else request.headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
@@ -368,7 +368,7 @@ class Inbox:
     def _open_stream(self, request: Request, endpoint: Endpoint, encoding: bytes) -> None:
         ratio_cap = self._core.options.decompress_ratio_cap
         self._core.hold(request, HELD_BYTES_MAX)
-        stream = BodyStream(request, endpoint.body_bytes_max, self.connection.schedule)
+        stream = BodyStream(request, endpoint.body_bytes_max, self.connection.schedule, self._core.settings_table)
         if encoding != b"identity":
             stream.inflate(Inflater(encoding, ratio_cap=ratio_cap, bytes_max=endpoint.body_bytes_max))
         request.open_stream(stream)

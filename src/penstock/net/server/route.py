@@ -43,6 +43,8 @@ class Route:
     body_bytes_max: int | None = None
     # The setting behind that limit, for the refusal; empty: the listener's own.
     body_setting: str = ""
+    # What to do about a body that is too large; empty: what `net.advice` says.
+    body_advice: str = ""
     op: str = ""
     summary: str = ""
     # Open routes need no capability.

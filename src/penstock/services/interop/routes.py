@@ -99,6 +99,8 @@ class BridgeRoutes:
                 stream_body=True,
                 summary="Store bytes under their address.",
                 body_bytes_max=self._options.put_bytes_max,
+                body_setting="interop.put_max_bytes",
+                body_advice="Raise interop.put_max_bytes and storage.put_max_bytes, or store it in parts.",
                 deadline_s=PUT_DEADLINE_S,
                 errors=_PUT_ERRORS,
             ),

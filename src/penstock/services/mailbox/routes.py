@@ -13,7 +13,7 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_batches import json_batch, unread_in
 from penstock.contracts.mailbox_bodies import kind_attrs
-from penstock.contracts.mailbox_rules import size_of
+from penstock.contracts.mailbox_rules import PAYLOAD_BYTES_MAX, size_of
 from penstock.contracts.plain_payloads import PlainSend, read_plain_send
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
@@ -29,7 +29,7 @@ from penstock.services.mailbox.codec import JSON, JSON_TEXT
 from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 from penstock.services.mailbox.tracing import with_sender
-from penstock.wire.plain_words import plain_fault
+from penstock.wire.plain_words import plain_fault, size_text
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
@@ -254,6 +254,7 @@ def _describe(method: str) -> Callable[..., Route]:
             long_poll=path.startswith("/v1/recv"),
             reread=_REREAD.get(body),
             octets=path == "/v1/send/{topic}",
+            body_advice=_TOO_LARGE if op == "send" else "",
             body_forms=bodies.forms_of(body, in_path=path.endswith("{msg_id}")),
             body_too=PlainSend if body is m.Send else None,
             answer_many=m.SettledBatch if answer in _SETTLED and not path.endswith("}") else None,
@@ -264,6 +265,10 @@ def _describe(method: str) -> Callable[..., Route]:
     return route
 
 
+_TOO_LARGE: Final = (
+    f"A message holds {size_text(PAYLOAD_BYTES_MAX)} at most, and Base64 makes it a third larger: "
+    "store what is larger with penstock put, and send its address."
+)
 _SETTLED: Final = (m.Acked, m.Nacked, m.Extended)
 _PARAMS: Final = {"topic": m.Topic, "msg_id": m.MsgId}
 _QUERIES: Final = {"/v1/topics": m.GetTopics, "/v1/topics/{topic}/peek": m.Peek, "/v1/dlq": m.GetDlq}
@@ -322,4 +327,4 @@ def _convert(value: dict[str, Any], kind: type) -> Any:  # noqa: ANN401 - typed 
     try:
         return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(plain_fault(str(exc))) from exc
+        raise Malformed(plain_fault(str(exc), kind)) from exc

@@ -64,7 +64,8 @@ class StorageRoutes:
             Route(
                 method="PUT", path=path, handler=self._put, op="put", summary=summary, answer=Stored, stream_body=True,
                 body_bytes_max=options.put_bytes_max,
-                body_setting="storage.put_max_bytes", deadline_s=options.transfer_deadline_s, errors=_PUT_ERRORS,
+                body_setting="storage.put_max_bytes", body_advice="Raise storage.put_max_bytes, or store it in parts.",
+                deadline_s=options.transfer_deadline_s, errors=_PUT_ERRORS,
                 params=_PARAMS,
             )
             for start in _PREFIXES

@@ -67,6 +67,8 @@ class CapabilityCheck:
             try:
                 self._verifier.allow(standing, context, cost_bytes=cost_bytes, waived=rule.waived)
             except Forbidden as error:
+                if rule.operator:
+                    raise operator_only() from error
                 # The last audience's refusal is the answer.
                 if audience is rule.audiences[-1] or error.facts.get("reason") not in _OF_AUDIENCE:
                     raise
@@ -91,6 +93,15 @@ class CapabilityCheck:
             # Whichever audience the token has, the work is done by the service behind.
             service=rule.audiences[-1],
         )
+
+
+def operator_only() -> Forbidden:
+    """Refuse a good token that is not the operator's: no caveat would make it so."""
+    return Forbidden(
+        "Here only the operator's token will do.",
+        reason="not_operator",
+        hint="Use the one in operator.token, in the node's data directory.",
+    )
 
 
 def _cost_bytes(request: Request) -> int:

@@ -46,6 +46,8 @@ class AdmissionRule:
     long_poll: bool = False
     # Shed first while the gateway is degraded.
     write: bool = False
+    # For the operator's token alone, whatever another one allows.
+    operator: bool = False
     # Its requests are signed by who sends them. A token is not looked at: what stands there is not meant for us.
     signed: bool = False
     # Leads to a service of the node, which has an admission of its own: a good token is not held to the quotas.

@@ -31,6 +31,8 @@ _BEHIND: Final = {
     "webhooks": "svc-interop",
 }
 _IN_THE_BODY: Final = frozenset({"topic"})
+# What the node itself answers, below this path.
+_OPERATORS: Final = "/v1/node/"
 # Shed first while degraded. Settlements and revocations are not: they end work, or end a danger.
 _WRITES: Final = frozenset({"send", "put", "issue"})
 
@@ -76,6 +78,7 @@ def _own_rule(route: Route, behind: str | None) -> AdmissionRule:
         long_poll=route.long_poll,
         write=route.op in _WRITES,
         signed=route.op == "webhook",
+        operator=route.path.startswith(_OPERATORS),
     )
 
 

@@ -54,7 +54,7 @@ def convert(value: dict[str, object], kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(plain_fault(str(exc))) from exc
+        raise Malformed(plain_fault(str(exc), kind)) from exc
 
 
 def text_of(value: bytes | None) -> str | None:

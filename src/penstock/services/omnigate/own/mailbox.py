@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from penstock.contracts import mailbox as m
 from penstock.contracts import mailbox_bodies as bodies
+from penstock.contracts.mailbox_rules import PAYLOAD_BYTES_MAX
 from penstock.kernel.deadline import timeout
 from penstock.net.message import Response
 from penstock.net.server.route import Route
@@ -18,6 +19,7 @@ from penstock.services.omnigate.own.calling import (
     present,
     text_of,
 )
+from penstock.wire.plain_words import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -64,6 +66,9 @@ class LeasedOut(msgspec.Struct, frozen=True):
 
 _PARAMS: Final = {"topic": m.Topic}
 _NONE: Final = LeasedOut(())
+_TOO_LARGE: Final = (
+    f"A message holds {size_text(PAYLOAD_BYTES_MAX)} at most: store it with PUT /v1/o and send its address."
+)
 _SETTLEMENTS: Final[tuple[tuple[str, str, str, type, type, Callable[[Any, None], Any]], ...]] = (
     ("ack", "ack", "Acknowledge a message: it is not delivered again.", bodies.AckIn, m.Acked, bodies.as_ack),
     ("nack", "nack", "Give a message back: it is delivered again.", bodies.NackIn, m.Nacked, bodies.as_nack),
@@ -89,6 +94,7 @@ class GatewayMailboxRoutes:
                 params=_PARAMS,
                 handler=self._send,
                 octets=True,
+                body_advice=_TOO_LARGE,
                 answer=m.Sent,
                 op="send",
                 summary="Store the raw body as a message.",

@@ -172,6 +172,7 @@ class ObjectRoutes:
                     stream_body=True,
                     body_bytes_max=self._put_bytes_max,
                     body_setting="omnigate.put_max_bytes",
+                    body_advice="Raise omnigate.put_max_bytes and storage.put_max_bytes, or store it in parts.",
                     deadline_s=TRANSFER_S,
                     op="put",
                     summary=summary,
