@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ class PowerVfs(apsw.VFS):
         self.log: list[Entry] = []
         self.failing_syncs = 0
         self._inodes: dict[str, tuple[int, int]] = {}
+        # The engine writes, copies and inspects on threads of their own: what is done and what is written down about it
+        # is one step.
+        self.one_step = threading.RLock()
         super().__init__(name, "")
 
     def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
@@ -40,13 +44,14 @@ class PowerVfs(apsw.VFS):
 
     def _adopt(self, path: str) -> None:
         """Take over what the engine wrote and synced past us: it makes its logs itself."""
-        stat = Path(path).stat()
-        inode, size = self._inodes.get(path, (0, 0))
-        if inode != stat.st_ino:
-            self.log.append(("adopt", path, Path(path).read_bytes()))
-        elif stat.st_size > size:
-            self.log.append(("extend", path, stat.st_size))
-        self._inodes[path] = (stat.st_ino, stat.st_size)
+        with self.one_step:
+            stat = Path(path).stat()
+            inode, size = self._inodes.get(path, (0, 0))
+            if inode != stat.st_ino:
+                self.log.append(("adopt", path, Path(path).read_bytes()))
+            elif stat.st_size > size:
+                self.log.append(("extend", path, stat.st_size))
+            self._inodes[path] = (stat.st_ino, stat.st_size)
 
     def grown(self, path: str, size: int) -> None:
         inode, known = self._inodes.get(path, (0, 0))
@@ -64,22 +69,25 @@ class _File(apsw.VFSFile):
         super().__init__("", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
-        self._vfs.log.append(("write", self.path, offset, bytes(data)))
-        self._vfs.grown(self.path, offset + len(data))
-        super().xWrite(data, offset)
+        with self._vfs.one_step:
+            self._vfs.log.append(("write", self.path, offset, bytes(data)))
+            self._vfs.grown(self.path, offset + len(data))
+            super().xWrite(data, offset)
 
     def xTruncate(self, size: int) -> None:  # noqa: N802 - SQLite's name
-        self._vfs.log.append(("write", self.path, size, None))
-        super().xTruncate(size)
-        self._vfs._inodes[self.path] = (self._vfs._inodes[self.path][0], size)
+        with self._vfs.one_step:
+            self._vfs.log.append(("write", self.path, size, None))
+            super().xTruncate(size)
+            self._vfs._inodes[self.path] = (self._vfs._inodes[self.path][0], size)
 
     def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
-        if self._vfs.failing_syncs:
-            self._vfs.failing_syncs -= 1
-            self._vfs.log.append(("lost", self.path))
-            raise apsw.IOError("the disk does not answer")
-        super().xSync(flags)
-        self._vfs.log.append(("sync", self.path))
+        with self._vfs.one_step:
+            if self._vfs.failing_syncs:
+                self._vfs.failing_syncs -= 1
+                self._vfs.log.append(("lost", self.path))
+                raise apsw.IOError("the disk does not answer")
+            super().xSync(flags)
+            self._vfs.log.append(("sync", self.path))
 
 
 class _Image:

@@ -13,11 +13,14 @@ SQLite goes on with the log that there is.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import apsw
 
 from penstock.services.mailbox.engines.opening import fetch
 from penstock.services.mailbox.engines.sqlite_reads import connect
+
+_READ: Final = "SELECT count(*) FROM meta"
 
 
 class LogCopier:
@@ -35,8 +38,10 @@ class LogCopier:
 
     def open(self) -> None:
         """Begin, for an engine that was just opened."""
-        self._db = connect(self._path, self._vfs)
-        self._holder = connect(self._path, self._vfs)
+        self._db, self._holder = (connect(self._path, self._vfs) for _ in range(2))
+        for connection in (self._db, self._holder):
+            # The first read opens the log: now, and not beside the commits.
+            fetch(connection, _READ)
         # As on the connection that commits: the log is synced before it is copied.
         fetch(self._db, "PRAGMA synchronous = FULL")
 
@@ -50,7 +55,7 @@ class LogCopier:
         assert self._db is not None
         assert self._holder is not None
         self._holder.execute("BEGIN")
-        fetch(self._holder, "SELECT count(*) FROM meta")
+        fetch(self._holder, _READ)
         fetch(self._db, "PRAGMA wal_checkpoint(PASSIVE)")
 
     def release(self) -> None:
