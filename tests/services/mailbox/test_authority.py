@@ -154,3 +154,36 @@ def test_what_is_remembered_is_bounded(door):
         assert door.says(asked(token), topic=f"t{number}") == "ok"
 
     assert len(door.authority._allowed) <= 1024
+
+
+class Relayed(type(NO_TICKET)):
+    """As a gateway in front puts it on a request."""
+
+    relayed = True
+
+
+def test_what_a_gateway_relays_never_stands(door):
+    request = asked(door.issuer.token("op=send"))
+    assert door.says(request) == "ok"
+    assert door.authority.stands(request, "send", ["orders/eu"])
+
+    assert not door.authority.stands(dataclasses.replace(request, ticket=Relayed()), "send", ["orders/eu"])
+    assert not door.authority.stands(request, "send", ["orders/eu", "orders/us"])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda issuer: issuer.revoke("subject_ref", "alice", 1),
+        lambda issuer: issuer.trust.swap(keys={}),
+        lambda issuer: issuer.clock.advance(2000),
+    ],
+    ids=["revoked", "key gone", "expired"],
+)
+def test_nothing_stands_longer_than_it_is_allowed(door, end):
+    request = asked(door.issuer.token("op=send"))
+    assert door.says(request) == "ok"
+    assert door.authority.stands(request, "send", ["orders/eu"])
+    end(door.issuer)
+
+    assert not door.authority.stands(request, "send", ["orders/eu"])

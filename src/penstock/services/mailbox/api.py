@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.authority import MailboxAuthority
     from penstock.services.mailbox.state import MailboxParts
 
-Settlements = Sequence[m.Settlement]
+SettlementBatch = m.AckBatch | m.NackBatch | m.ExtendBatch
+# Checks one request for an op, a topic and its bytes, as `MailboxAuthority.allow` and `admit` do.
+Judge = Callable[[str, str | None, int], Awaitable[None] | None]
 
 # How many topics are looked at in one step, and in how many steps for one page; of how many the disk is asked at once.
 _LOOK: Final = 10
 _LOOKS_MAX: Final = 1000
 _COUNTED: Final = 50
-_NO_REFUSALS: Final[Mapping[int, PenstockError]] = MappingProxyType({})
 _NO_COSTS: Final[Mapping[str | None, int]] = MappingProxyType({})
 
 
@@ -91,8 +93,15 @@ class MailboxApi:
         """Store many, each on its own."""
         return m.SentBatch(tuple(await self.send_many(request, call, _meta(call))))
 
-    async def send_many(self, request: m.SendBatch, call: Call, meta: RequestMeta) -> Any:  # noqa: ANN401
+    async def send_many(
+        self,
+        request: m.SendBatch,
+        call: Call,
+        meta: RequestMeta,
+        judge: Judge | None = None,
+    ) -> Any:  # noqa: ANN401 - typed by its caller
         """Store many; one the capability does not cover is refused alone, a token that is no good refuses all."""
+        judge = judge or partial(self._authority.allow, call)
         await self._authority.authenticate(call, "send")
         check_batch(request.messages)
         refused: Mapping[int, PenstockError] = unread_in(request)
@@ -101,11 +110,11 @@ class MailboxApi:
             for send in request.messages:
                 costs[send.topic] += size_of(send)
             topics = [send.topic for send in request.messages]
-            refused = await self._judge_rest(call, "send", topics, refused, costs)
+            refused = await self._judge_rest(judge, "send", topics, refused, costs)
             for topic in costs:
                 self._note_sender(topic, call)
             if any(send.origin is not None for send in request.messages):
-                refused = {**await self._moved_by_others(call, request.messages), **refused}
+                refused = {**await self._moved_by_others(judge, request.messages), **refused}
         messages = request.messages
         if TRACER.sink is not None:
             messages = tuple(with_sender(send, call.corr_id) for send in messages)
@@ -113,7 +122,7 @@ class MailboxApi:
 
     async def _judge_rest(
         self,
-        call: Call,
+        judge: Judge,
         op: str,
         topics: Sequence[str | None],
         unread: Mapping[int, PenstockError],
@@ -121,32 +130,16 @@ class MailboxApi:
     ) -> Mapping[int, PenstockError]:
         """Check the capability for the items that could be read; returns all places that are refused."""
         if not unread:
-            return await self._refused(call, op, topics, costs)
+            return await _refused(judge, op, topics, costs)
         places = [place for place in range(len(topics)) if place not in unread]
-        found = await self._refused(call, op, [topics[place] for place in places], costs)
+        found = await _refused(judge, op, [topics[place] for place in places], costs)
         return {**unread, **{places[index]: error for index, error in found.items()}}
 
-    async def _moved_by_others(self, call: Call, sends: Sequence[m.Send]) -> dict[int, PenstockError]:
+    async def _moved_by_others(self, judge: Judge, sends: Sequence[m.Send]) -> dict[int, PenstockError]:
         """Refuse the messages that name an origin although the caller is no operator of their topic."""
         places = [place for place, send in enumerate(sends) if send.origin is not None]
-        found = await self._refused(call, "admin", [sends[place].topic for place in places])
+        found = await _refused(judge, "admin", [sends[place].topic for place in places])
         return {places[place]: error for place, error in found.items()}
-
-    async def _refused(
-        self, call: Call, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
-    ) -> dict[int, PenstockError]:
-        """Check the capability once for each topic of a batch; returns the places that are refused, with the reason."""
-        verdicts: dict[str | None, PenstockError | None] = {}
-        for topic in dict.fromkeys(topics):
-            try:
-                await self._allow(call, op, topic, costs.get(topic, 0))
-                verdicts[topic] = None
-            except PenstockError as error:
-                verdicts[topic] = error
-        if not any(verdicts.values()):
-            return {}
-        refusals = ((place, verdicts[topic]) for place, topic in enumerate(topics))
-        return {place: refusal for place, refusal in refusals if refusal is not None}
 
     async def recv(self, request: m.Recv, call: Call = NOBODY) -> m.Received:
         """Lease messages; waits up to `wait_ms` for the first."""
@@ -202,41 +195,34 @@ class MailboxApi:
 
     async def ack_batch(self, request: m.AckBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Acknowledge many messages, each on its own."""
-        return m.SettledBatch(tuple(await self.settle_many("ack", request.acks, call, _meta(call), unread_in(request))))
+        return m.SettledBatch(tuple(await self.settle_many("ack", request, call, _meta(call))))
 
     async def nack_batch(self, request: m.NackBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Give many back, each on its own."""
-        return m.SettledBatch(
-            tuple(await self.settle_many("nack", request.nacks, call, _meta(call), unread_in(request)))
-        )
+        return m.SettledBatch(tuple(await self.settle_many("nack", request, call, _meta(call))))
 
     async def extend_batch(self, request: m.ExtendBatch, call: Call = NOBODY) -> m.SettledBatch:
         """Move the ends of many leases, each on its own."""
-        return m.SettledBatch(
-            tuple(await self.settle_many("recv", request.extends, call, _meta(call), unread_in(request)))
-        )
+        return m.SettledBatch(tuple(await self.settle_many("recv", request, call, _meta(call))))
 
     async def settle_many(
-        self,
-        op: str,
-        items: Settlements,
-        call: Call,
-        meta: RequestMeta,
-        unread: Mapping[int, PenstockError] = _NO_REFUSALS,
+        self, op: str, request: SettlementBatch, call: Call, meta: RequestMeta, judge: Judge | None = None
     ) -> Any:  # noqa: ANN401 - typed by its caller
         """Settle many; one the capability does not cover is refused alone, a token that is no good refuses all."""
+        judge = judge or partial(self._authority.allow, call)
         await self._authority.authenticate(call, op)
-        check_batch(tuple(items))
+        items = settlements_of(request)
+        check_batch(items)
         read = self._ledger.read_name
         names = [read(item.msg_id) for item in items]
-        refused = unread
+        refused: Mapping[int, PenstockError] = unread_in(request)
         if not self._authority.open:
             topics = self._dispatcher.topics_of(names)
             if None in topics:
                 # Nearly all are in RAM; only for the others the disk has to be asked.
                 asked = zip(topics, items, names, strict=True)
                 topics = [topic or await self.topic_of(name, item.receipt) for topic, item, name in asked]
-            refused = await self._judge_rest(call, op, topics, unread)
+            refused = await self._judge_rest(judge, op, topics, refused)
         return await answer_of(self._dispatcher.settle_batch(items, names, meta, refused))
 
     # --- looking
@@ -508,6 +494,36 @@ class PromptApi:
         if others or topic is None or not self._allows(call, op, topic):
             return None
         return self._dispatcher.settle_batch(requests, names, RequestMeta(call.corr_id, deadline), {})
+
+
+def settlements_of(batch: SettlementBatch) -> tuple[m.Settlement, ...]:
+    """Return the items of a batch, whatever it does."""
+    match batch:
+        case m.AckBatch():
+            return batch.acks
+        case m.NackBatch():
+            return batch.nacks
+        case _:
+            return batch.extends
+
+
+async def _refused(
+    judge: Judge, op: str, topics: Sequence[str | None], costs: Mapping[str | None, int] = _NO_COSTS
+) -> dict[int, PenstockError]:
+    """Check the capability once for each topic of a batch; returns the places that are refused, with the reason."""
+    verdicts: dict[str | None, PenstockError | None] = {}
+    for topic in dict.fromkeys(topics):
+        try:
+            waiting = judge(op, topic, costs.get(topic, 0))
+            if waiting is not None:
+                await waiting
+            verdicts[topic] = None
+        except PenstockError as error:
+            verdicts[topic] = error
+    if not any(verdicts.values()):
+        return {}
+    refusals = ((place, verdicts[topic]) for place, topic in enumerate(topics))
+    return {place: refusal for place, refusal in refusals if refusal is not None}
 
 
 def _is_known(waiting: Awaitable[None] | None) -> bool:

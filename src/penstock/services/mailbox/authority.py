@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -147,7 +147,7 @@ class MailboxAuthority:
         """Check a request of this service's own listener, as `allow` does, unless one just like it was allowed."""
         if self._verifier is None:
             return None
-        if request.ticket.relayed:
+        if request.ticket.relayed or topic == ANY_TOPIC:
             return self.allow(call_of(request), op, topic, cost_bytes)
         field, host = request.headers.get(b"authorization", b""), request.peer.host
         asking = (request.head.start, field, host, op, topic)
@@ -160,6 +160,19 @@ class MailboxAuthority:
         if waiting is None and self._lasting is not None:
             self._keep(asking, self._lasting.open(token))
         return waiting
+
+    def stands(self, request: Request, op: str, topics: Iterable[str | None]) -> bool:
+        """Tell whether requests just like this one were allowed for all these topics, and still are.
+
+        Nothing is judged or charged: what has to be counted never stands.
+        """
+        if self._verifier is None:
+            return True
+        if self._lasting is None or request.ticket.relayed:
+            return False
+        start, field, host = request.head.start, request.headers.get(b"authorization", b""), request.peer.host
+        standing = [self._allowed.get((start, field, host, op, topic)) for topic in topics]
+        return all(each is not None and self._lasting.holds(each) for each in standing)
 
     def _keep(self, asking: Asking, standing: object) -> None:
         """Remember what was allowed, unless every request has to be counted."""

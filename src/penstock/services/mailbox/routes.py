@@ -6,6 +6,7 @@ Send, recv and the settlements of one message go straight to the dispatcher.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_batches import json_batch, unread_in
 from penstock.contracts.mailbox_bodies import kind_attrs
-from penstock.contracts.mailbox_rules import PAYLOAD_BYTES_MAX, size_of
+from penstock.contracts.mailbox_rules import PAYLOAD_BYTES_MAX, check_batch, size_of
 from penstock.contracts.plain_payloads import PlainSend, read_plain_send
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import Malformed
@@ -24,6 +25,7 @@ from penstock.net.promise import answer_of
 from penstock.net.server.route import Route
 from penstock.net.tracing import TRACER
 from penstock.services.mailbox import bodies
+from penstock.services.mailbox.api import settlements_of
 from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
 from penstock.services.mailbox.codec import JSON, JSON_TEXT
 from penstock.services.mailbox.jobs import RequestMeta
@@ -34,7 +36,7 @@ from penstock.wire.plain_words import plain_fault, size_text
 if TYPE_CHECKING:
     from penstock.net.message import Request
     from penstock.net.promise import Promise
-    from penstock.services.mailbox.api import MailboxApi
+    from penstock.services.mailbox.api import MailboxApi, SettlementBatch
     from penstock.services.mailbox.authority import MailboxAuthority
     from penstock.services.mailbox.state import MailboxParts
 
@@ -105,9 +107,7 @@ class MailboxRoutes:
         if TRACER.sink is not None:
             send = with_sender(send, request.corr_id)
         waiting = self._authority.admit(request, "send", send.topic, size_of(send))
-        topic = self._ledger.topics.get(send.topic)
-        if topic is not None and topic.tenant is None and not self._authority.open:
-            topic.tenant = self._authority.tenant_of(bearer(request))
+        self._note_sender(request, send.topic)
         if send.origin is not None:
             return self._send_moved(request, send, waiting)
         if waiting is not None:
@@ -132,8 +132,23 @@ class MailboxRoutes:
         }
         return self._send(request, _convert(value, m.Send))
 
-    async def _send_batch(self, request: Request, batch: m.SendBatch) -> Any:  # noqa: ANN401 - as written
-        return await self._api.send_many(batch, call_of(request), _meta(request))
+    def _send_batch(self, request: Request, batch: m.SendBatch) -> Any:  # noqa: ANN401 - typed by its caller
+        """Store a batch without a task of its own if one like it was allowed a moment ago; otherwise judge it first."""
+        topics = {send.topic for send in batch.messages}
+        moved = {send.origin for send in batch.messages} != {None}
+        if moved or TRACER.sink is not None or not self._authority.stands(request, "send", topics):
+            judge = partial(self._authority.admit, request)
+            return self._api.send_many(batch, call_of(request), _meta(request), judge)
+        check_batch(batch.messages)
+        for name in topics:
+            self._note_sender(request, name)
+        return _now_or_later(self._dispatcher.send_batch(batch.messages, _meta(request), unread_in(batch)))
+
+    def _note_sender(self, request: Request, name: str) -> None:
+        """Let a topic count for the tenant that is first seen sending to it."""
+        topic = self._ledger.topics.get(name)
+        if topic is not None and topic.tenant is None and not self._authority.open:
+            topic.tenant = self._authority.tenant_of(bearer(request))
 
     def _recv(self, request: Request, recv: RecvIn) -> Any:  # noqa: ANN401 - typed by its caller
         asked = m.Recv(recv.topic, recv.max_messages, recv.visibility_ms, recv.wait_ms, recv.max_bytes)
@@ -171,8 +186,7 @@ class MailboxRoutes:
         def settle(request: Request, body: Any) -> Any:  # noqa: ANN401 - typed by its caller
             value = convert(body, request.params.get("msg_id"))
             if isinstance(value, m.AckBatch | m.NackBatch | m.ExtendBatch):
-                unread = unread_in(value)
-                return self._api.settle_many(op, _items(value), call_of(request), _meta(request), unread)
+                return self._settle_batch(request, op, value)
             name = self._ledger.read_name(value.msg_id)
             if not self._authority.open:
                 (topic,) = self._dispatcher.topics_of((name,))
@@ -182,6 +196,17 @@ class MailboxRoutes:
             return _now_or_later(self._dispatcher.settle(value, name, _meta(request)))
 
         return settle
+
+    def _settle_batch(self, request: Request, op: str, batch: SettlementBatch) -> Any:  # noqa: ANN401 - as written
+        """Settle a batch as `_send_batch` stores one, if all of it is in RAM: then its topics are known at once."""
+        items = settlements_of(batch)
+        names = [self._ledger.read_name(item.msg_id) for item in items]
+        topics = set(self._dispatcher.topics_of(names))
+        if not topics or None in topics or not self._authority.stands(request, op, topics):
+            judge = partial(self._authority.admit, request)
+            return self._api.settle_many(op, batch, call_of(request), _meta(request), judge)
+        check_batch(items)
+        return _now_or_later(self._dispatcher.settle_batch(items, names, _meta(request), unread_in(batch)))
 
     async def _settle_later(
         self, request: Request, op: str, value: m.Settlement, waiting: Awaitable[None] | None
@@ -285,16 +310,6 @@ _SETTLEMENTS: Final = (
     (("/v1/nack", "/nack"), "nack", "Give back.", bodies.NackIn, m.Nacked, bodies.as_nack),
     (("/v1/extend",), "recv", "Lengthen a lease.", bodies.ExtendIn, m.Extended, bodies.as_extend),
 )
-
-
-def _items(batch: m.AckBatch | m.NackBatch | m.ExtendBatch) -> tuple[m.Settlement, ...]:
-    match batch:
-        case m.AckBatch():
-            return batch.acks
-        case m.NackBatch():
-            return batch.nacks
-        case _:
-            return batch.extends
 
 
 def _meta(request: Request) -> RequestMeta:
