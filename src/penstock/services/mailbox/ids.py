@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from blake3 import blake3
@@ -116,8 +116,10 @@ class Receipts:
         body = _RECEIPT.pack(_RECEIPT_VERSION, slot, seq, gen)
         return _url_text(body + self._tag(body))
 
-    def make_all(self, leases: Iterable[tuple[int, int, int]]) -> list[str]:
+    def make_all(self, leases: Sequence[tuple[int, int, int]]) -> list[str]:
         """Write the receipts of leases that were made together; each is given by slot, seq and generation."""
+        if len(leases) == 1:
+            return [self.make(*leases[0])]
         hasher, pack = self._hasher, _RECEIPT.pack
         reset, update, digest = hasher.reset, hasher.update, hasher.digest
         parts: list[bytes] = []
