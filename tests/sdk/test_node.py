@@ -183,3 +183,22 @@ async def test_a_node_that_came_back_with_another_certificate_is_believed_by_it(
             sets = [f"http.tls.{name}={paths[f'tls_{name}']}" for name in ("cert_path", "key_path")]
             with NodeProcess(*(word for one in sets for word in ("--set", one)), data_dir=data_dir):
                 assert not (await client.mailbox.send("renewed", str(n))).duplicate
+
+
+async def test_a_producer_with_its_token_sends_and_stores_and_does_nothing_else(node: NodeProcess) -> None:
+    async with connect(node.ready["data_dir"]) as operator:
+        issued = await operator.passport.producer_token("shop", "sales/", store=["put"])
+        async with connect(node.ready["data_dir"], token=issued.token) as producer:
+            stored = await producer.storage.put(b"a picture")
+            sent = await producer.mailbox.send("sales/eu", stored.address)
+            for call in (
+                producer.mailbox.recv("sales/eu"),
+                producer.mailbox.send("other", "x"),
+                producer.storage.get(stored.address),
+            ):
+                with pytest.raises(Forbidden):
+                    await call
+        [message] = await operator.mailbox.recv("sales/eu", wait_ms=20_000)
+        await operator.mailbox.ack(message)
+
+    assert message.msg_id == sent.msg_id

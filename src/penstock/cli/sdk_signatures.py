@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, get_args, get_type_hints
+
+import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.sdk import Client, SdkOptions, connect, connect_sync
@@ -33,8 +37,14 @@ _CLIENTS: Final = (
     ("client.dht", DhtClient),
     ("client.interop", InteropClient),
 )
-_VALUES: Final = (SdkOptions, m.Sent, m.Envelope, m.TopicStats, m.DeadLetter)
+# What a program makes itself; what comes back is found by the signatures.
+_GIVEN: Final = (SdkOptions, m.TopicSettings, m.DedupSettings)
+# What the parts of the SDK say to each other.
+_INNER: Final = frozenset(
+    {"Consumer.check_stopped", "Consumer.failed", "Delivery.lapsed", "Delivery.lose", "Delivery.on_end"}
+)
 _PREFIX: Final = re.compile(r"\bm\.|\bd\.|\bi\.|\bp\.")
+_ANNOTATED: Final = re.compile(r"Annotated\[(\w+), Meta\([^)]*\)\]")
 _LINE_MAX: Final = 100
 _PLAIN: Final = (str, int, float, tuple, type(None))
 
@@ -47,7 +57,7 @@ def signatures_page() -> str:
     )
     parts = [_section("Functions", [_entry(call, name) for name, call in _FUNCTIONS])]
     parts += [_section(f"{name}: {kind.__name__}", _methods(kind, name)) for name, kind in _CLIENTS]
-    parts += [_section(kind.__name__, [_fields(kind)]) for kind in _VALUES]
+    parts += [_section(kind.__name__, [_fields(kind)]) for kind in (*_GIVEN, *_values())]
     return f"{_NOTE}\n# Signatures of the SDK\n\n{text}\n\n" + "\n\n".join(parts) + "\n"
 
 
@@ -56,8 +66,27 @@ def _section(title: str, entries: list[str]) -> str:
 
 
 def _methods(kind: type, name: str) -> list[str]:
-    found = [(each, member) for each, member in vars(kind).items() if not each.startswith("_")]
-    return [_entry(member, f"{name}.{each}") for each, member in found if inspect.isfunction(_bare(member))]
+    return [_entry(member, f"{name}.{each}") for each, member in _calls(kind)]
+
+
+def _calls(kind: type) -> Iterator[tuple[str, Any]]:
+    for name, member in vars(kind).items():
+        if not name.startswith("_") and f"{kind.__name__}.{name}" not in _INNER and inspect.isfunction(_bare(member)):
+            yield name, member
+
+
+def _values() -> tuple[type, ...]:
+    """List the values that come back from any call, and what is in them."""
+    found: dict[type, None] = {}
+    calls = [*(call for _, call in _FUNCTIONS), *(_bare(call) for _, kind in _CLIENTS for _, call in _calls(kind))]
+    todo = [get_type_hints(call).get("return") for call in reversed(calls)]
+    while todo:
+        kind = todo.pop()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found and kind not in _GIVEN:
+            found[kind] = None
+            todo += reversed(get_type_hints(kind).values())
+        todo += reversed(get_args(kind))
+    return tuple(found)
 
 
 def _bare(member: Any) -> Any:  # noqa: ANN401 - whatever a class holds
@@ -93,17 +122,45 @@ def _shown(signature: inspect.Signature) -> list[str]:
         if each.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
             shown.append("*")
             starred = True
-        shown.append(str(_told(each)).replace("'", "").replace("Ellipsis", "..."))
+        shown.append(_parameter(each))
     return shown
 
 
-def _told(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Leave out a default that is no plain value: what stands there, such as the environment, is this machine's."""
-    plain = parameter.default is inspect.Parameter.empty or isinstance(parameter.default, _PLAIN)
-    return parameter if plain else parameter.replace(default=...)
+def _parameter(each: inspect.Parameter) -> str:
+    """Write a parameter down; a default that is no plain value is left out, because it may be this machine's."""
+    star = "*" if each.kind is inspect.Parameter.VAR_POSITIONAL else ""
+    said = f"{star}{each.name}: {each.annotation}"
+    return said if each.default is inspect.Parameter.empty else f"{said} = {_default(each.default)}"
+
+
+def _default(value: object) -> str:
+    if not isinstance(value, _PLAIN):
+        return "..."
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _fields(kind: type) -> str:
-    rows = [f"| `{name}` | `{_PREFIX.sub('', str(said))}` |" for name, said in kind.__annotations__.items()]
+    """List the fields of a value; with their defaults where a program makes it."""
     head = (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")
-    return f"{head}\n\n| field | type |\n|---|---|\n" + "\n".join(row.replace(" | None", " or None") for row in rows)
+    given = kind in _GIVEN
+    names = "| field | type | default |\n|---|---|---|" if given else "| field | type |\n|---|---|"
+    rows = []
+    for name, said in kind.__annotations__.items():
+        row = f"| `{name}` | `{_PREFIX.sub('', _bare_type(str(said)))}` |".replace(" | None", " or None")
+        rows.append(f"{row} {_field_default(kind, name)} |" if given else row)
+    return f"{head}\n\n{names}\n" + "\n".join(rows)
+
+
+def _bare_type(said: str) -> str:
+    """Leave out the bounds that are written around a type; a bar would end the cell of the table."""
+    return _ANNOTATED.sub(r"\1", said).replace(" | UnsetType", " or unset").replace(" | None", " or None")
+
+
+def _field_default(kind: type, name: str) -> str:
+    if dataclasses.is_dataclass(kind):
+        value = next(field.default for field in dataclasses.fields(kind) if field.name == name)
+    else:
+        value = next(field.default for field in msgspec.structs.fields(kind) if field.name == name)
+    if value is dataclasses.MISSING or value is msgspec.NODEFAULT:
+        return ""
+    return f"`{_default(value)}`"

@@ -3,7 +3,7 @@
 | to | use |
 |---|---|
 | find a node and its services | `connect`, `Client`, `Client.from_env`, `SdkOptions` |
-| send, receive, settle, look | `MailboxClient`, `new_message` |
+| send, receive, settle, look | `MailboxClient`, `new_message`, `TopicSettings` |
 | work on messages | `Consumer`, `Delivery`, `Reject`, `LeaseLost`, `ConsumerStopped` |
 | issue, verify, narrow and revoke tokens | `PassportClient`, `narrow` |
 | store and fetch objects by content address | `StorageClient` |
@@ -45,6 +45,7 @@ loop_thread    the loop behind `sync`, on a thread of its own
 
 from __future__ import annotations
 
+from penstock.contracts.mailbox import TopicSettings
 from penstock.kernel.errors import (
     Backpressure,
     BadOrigin,
@@ -124,6 +125,7 @@ __all__ = [
     "SdkOptions",
     "StorageClient",
     "Timeout",
+    "TopicSettings",
     "Unauthenticated",
     "Unsupported",
     "connect",

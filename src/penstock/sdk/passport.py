@@ -64,6 +64,22 @@ class PassportClient:
         audience, caveats = worker_caveats(topic, send=send, store=store)
         return await self.issue(subject, audience, caveats=caveats, ttl_s=ttl_s, tenant=tenant)
 
+    async def producer_token(
+        self,
+        subject: str,
+        topic: str,
+        *,
+        store: Iterable[str] = (),
+        ttl_s: int = p.TTL_S_DEFAULT,
+        tenant: str | None = None,
+    ) -> p.Issued:
+        """Mint a token for a producer: it sends to `topic`, and nothing else.
+
+        `store` names what it may do in the content store: `put`, `get`.
+        """
+        audience, caveats = producer_caveats(topic, store=store)
+        return await self.issue(subject, audience, caveats=caveats, ttl_s=ttl_s, tenant=tenant)
+
     async def verify(self, token: str, context: RequestContext | None = None) -> p.Verified:
         """Have the node verify a token; a bad token is an answer, not an error."""
         async with timeout("verify", self._timeout_s):
@@ -128,7 +144,15 @@ def _several(texts: Iterable[str]) -> tuple[str, ...]:
 
 def worker_caveats(topic: str, *, send: bool, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the audiences and the caveats of a worker's token, each caveat scoped to the service it is about."""
-    ops = ("recv", "ack", "nack", "send") if send else ("recv", "ack", "nack")
+    return _scoped(("recv", "ack", "nack", "send") if send else ("recv", "ack", "nack"), topic, store)
+
+
+def producer_caveats(topic: str, *, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the same for a producer's token."""
+    return _scoped(("send",), topic, store)
+
+
+def _scoped(ops: tuple[str, ...], topic: str, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     stored = _several(store)
     caveats = (f"svc-mailbox:op={','.join(ops)}", f"svc-mailbox:topic={topic}")
     if not stored:

@@ -171,6 +171,7 @@ class SyncPassport(SyncService[PassportClient]):
 
     issue = blocking(PassportClient.issue)
     worker_token = blocking(PassportClient.worker_token)
+    producer_token = blocking(PassportClient.producer_token)
     verify = blocking(PassportClient.verify)
     verify_batch = blocking(PassportClient.verify_batch)
     revoke = blocking(PassportClient.revoke)
