@@ -74,7 +74,7 @@ def test_nobody_but_the_operator_changes_routes(node: NodeProcess) -> None:
         assert ask(connection, "POST", "/v1/node/routes", body, token).status == 401
     issue = {"subject_ref": "ada", "audience": ["omnigate"], "caveats": ["op=admin"]}
     token = node.ask("passport", "POST", "/v1/passport/issue", issue, token=True).json()["token"]
-    assert ask(connection, "POST", "/v1/node/routes", body, token).status == 401
+    assert ask(connection, "POST", "/v1/node/routes", body, token).status == 403
     connection.close()
 
 

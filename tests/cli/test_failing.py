@@ -43,13 +43,13 @@ def stranger() -> Iterator[str]:
 
 @pytest.mark.parametrize("command", ["topics", "status"])
 def test_a_url_where_nothing_answers_is_named_however_it_was_given(command: str, tmp_path: Path) -> None:
-    told = f"penstock: nothing answers at {NOBODY} (connection refused).\n"
+    told = f"penstock: nothing answers at {NOBODY} (connection refused)."
     config = {"XDG_CONFIG_HOME": str(tmp_path)}
     penstock("context", "add", "away", "--url", NOBODY, "--use", env={**os.environ, **config})
 
-    assert said(command, "--url", NOBODY) == told
-    assert said(command, PENSTOCK_URL=NOBODY) == told
-    assert said(command, **config) == told
+    assert said(command, "--url", NOBODY).startswith(told)
+    assert said(command, PENSTOCK_URL=NOBODY).startswith(told)
+    assert said(command, **config).startswith(told)
 
 
 @pytest.mark.parametrize("command", ["topics", "status"])

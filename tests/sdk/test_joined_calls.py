@@ -15,8 +15,8 @@ from penstock.kernel.clock import LoopClock
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Busy, Conflict, DownstreamUnavailable, OverLimit, PenstockError, Timeout
 from penstock.kernel.inventory import Inventory
-from penstock.sdk import call_joiner
 from penstock.sdk.errors import ClientClosed
+from penstock.sdk.joining import call_joiner
 from penstock.sdk.joining.joined_mailbox import JoinedMailbox
 from penstock.sdk.joining.place_line import PlaceLine
 from penstock.testing import Run, sweep

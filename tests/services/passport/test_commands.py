@@ -105,7 +105,8 @@ async def test_issue_verify_and_revoke_by_a_running_node(tmp_path, capsys, monke
         assert await ask(None, call, token, "verify", issued, "--op", "recv", *where) == 1
         capsys.readouterr()
         assert await ask(None, call, token, "revoke", "--subject-ref", "alice", "--json", *where) == 0
-        assert json.loads(capsys.readouterr().out) == {"current_epoch": 1}
+        told = json.loads(capsys.readouterr().out)
+        assert (told["revoked"], told["current_epoch"]) == ({"subject_ref": "alice"}, 1)
         assert await ask(None, call, token, "verify", issued, *where) == 1
         assert await ask(None, call, token, "revoke", "--subject-ref", "operator", *where) == 1
         assert "needs_force" in capsys.readouterr().err
