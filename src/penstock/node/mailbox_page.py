@@ -124,6 +124,7 @@ class MailboxPage:
                 "bytes": ledger.bytes,
                 "bytes_max": ledger.bounds.backlog_bytes,
                 "dead": ledger.dead,
+                "died": ledger.died,
             },
         }
 

@@ -8,6 +8,9 @@ import { page } from "./state.js";
 import { table } from "./table.js";
 import { moment, plural } from "./words.js";
 
+// It changes with every letter that comes or goes; their number alone does not when one comes and another goes.
+const standing = () => `${page.frame.mailbox?.died} ${page.frame.mailbox?.dead}`;
+
 export default function dead(_, query) {
   const groups = table(
     "Dead letters by topic and reason",
@@ -60,7 +63,7 @@ export default function dead(_, query) {
   );
   const topicName = query.get("topic");
   const reason = query.get("reason");
-  let seen = -1;
+  let seen = "";
   let askedAt = -Infinity;
   let asked = 0;
   // What was asked for later counts: an answer that comes after its successor's is out of date.
@@ -68,7 +71,7 @@ export default function dead(_, query) {
     doing(async () => {
       asked += 1;
       const mine = asked;
-      seen = page.frame.mailbox?.dead;
+      seen = standing();
       const found = (await ask("GET", "/dead-letters")).groups.map((each) => ({
         ...each,
         id: `${each.topic} ${each.reason}`,
@@ -96,7 +99,7 @@ export default function dead(_, query) {
         : "",
     ],
     update() {
-      if (seen === (page.frame.mailbox?.dead ?? 0) || performance.now() - askedAt < 3000) return;
+      if (seen === standing() || performance.now() - askedAt < 3000) return;
       askedAt = performance.now();
       reload();
     },

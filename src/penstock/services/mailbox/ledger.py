@@ -108,8 +108,9 @@ class MailboxLedger:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
         self.topic_names = TopicNames()
-        # Counted since the process began: leases that ended by their deadline, and expired messages that were dropped.
-        self.lapsed = self.dropped = 0
+        # Counted since the process began: leases that ended by their deadline, expired messages that were dropped,
+        # and messages that became dead letters.
+        self.lapsed = self.dropped = self.died = 0
         # Messages that were stored, handed out (again too) and acknowledged since the process began.
         self.sent = self.delivered = self.acked = 0
         self.clear()

@@ -583,6 +583,7 @@ class Shard:
         topic.dead += 1
         topic.bytes += message.size
         ledger.dead += 1
+        ledger.died += 1
         ledger.dead_bytes += message.size
         ledger.messages += 1
         ledger.bytes += message.size
