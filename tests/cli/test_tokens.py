@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -117,10 +118,24 @@ def test_every_option_of_revoke_says_what_it_revokes(cli) -> None:
     assert "every token that was issued to this --subject" in shown
 
 
-def test_the_tokens_of_a_node_elsewhere_are_not_listed_as_those_of_one_here(cli, node: NodeProcess) -> None:
+def test_the_tokens_of_a_node_are_listed_and_counted_by_its_url(cli, node: NodeProcess, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{node.port('omnigate')}"
+    secret = tmp_path / "operator.token"
+    secret.write_text(node.ready["token"])
+    told = json.loads(cli("token", "issue", "--subject", "afar", "--audience", "svc-mailbox", "--json"))
+    listed = cli("token", "list", "--url", url, "--token-file", str(secret))
+    by_hand = cli("token", "revoke", "--tid", told["tid"], "--url", url, "--token-file", str(secret))
 
-    assert f"the tokens of {url} cannot be listed from here" in cli("token", "list", "--url", url, code=1)
+    assert f"{told['tid']}  afar  svc-mailbox" in listed
+    assert ": 1 token no longer good; the epoch is " in by_hand
+    assert told["tid"] not in cli("token", "list", "--url", url, "--token-file", str(secret))
+
+
+def test_a_worker_may_not_list_tokens_and_is_told_so(cli, tmp_path: Path) -> None:
+    secret = tmp_path / "worker.token"
+    secret.write_text(cli("token", "issue", "--subject", "w", "--for", "worker", "--topic", "a/"))
+
+    assert "svc-passport" in cli("token", "list", "--token-file", str(secret), code=1)
 
 
 def _some(cli) -> str:

@@ -13,6 +13,8 @@ from penstock.contracts.passport import (
     GetKeys,
     GetRevocations,
     Issue,
+    IssuedToken,
+    ListIssued,
     Revoke,
     Rotate,
     Verified,
@@ -242,3 +244,63 @@ class PassportSuite:
                 with pytest.raises(Conflict):
                     await world.api.attest(Attest("svc-interop", n, head), operator)
             assert (await world.api.attest(Attest("svc-interop", 8, "cc"), operator)).n == 8
+
+    # --- what was issued
+
+    async def listed(self, world: World, **asked: object) -> list[IssuedToken]:
+        page = await world.api.issued(ListIssued(**asked), self.operator(world))
+        found = list(page.tokens)
+        while page.cursor is not None:
+            page = await world.api.issued(ListIssued(**{**asked, "cursor": page.cursor}), self.operator(world))
+            found += page.tokens
+        return found
+
+    async def test_what_was_issued_is_listed_newest_first_and_never_the_token(self) -> None:
+        async with self.world() as world:
+            first = await world.api.issue(
+                Issue("alice", ("svc-mailbox", "svc-storage"), tenant="acme", caveats=("op=send",), class_="anon"),
+                self.operator(world),
+            )
+            second = await world.api.issue(Issue("bob", "svc-mailbox", ttl_s=60), self.operator(world))
+            newest, oldest = await self.listed(world)
+
+        assert (newest.tid, newest.sub, newest.tenant, newest.state) == (second.tid, "bob", "sub:bob", "good")
+        assert (oldest.tid, oldest.sub, oldest.tenant, oldest.class_) == (first.tid, "alice", "acme", "anon")
+        assert (oldest.aud, oldest.caveats) == (("svc-mailbox", "svc-storage"), ("op=send",))
+        assert (oldest.kid, oldest.epoch, oldest.exp) == (first.kid, first.epoch, first.exp)
+        assert (oldest.exp - oldest.iat, newest.exp - newest.iat) == (900, 60)
+        assert (oldest.by, newest.by) == ("operator", "operator")
+
+    async def test_pages_of_what_was_issued_show_each_token_once(self) -> None:
+        async with self.world() as world:
+            tids = [(await world.api.issue(Issue(f"s{n}", "svc-mailbox"), self.operator(world))).tid for n in range(7)]
+            by_two = await self.listed(world, limit=2)
+            by_seven = await self.listed(world, limit=7)
+
+        assert [each.tid for each in by_two] == tids[::-1]
+        assert [each.tid for each in by_seven] == tids[::-1]
+
+    async def test_ended_tokens_are_listed_only_when_asked_for_and_say_how_they_ended(self) -> None:
+        async with self.world() as world:
+            await self.issue(world, ttl_s=5)
+            revoked = await world.api.issue(Issue("bob", "svc-mailbox"), self.operator(world))
+            kept = await world.api.issue(Issue("carol", "svc-mailbox"), self.operator(world))
+            await world.api.revoke(Revoke(tid=revoked.tid), self.operator(world))
+            await world.advance(6)
+            good = await self.listed(world)
+            every = await self.listed(world, all=True)
+
+        assert [each.tid for each in good] == [kept.tid]
+        assert [(each.sub, each.state) for each in every] == [
+            ("carol", "good"), ("bob", "revoked"), ("alice", "expired"),
+        ]  # fmt: skip
+
+    async def test_nobody_lists_what_was_issued_without_authority(self) -> None:
+        async with self.world() as world:
+            token = await self.issue(world)
+            with pytest.raises(Unauthenticated):
+                await world.api.issued(ListIssued())
+            with pytest.raises(Forbidden):
+                await world.api.issued(ListIssued(), Call(token))
+            with pytest.raises(Malformed):
+                await world.api.issued(ListIssued(cursor="none of ours"), self.operator(world))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from penstock import weave
-from penstock.capability.token import ED25519, TokenRoot
+from penstock.capability.token import ED25519, TokenRoot, encode
 from penstock.capability.verifier import CapabilityVerifier
 from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext
@@ -157,8 +157,8 @@ class HastyIssuance(Issuance):
         weave.shown()
         held = await self._held(work)
         root = root_of(work.request, held, self._book.view.value, int(self._wall()), self._ids.next())
-        token = await self._book.sign(root)
-        return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, ())
+        signed = await self._book.sign(root)
+        return p.Issued(encode(signed), root.kid, root.alg, root.epoch, root.exp, ())
 
 
 class StaleIssuance(Issuance):
@@ -170,8 +170,8 @@ class StaleIssuance(Issuance):
         held = await self._held(work)
         await asyncio.sleep(0.001)
         root = root_of(work.request, held, view, int(self._wall()), self._ids.next())
-        token = await self._book.sign(root)
-        return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, ())
+        signed = await self._book.sign(root)
+        return p.Issued(encode(signed), root.kid, root.alg, root.epoch, root.exp, ())
 
 
 ISSUANCES = {"": SeenIssuance, "hasty": HastyIssuance, "stale": StaleIssuance}

@@ -69,6 +69,10 @@ class Floors:
             self._hits(level, level.epoch, level.ids) for level in root.via
         )
 
+    def hits_level(self, level: IssuingLevel) -> bool:
+        """Tell whether a token that is known by its names and ids alone falls."""
+        return self._hits(level, level.epoch, level.ids)
+
     def _hits(self, bearer: TokenRoot | IssuingLevel, epoch: int, ids: tuple[bytes, ...]) -> bool:
         # Lineages of older tokens hold ids alone.
         if bearer.sub and epoch < self.floor_of(bearer):

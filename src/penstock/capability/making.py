@@ -44,9 +44,9 @@ class UnsignedRoot(msgspec.Struct, frozen=True):
         """Return what the issuer's key signs."""
         return root_input(self.root.alg, self.root.kid, self.data)
 
-    def signed(self, signature: bytes) -> str:
+    def signed(self, signature: bytes) -> Token:
         """Return the token."""
-        return encode(Token(self.data, self.root, signature, (), (BEARER, self.seed)))
+        return Token(self.data, self.root, signature, (), (BEARER, self.seed))
 
 
 def draft(root: TokenRoot, seed: bytes | None = None) -> UnsignedRoot:
@@ -59,7 +59,7 @@ def draft(root: TokenRoot, seed: bytes | None = None) -> UnsignedRoot:
 def mint(root: TokenRoot, sign: Callable[[bytes], bytes], seed: bytes | None = None) -> str:
     """Make a token with a key that is at hand."""
     prepared = draft(root, seed)
-    return prepared.signed(sign(prepared.message))
+    return encode(prepared.signed(sign(prepared.message)))
 
 
 def attenuate(text: str, caveats: Iterable[Caveat], seed: bytes | None = None) -> str:

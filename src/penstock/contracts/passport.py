@@ -13,8 +13,10 @@ from penstock.contracts.method import Method, Methods
 VERIFY_BATCH_MAX: Final = 512
 TTL_S_DEFAULT: Final = 900
 TTL_S_MAX: Final = 3600
+ISSUED_MAX: Final = 256
 
 RevocationKind = Literal["epoch", "kid", "tenant", "subject_ref", "tid", "rid"]
+TokenState = Literal["good", "expired", "revoked"]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
@@ -161,6 +163,40 @@ class Attested(msgspec.Struct, frozen=True):
     signature: str
 
 
+class ListIssued(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Ask for a page of what was issued, newest first; the cursor is that of the page before."""
+
+    # Those that have expired or were revoked, too.
+    all: bool = False
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=ISSUED_MAX)] = ISSUED_MAX
+
+
+class IssuedToken(msgspec.Struct, frozen=True, rename={"class_": "class"}):
+    """What the audit tells of a token: everything but the token, which the issuer does not keep."""
+
+    tid: str
+    sub: str
+    tenant: str
+    class_: TrafficClass
+    aud: tuple[str, ...]
+    caveats: tuple[str, ...]
+    iat: int
+    exp: int
+    kid: str
+    epoch: int
+    # Whose token it was issued with.
+    by: str
+    state: TokenState
+
+
+class IssuedList(msgspec.Struct, frozen=True):
+    """Tokens, newest first. A page may be short and still have a cursor; without one it is the last."""
+
+    tokens: tuple[IssuedToken, ...]
+    cursor: str | None = None
+
+
 class GetKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ask for the public keys."""
 
@@ -234,6 +270,9 @@ class Passport(Protocol):
     async def attest(self, request: Attest, call: Call = NOBODY) -> Attested:
         """Sign the head of a service's chain; one that went back is refused. Needs `op=admin`."""
 
+    async def issued(self, request: ListIssued, call: Call = NOBODY) -> IssuedList:
+        """List what was issued, as the audit tells, and whether it is still good."""
+
     async def keys(self, request: GetKeys, call: Call = NOBODY) -> KeySet:
         """List the public keys."""
 
@@ -252,6 +291,7 @@ METHODS: Final = Methods(
         Method(6, "keys", GetKeys, KeySet, idempotent=True),
         Method(7, "revocations", GetRevocations, Revocations, idempotent=True),
         Method(8, "attest", Attest, Attested, idempotent=True),
+        Method(9, "issued", ListIssued, IssuedList, idempotent=True),
     ],
     service="passport",
 )

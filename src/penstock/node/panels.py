@@ -134,7 +134,7 @@ _AUDIT_COLUMNS = (
 )
 # Not shown: the token that asked, and what every token has; `penstock token list --json` tells all.
 _AUDIT_LEFT_OUT = frozenset({"by", "exp", *(column.key for column in _AUDIT_COLUMNS)})
-_OF_EVERY_TOKEN = frozenset({"kid", "epoch"})
+_OF_EVERY_TOKEN = frozenset({"kid", "epoch", "rid", "via"})
 
 
 def issuer(service: PassportService) -> Panel:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from penstock.contracts import passport as p
 from penstock.contracts.call import NOBODY, Call
 from penstock.sdk.calling import Caller, PreparedCall, post
@@ -38,6 +40,12 @@ class HttpPassport:
     async def attest(self, request: p.Attest, call: Call = NOBODY) -> p.Attested:
         """Sign the head of a service's chain."""
         return await self._caller.json(post("/v1/passport/attest", request, call, idempotent=True), p.Attested)
+
+    async def issued(self, request: p.ListIssued, call: Call = NOBODY) -> p.IssuedList:
+        """List what was issued."""
+        asked = {"limit": request.limit, **({"all": "true"} if request.all else {})}
+        path = f"/v1/passport/issued?{urlencode({**asked, **({'cursor': request.cursor} if request.cursor else {})})}"
+        return await self._caller.json(PreparedCall(method="GET", path=path, idempotent=True, call=call), p.IssuedList)
 
     async def keys(self, request: p.GetKeys, call: Call = NOBODY) -> p.KeySet:
         """List the public keys."""

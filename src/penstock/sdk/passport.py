@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext, TrafficClass
@@ -120,6 +120,27 @@ class PassportClient:
         )
         async with timeout("revoke", self._timeout_s):
             return (await self._passport.revoke(asked)).current_epoch
+
+    async def issued(self, *, include_ended: bool = False) -> AsyncIterator[p.IssuedToken]:
+        """List the tokens that were issued, newest first, and that are still good.
+
+        With `include_ended` those that have expired or were revoked, too. The node reads its audit: it keeps no token.
+        """
+        page = await self.issued_page(include_ended=include_ended)
+        while True:
+            for token in page.tokens:
+                yield token
+            if page.cursor is None:
+                return
+            page = await self.issued_page(include_ended=include_ended, cursor=page.cursor)
+
+    async def issued_page(
+        self, *, include_ended: bool = False, cursor: str | None = None, limit: int = p.ISSUED_MAX
+    ) -> p.IssuedList:
+        """List one page of what was issued; its cursor leads to the next, and is None on the last."""
+        asked = checked(p.ListIssued, all=include_ended, cursor=cursor, limit=limit)
+        async with timeout("issued", self._timeout_s):
+            return await self._passport.issued(asked)
 
     async def rotate(self) -> p.Rotated:
         """Sign with a new key from now on."""

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from penstock.contracts import mailbox as m
+from penstock.contracts.passport import IssuedToken
 from penstock.contracts.storage import Stored
 from penstock.kernel.errors import Canceled
 from penstock.kernel.inventory import Inventory
@@ -175,9 +176,18 @@ class SyncPassport(SyncService[PassportClient]):
     verify = blocking(PassportClient.verify)
     verify_batch = blocking(PassportClient.verify_batch)
     revoke = blocking(PassportClient.revoke)
+    issued_page = blocking(PassportClient.issued_page)
     rotate = blocking(PassportClient.rotate)
     keys = blocking(PassportClient.keys)
     revocations = blocking(PassportClient.revocations)
+
+    def issued(self, *, include_ended: bool = False) -> Iterator[IssuedToken]:
+        """Iterate over what was issued and is still good, newest first; with `include_ended` over all of it."""
+        page = self.issued_page(include_ended=include_ended)
+        yield from page.tokens
+        while page.cursor is not None:
+            page = self.issued_page(include_ended=include_ended, cursor=page.cursor)
+            yield from page.tokens
 
 
 class SyncStorage(SyncService[StorageClient]):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.capability import ed25519
-from penstock.capability.token import ED25519, HYBRID, decode
+from penstock.capability.token import ED25519, HYBRID, decode, encode
 from penstock.contracts import passport as p
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import DownstreamUnavailable, Timeout
@@ -152,7 +152,7 @@ async def test_a_mint_begun_before_a_rotation_ends_well_and_a_mislabelling_store
         held = world.service.verifier.open(world.operator_token)
         root = root_of(p.Issue("a", "svc-mailbox"), held, book.view.value, NOW, bytes(16))
         await world.api.rotate(p.Rotate(), world.operator)
-        verdict = await world.verdict(await book.sign(root))
+        verdict = await world.verdict(encode(await book.sign(root)))
 
     assert verdict.ok is good
 

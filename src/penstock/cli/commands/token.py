@@ -13,9 +13,9 @@ from penstock.kernel.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from penstock.capability.token import IssuingLevel
+    from penstock.contracts.passport import IssuedToken
     from penstock.sdk import Client
 
 # What can be revoked, and what that refuses from now on.
@@ -27,8 +27,10 @@ _TARGETS = {
     "tid": "one token, with all its narrowings (penstock token list shows the tid)",
     "rid": "one narrowing of a token (penstock token inspect shows the rids)",
 }
-# What a revocation names, and how the audit calls that in what was issued.
+# What a revocation names, and how that is called in what was issued.
 _NAMED_BY = {"tid": "tid", "subject_ref": "sub", "kid": "kid", "tenant": "tenant"}
+# Tokens are counted for so long before they are revoked.
+_COUNT_S = 2.0
 _CONTEXT = ("aud", "op", "topic", "method", "route", "ip", "tenant", "region")
 
 
@@ -48,10 +50,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     asking.add(whoami)
     whoami.set_defaults(action=show_own)
     issued = actions.add_parser("list", help="list the tokens that the node's audit knows, newest first")
-    running.add(issued)
     issued.add_argument("--all", action="store_true", help="those that have expired or were revoked, too")
-    issued.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    issued.set_defaults(action=lambda args: _by_itself(args, _list))
+    asking.add(issued)
+    issued.set_defaults(action=_list)
     _offline(actions, "inspect", "show what a token says, offline and unproven", _inspect)
     verify = actions.add_parser("verify", help="have the node judge a token")
     _add_token(verify)
@@ -285,54 +286,21 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    """Read the audit: the node keeps no token, only that it has issued one."""
-    data_dir = running.directory(args)
-    if data_dir is None:
-        said = (
-            f"the tokens of {running.remote(args)} cannot be listed from here: they are read from the audit in the "
-            "node's data directory. Run penstock token list there."
-        )
-        return running.refuse(args, said, code="unsupported")
-    file = data_dir / "audit" / "passport.jsonl"
-    try:
-        issued = _issued(file)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is damaged"
-        return running.refuse(args, f"the audit {file} cannot be read: {why}", code="not_found")
-    for facts, state in issued:
-        _show_issued(args, facts, state)
-    return 0
+    async def work(client: Client) -> int:
+        async for token in client.passport.issued(include_ended=args.all):
+            _show_issued(args, token)
+        return 0
+
+    return asking.ask(args, work)
 
 
-def _issued(file: Path) -> list[tuple[dict[str, Any], str]]:
-    """Return what the audit says was issued, newest first, and whether it is still good."""
-    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    revoked: set[tuple[str, object]] = set()
-    found = []
-    # Newest first: a token that was issued after a revocation is not revoked by it.
-    for action, facts in ((record["action"], record["facts"]) for record in reversed(records)):
-        if action == "revoke":
-            revoked.add((facts["kind"], facts["value"]))
-        elif action == "issue":
-            found.append((facts, _state(facts, revoked)))
-    return found
-
-
-def _state(facts: dict[str, Any], revoked: set[tuple[str, object]]) -> str:
-    if any((kind, facts[name]) in revoked for kind, name in _NAMED_BY.items()):
-        return "revoked"
-    return "expired" if facts["exp"] <= SYSTEM.wall() else "good"
-
-
-def _show_issued(args: argparse.Namespace, record: dict[str, Any], state: str) -> None:
-    if state != "good" and not args.all:
-        return
+def _show_issued(args: argparse.Namespace, token: IssuedToken) -> None:
     if args.json:
-        asking.print_json({**{name: record[name] for name in ("tid", "sub", "aud", "exp", "caveats")}, "state": state})
+        asking.print_json(asking.plain(token))
         return
-    caveats = "; ".join(record["caveats"])
-    sys.stdout.write(f"{record['tid']}  {record['sub']}  {','.join(record['aud'])}  {caveats}  {_until(record['exp'])}")
-    sys.stdout.write("\n" if state == "good" else f"  {state}\n")
+    caveats = "; ".join(token.caveats)
+    sys.stdout.write(f"{token.tid}  {token.sub}  {','.join(token.aud)}  {caveats}  {_until(token.exp)}")
+    sys.stdout.write("\n" if token.state == "good" else f"  {token.state}\n")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -351,9 +319,9 @@ def _revoke(args: argparse.Namespace) -> int:
     named = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _TARGETS}
     target: Any = {name: value for name, value in named.items() if value is not None}
     ((kind, value),) = target.items()
-    hit = _good_tokens(args, kind, value)
 
     async def work(client: Client) -> int:
+        hit = await _good_tokens(client, kind, value)
         epoch = await client.passport.revoke(**target, reason=args.reason, force=args.force)
         if args.json:
             asking.print_json({"revoked": target, "tokens": hit, "current_epoch": epoch})
@@ -372,15 +340,17 @@ def _known(hit: int | None) -> str:
     return "" if hit is None else f": {counted(hit, 'token')} no longer good"
 
 
-def _good_tokens(args: argparse.Namespace, kind: str, value: object) -> int | None:
-    """Count the good tokens that a revocation reaches, as far as the audit tells; None where it cannot be read."""
+async def _good_tokens(client: Client, kind: str, value: object) -> int | None:
+    """Count the good tokens that a revocation names; None where that cannot be told, or not within a moment."""
+    from penstock.kernel.deadline import timeout
     from penstock.kernel.errors import PenstockError
 
-    try:
-        data_dir = running.directory(args)
-        if data_dir is None or kind not in _NAMED_BY:
-            return None
-        issued = _issued(data_dir / "audit" / "passport.jsonl")
-    except (OSError, ValueError, PenstockError):
+    name = _NAMED_BY.get(kind)
+    if name is None:
         return None
-    return len([1 for facts, state in issued if state == "good" and facts[_NAMED_BY[kind]] == value])
+    try:
+        async with timeout("issued", _COUNT_S):
+            return len([1 async for token in client.passport.issued() if getattr(token, name) == value])
+    except PenstockError:
+        # The token may revoke and not look; and a revocation does not wait for a figure.
+        return None

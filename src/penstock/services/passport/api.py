@@ -17,13 +17,16 @@ from penstock.contracts.capability import Grant, RequestContext
 from penstock.kernel.deadline import Deadline, current_deadline
 from penstock.kernel.errors import Busy, OverLimit, PenstockError, RateLimited, Timeout
 from penstock.kernel.worker import Job
+from penstock.services.passport.core import bound_tenant
 from penstock.services.passport.issuance import COVERED, IssueJob, IssueWork
+from penstock.services.passport.issued import IssuedQuery
 from penstock.services.passport.revocation import Asked, AskedChange
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
     from penstock.kernel.channel import Channel
     from penstock.kernel.inventory import Inventory
+    from penstock.services.passport.audit_writer import AuditTrail
     from penstock.services.passport.book import Book
     from penstock.services.passport.revocation import Changed, RevokeJob
 
@@ -62,6 +65,8 @@ class PassportChannels:
     issue: Channel[IssueJob]
     revoke: Channel[RevokeJob]
     ingress: Ingress
+    # What was issued is read from it.
+    trail: AuditTrail
 
 
 class PassportApi:
@@ -141,6 +146,17 @@ class PassportApi:
         except PenstockError:
             job.reply.cancel()
             raise
+
+    async def issued(self, request: p.ListIssued, call: Call = NOBODY) -> p.IssuedList:
+        """List what was issued; whoever is bound to a tenant sees its tokens alone."""
+        judged = self.may(call.capability, context_of(call, "admin"), charged=was_charged(call))
+        return await self.list_issued(request, await self._granted(judged))
+
+    async def list_issued(self, request: p.ListIssued, by: Grant) -> p.IssuedList:
+        """List what was issued for somebody who was judged."""
+        kids = frozenset(key.kid for key in self._book.state.keys)
+        query = IssuedQuery(request, self._book.trust.floors, kids, self._wall(), bound_tenant(by))
+        return await self._intake.trail.issued(query)
 
     # --- verify
     # --------------------------------------------------------------------------------------------------------

@@ -176,6 +176,34 @@ def _noted(record: ChainRecord) -> NotedRevocation:
     )
 
 
+class AuditPart(msgspec.Struct, frozen=True):
+    """Whole lines of the audit: where they begin, and where the oldest line begins that there is."""
+
+    data: bytes
+    start: int
+    first: int = 0
+
+
+def part_before(data: bytes, start: int, first: int) -> AuditPart:
+    """Return the whole lines of a piece of the audit that ends where a line does, or in one that is being written."""
+    end = data.rfind(b"\n") + 1
+    head = 0 if start == first else data.find(b"\n", 0, end) + 1
+    return AuditPart(data[head:end], start + head, first)
+
+
+def read_part(path: Path, end: int | None, most: int) -> AuditPart:
+    """Read the lines before a place of the file, or its last ones; at most so many bytes."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            stop = size if end is None else min(end, size)
+            start = max(0, stop - most)
+            file.seek(start)
+            return part_before(file.read(stop - start), start, 0)
+    except FileNotFoundError:
+        return AuditPart(b"", 0)
+
+
 def append(path: Path, lines: bytes, *, sync: bool) -> int:
     """Append whole lines to the file, all or none of them, and return its size; `sync` waits for the disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

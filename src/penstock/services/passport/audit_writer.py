@@ -14,12 +14,14 @@ from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
 from penstock.services.passport.audit import Walked
+from penstock.services.passport.issued import issued_page
 from penstock.wire.audit_chain import GENESIS, AuditChain
 
 if TYPE_CHECKING:
-    from penstock.contracts.passport import Attested
+    from penstock.contracts.passport import Attested, IssuedList
     from penstock.kernel.child import Child
     from penstock.kernel.inventory import Inventory
+    from penstock.services.passport.issued import IssuedQuery
     from penstock.services.passport.store import PassportStore
 
 GATHER_S: Final = 0.05
@@ -143,6 +145,25 @@ class AuditTrail:
         async with timeout("passport_audit", WRITE_S):
             await done
 
+    async def issued(self, query: IssuedQuery) -> IssuedList:
+        """List what was issued; the first page has what was issued a moment ago."""
+        if query.asked.cursor is None:
+            await self._flush()
+        return await self._pool.run("passport_audit", WRITE_S, issued_page, self._store, query)
+
+    async def _flush(self) -> None:
+        """Wait for what was noted to be written."""
+        if not self._owed and not self.lines.depth:
+            return
+        done = asyncio.get_running_loop().create_future()
+        self.lines.try_send(AuditLine(b"", self._noted(), done))
+        self._urgent.set()
+        async with timeout("passport_audit", WRITE_S):
+            await done
+
+    def _noted(self) -> Walked:
+        return Walked(self._chain.n, self._chain.head, self._epoch)
+
     def _add(self, action: str, facts: dict[str, Any], done: asyncio.Future[None] | None) -> None:
         if self.lines.depth >= self.lines.capacity:
             # Refused before the chain moves on: a line that is not written must not be named by the next.
@@ -151,7 +172,7 @@ class AuditTrail:
         data = self._chain.add(action, at_ms, facts)
         self.recent.append(AuditEntry(self._chain.n, at_ms, action, facts))
         self._epoch = max(self._epoch, facts.get("epoch", 0))
-        self.lines.try_send(AuditLine(data, Walked(self._chain.n, self._chain.head, self._epoch), done))
+        self.lines.try_send(AuditLine(data, self._noted(), done))
 
     # --- the writer
     # ----------------------------------------------------------------------------------------------------
@@ -198,7 +219,7 @@ class AuditTrail:
             self._owed = [line._replace(done=None) for line in owed]
             return False
         self._owed.clear()
-        self._written.value += len(owed)
+        self._written.value += sum(1 for line in owed if line.data)
         self._tell(owed, None)
         return True
 

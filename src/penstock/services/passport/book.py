@@ -21,8 +21,10 @@ from penstock.capability.token import (
     ED25519,
     HYBRID,
     ID_BYTES,
+    Token,
     TokenRoot,
     decode,
+    encode,
 )
 from penstock.capability.trust import Trust, ring_of
 from penstock.contracts import passport as p
@@ -210,7 +212,7 @@ class Book:
         """Make a new operator token and keep it where the operator finds it."""
         tid = os.urandom(ID_BYTES)
         root = core.operator_root(self.view.value, self.limits.pq_mode, int(self._wall()), tid)
-        token = await self.sign(root)
+        token = encode(await self.sign(root))
         ids = (tid.hex(), *(value[:ID_BYTES].hex() for value in decode(token).chain()))
         await self._keep(
             msgspec.structs.replace(self.state, operator_ids=(*self.state.operator_ids, *ids)[-OPERATOR_IDS_MAX:])
@@ -219,7 +221,7 @@ class Book:
         self.operator_token = token
         self.owes_operator = False
 
-    async def sign(self, root: TokenRoot) -> str:
+    async def sign(self, root: TokenRoot) -> Token:
         """Have the engine sign a root; its kid says which key, so a rotation cannot mislabel it."""
         prepared = draft(root)
         return prepared.signed(await self._kms.sign(root.kid, prepared.message))

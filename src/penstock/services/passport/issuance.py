@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.capability.judged_token import JudgedToken
-from penstock.capability.token import ID_BYTES
+from penstock.capability.token import ID_BYTES, encode
 from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext
 from penstock.kernel.worker import Job, JobLoop
 from penstock.services.passport.core import root_of
+from penstock.services.passport.issued import lineage_facts
 
 if TYPE_CHECKING:
     from penstock.capability.verifier import CapabilityVerifier
@@ -77,7 +78,7 @@ class Issuance:
         """Mint: policy, keys and epoch are read in one step, and whoever was revoked meanwhile mints nothing."""
         held = await self._held(work)
         root = root_of(work.request, held, self._book.view.value, int(self._wall()), self._ids.next())
-        token = await self._book.sign(root)
+        signed = await self._book.sign(root)
         if held.version != self._book.trust.version:
             # Something was revoked or rotated while the key store worked: what may no longer issue hands out nothing.
             await self._held(work)
@@ -85,6 +86,7 @@ class Issuance:
         self._trail.note(
             "issue",
             tid=root.tid.hex(),
+            rid=signed.chain()[0][:ID_BYTES].hex(),
             by=held.root.tid.hex(),
             by_sub=held.root.sub,
             sub=root.sub,
@@ -95,9 +97,10 @@ class Issuance:
             aud=root.aud,
             exp=root.exp,
             caveats=caveats,
+            **lineage_facts(root),
         )
         self._issued.value += 1
-        return p.Issued(token, root.kid, root.alg, root.epoch, root.exp, caveats, root.tid.hex())
+        return p.Issued(encode(signed), root.kid, root.alg, root.epoch, root.exp, caveats, root.tid.hex())
 
     async def _held(self, work: IssueWork) -> JudgedToken:
         opened = self._verifier.open(work.capability)

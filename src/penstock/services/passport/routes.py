@@ -19,6 +19,7 @@ from penstock.services.passport.api import AUDIENCE, PassportApi
 from penstock.services.passport.issuance import COVERED, IssueWork
 from penstock.services.passport.revocation import Asked, AskedChange
 from penstock.wire.conditions import has_it
+from penstock.wire.plain_words import plain_fault
 
 if TYPE_CHECKING:
     from penstock.services.passport.book import Book
@@ -109,11 +110,21 @@ class PassportRoutes:
                 summary="Sign the head of a service's hash chain with the issuer's key.",
                 errors=_CHANGE_ERRORS,
             ),
-            *self._open_routes(),
+            *self._reading_routes(),
         ]
 
-    def _open_routes(self) -> list[Route]:
+    def _reading_routes(self) -> list[Route]:
         return [
+            Route(
+                method="GET",
+                path="/v1/passport/issued",
+                handler=self._issued,
+                query=p.ListIssued,
+                answer=p.IssuedList,
+                op="admin",
+                summary="What was issued, newest first, and whether it is still good.",
+                errors=_ISSUE_ERRORS,
+            ),
             Route(
                 method="GET",
                 path="/v1/keys",
@@ -176,6 +187,15 @@ class PassportRoutes:
     async def _change_later(self, judged: Awaitable[Grant], request: Request, change: Asked) -> object:
         asked = AskedChange(change, await judged)
         return await self._api.queue_change(asked, request.deadline, request.corr_id)
+
+    async def _issued(self, request: Request) -> p.IssuedList:
+        judged = self._api.may(bearer(request), context_of(request, "admin"))
+        by = judged if isinstance(judged, Grant) else await judged
+        try:
+            asked = msgspec.convert(request.query_params(), p.ListIssued, strict=False)
+        except msgspec.ValidationError as exc:
+            raise Malformed(plain_fault(str(exc), p.ListIssued), reason="bad_query") from exc
+        return await self._api.list_issued(asked, by)
 
     # --- what is open
     # --------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ class PassportService:
         inventory, options = self._inventory, self._options
         ingress = Ingress(inventory, rps=options.rps, inflight=options.inflight)
         self.api = PassportApi(
-            inventory, self.book, self.verifier, PassportChannels(self._issue, self._revoke, ingress)
+            inventory, self.book, self.verifier, PassportChannels(self._issue, self._revoke, ingress, self.trail)
         )
         self.routes = PassportRoutes(self.api, self.book).routes()
         self.listener = VerifyingListener(

@@ -85,6 +85,9 @@ class PassportStore(Protocol):
     def audited(self) -> audit.Walked:
         """Walk the audit and return where it ends."""
 
+    def audit_part(self, end: int | None, most: int) -> audit.AuditPart:
+        """Return whole lines before a place of the audit, or its last ones; at most so many bytes."""
+
     def append_audit(self, lines: bytes, ends: audit.Walked, *, sync: bool) -> None:
         """Append lines to the audit, which then ends like this; `sync` waits for the disk."""
 
@@ -101,6 +104,8 @@ class MemoryStore:
         self.published: PublishedTrust | None = None
         self.attested: p.Attested | None = None
         self.audit = bytearray()
+        # So many bytes of it are gone.
+        self._cut = 0
 
     def load(self) -> IssuerState | None:
         """Return what was kept."""
@@ -155,12 +160,20 @@ class MemoryStore:
         """Begin a new chain: there is none from before."""
         return audit.START
 
+    def audit_part(self, end: int | None, most: int) -> audit.AuditPart:
+        """Return lines of what is kept; places are counted from the first line there ever was."""
+        last = self._cut + len(self.audit)
+        stop = last if end is None else max(self._cut, min(end, last))
+        start = max(self._cut, stop - most)
+        return audit.part_before(bytes(self.audit[start - self._cut : stop - self._cut]), start, self._cut)
+
     def append_audit(self, lines: bytes, ends: audit.Walked, *, sync: bool) -> None:
         """Keep the newest lines, whole ones, within a bound: RAM is all there is."""
         self.audit += lines
         if len(self.audit) > _AUDIT_BYTES_MAX:
             cut = self.audit.find(b"\n", len(self.audit) - _AUDIT_BYTES_MAX // 2) + 1
             del self.audit[:cut]
+            self._cut += cut
 
     def close(self) -> None:
         """Let nothing go: it ends with the process."""
@@ -292,6 +305,10 @@ class FileStore:
         walked = audit.walk_file(self._audit, mark if size > _WALKED_WHOLE_BYTES else audit.Mark(audit.START, 0))
         _cut_unfinished(self._audit)
         return walked
+
+    def audit_part(self, end: int | None, most: int) -> audit.AuditPart:
+        """Read lines of the audit file."""
+        return audit.read_part(self._audit, end, most)
 
     def append_audit(self, lines: bytes, ends: audit.Walked, *, sync: bool) -> None:
         """Append to the audit file; what is synced is marked, so that the next start need not walk it again."""

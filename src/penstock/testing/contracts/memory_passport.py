@@ -153,6 +153,18 @@ class MemoryPassport:
         at_ms = int(self._clock.wall() * 1000)
         return p.Attested(request.service, request.n, request.head, at_ms, self.book.kid, "unsigned")
 
+    async def issued(self, request: p.ListIssued, call: Call = NOBODY) -> p.IssuedList:
+        """List the tokens of the book; the cursor counts those that were shown."""
+        self._operator(call)
+        if request.cursor is not None and not request.cursor.isdecimal():
+            raise Malformed("This is not a cursor of ours.", reason="bad_cursor")
+        begin = int(request.cursor or 0)
+        known = [(claims, self.book.state_of(claims)) for claims in self.book.handed_out() if claims.sub != OPERATOR]
+        wanted = [each for each in known if request.all or each[1] == "good"]
+        end = begin + request.limit
+        page = tuple(_issued(claims, state) for claims, state in wanted[begin:end])
+        return p.IssuedList(page, str(end) if end < len(wanted) else None)
+
     # --- what everybody may read
 
     async def keys(self, request: p.GetKeys, call: Call = NOBODY) -> p.KeySet:
@@ -172,3 +184,20 @@ class MemoryPassport:
         gap = request.since + 1 < oldest or request.since > floors.seq
         entries = tuple(floors.in_force.values() if gap else (e for e in floors.feed if e.seq > request.since))
         return p.Revocations(floors.seq, floors.current, floors.issuer, LEASE_MS, gap, entries)
+
+
+def _issued(claims: p.Claims, state: p.TokenState) -> p.IssuedToken:
+    return p.IssuedToken(
+        tid=claims.tid,
+        sub=claims.sub,
+        tenant=claims.tenant or f"sub:{claims.sub}",
+        class_=claims.class_,
+        aud=claims.aud,
+        caveats=claims.caveats,
+        iat=claims.iat,
+        exp=claims.exp,
+        kid=claims.kid,
+        epoch=claims.epoch,
+        by=OPERATOR,
+        state=state,
+    )

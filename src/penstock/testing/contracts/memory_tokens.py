@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.contracts.capability import Grant, RequestContext
-from penstock.contracts.passport import Claims, Revocation
+from penstock.contracts.passport import Claims, Revocation, TokenState
 from penstock.kernel.clock import Clock
 from penstock.kernel.errors import Expired, Forbidden, Malformed, RateLimited, Unauthenticated
 
@@ -147,7 +147,17 @@ class TokenBook:
         self.kids[fresh] = None
         return fresh
 
+    def handed_out(self) -> list[Claims]:
+        """Return the claims of every token as it was minted, newest first."""
+        return [entry.claims for entry in reversed(self._entries.values()) if len(entry.blocks) == 1]
+
     # --- judging
+
+    def state_of(self, claims: Claims) -> TokenState:
+        """Tell whether a token is still good as it was minted."""
+        if self.floors.hits(claims, ()):
+            return "revoked"
+        return "good" if claims.exp > self.now_s() and self._kid_is_good(claims.kid) else "expired"
 
     def verify(
         self,

@@ -70,6 +70,16 @@ class GatewayPassportRoutes:
             ),
             Route(
                 method="GET",
+                path="/v1/passport/issued",
+                handler=self._issued,
+                query=p.ListIssued,
+                answer=p.IssuedList,
+                op="admin",
+                summary="What was issued, newest first, and whether it is still good.",
+                errors=_ERRORS,
+            ),
+            Route(
+                method="GET",
                 path="/v1/passport/keys",
                 handler=self._keys,
                 answer=p.KeySet,
@@ -112,6 +122,11 @@ class GatewayPassportRoutes:
         passport = present(self._passport, "svc-passport")
         asked = convert(dict(request.query_params()), p.GetRevocations)
         return await self._downstream.call("revocations", lambda: passport.revocations(asked), idempotent=True)
+
+    async def _issued(self, request: Request) -> p.IssuedList:
+        passport, call = present(self._passport, "svc-passport"), call_of(request)
+        asked = convert(dict(request.query_params()), p.ListIssued)
+        return await self._downstream.call("issued", lambda: passport.issued(asked, call), idempotent=True)
 
     async def _keys(self, _request: Request) -> p.KeySet:
         passport = present(self._passport, "svc-passport")
