@@ -227,3 +227,29 @@ def test_ctrl_c_ends_a_run_after_what_is_worked_on(node: NodeProcess) -> None:
     assert out == "finished\ninterrupted 1\n"
     with sync.connect(node.ready["data_dir"]) as client:
         assert "ctrl-c" not in {stats.topic for stats in client.mailbox.topics()}
+
+
+def test_a_handler_is_finished_also_when_ctrl_c_came_while_its_thread_started(
+    client: sync.SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool does not know a thread whose start was interrupted, so nobody else waits for it."""
+    began, finished, start = threading.Event(), threading.Event(), threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("handler-"):
+            assert began.wait(60)
+            raise KeyboardInterrupt
+
+    def handle(_delivery: sync.SyncDelivery) -> None:
+        began.set()
+        threading.Event().wait(0.3)
+        finished.set()
+
+    client.mailbox.send("interrupted", "x")
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.mailbox.run("interrupted", handle, concurrency=2)
+
+    assert finished.is_set()
+    assert "interrupted" not in {stats.topic for stats in client.mailbox.topics()}

@@ -309,6 +309,10 @@ class SyncConsumer:
         self.topic, self.concurrency = consumer.topic, consumer.concurrency
         self._stopped = threading.Event()
         self._counting = Lock("handler_failures", HIERARCHY["counters"])
+        # Threads that work on messages, and whether there are none.
+        self._working = 0
+        self._idle = threading.Event()
+        self._idle.set()
         # Polls under way, so that a stop need not wait for them.
         self._polls: dict[Future[Delivery | None], None] = {}
 
@@ -364,16 +368,33 @@ class SyncConsumer:
         # lint: allow PK007 handlers block, so they need threads; `concurrency` bounds them and the block joins them
         with ThreadPoolExecutor(places, thread_name_prefix=f"handler-{self.topic}") as threads:
             # From the first thread on, whatever comes, Ctrl-C too, must stop them: leaving the block waits for all.
+            # But for one whose start Ctrl-C interrupted: the pool does not know it, so its work is waited for here.
             try:
                 workers = [threads.submit(self._work, handler) for _ in range(places)]
                 wait(workers, return_when=FIRST_EXCEPTION)
             finally:
                 self.stop()
+                self._idle.wait()
         for worker in workers:
             worker.result()
         self._consumer.check_stopped()
 
     def _work(self, handler: Callable[[SyncDelivery], object]) -> None:
+        self._count_working(1)
+        try:
+            self._work_on(handler)
+        finally:
+            self._count_working(-1)
+
+    def _count_working(self, more: int) -> None:
+        with self._counting:
+            self._working += more
+            if self._working:
+                self._idle.clear()
+            else:
+                self._idle.set()
+
+    def _work_on(self, handler: Callable[[SyncDelivery], object]) -> None:
         for delivery in self:
             try:
                 with delivery:
