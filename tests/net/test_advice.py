@@ -62,7 +62,13 @@ def test_ages_have_their_two_largest_units(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"topic": "a b", "payload_b64": b""}, "topic holds letters, digits and . _ : / - only, as in orders/eu."),
+        (
+            {"topic": "a b", "payload_b64": b""},
+            (
+                "topic holds letters, digits and . _ : / - only, as in orders/eu; "
+                "no part between slashes is empty, one dot or two."
+            ),
+        ),
         ({"topic": "", "payload_b64": b""}, "topic must be at least 1 characters."),
         ({"topic": "a"}, "The field payload_b64 is missing."),
         ({"topic": "a", "payload_b64": b"", "colour": 1}, "There is no field colour."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -21,6 +22,11 @@ _WHOLE_MAX: Final = (1 << 53) - 1
 
 # The lookahead is the end of the text in every dialect; `$` would let a trailing newline through.
 Topic = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._:/-]+(?![\s\S])")]
+# What messages are sent to: parts between single slashes, none of them empty, `.` or `..`, so that every topic can be
+# written in a path. Topics of older nodes may have other names; those are received from and settled all the same.
+_PART: Final = r"(?!\.{1,2}(?:/|(?![\s\S])))[A-Za-z0-9._:-]+"
+NEW_TOPIC: Final = rf"^{_PART}(?:/{_PART})*(?![\s\S])"
+NewTopic = Annotated[str, Meta(min_length=1, max_length=200, pattern=NEW_TOPIC)]
 TopicPrefix = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9._:/-]*(?![\s\S])")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
 Group = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -59,7 +65,7 @@ _BYTES: Final = {"payload": "payload_b64", "meta": "meta_b64"}
 class Send(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename=_BYTES):
     """One message to store. With `idem_key` a repeat is one message."""
 
-    topic: Topic
+    topic: NewTopic
     payload: bytes
     payload_hash: Hash | None = None
     idem_key: Key | None = None
@@ -403,7 +409,7 @@ class Reprocess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     limit: Annotated[int, Meta(ge=1, le=1_000_000)]
     reason: str | None = None
     dry_run: bool = False
-    to: Topic | None = None
+    to: NewTopic | None = None
     # This one alone.
     msg_id: MsgId | None = None
 
@@ -486,8 +492,14 @@ class GetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 class PutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Give a topic these settings, in place of those it had."""
 
-    topic: Topic
+    topic: NewTopic
     settings: TopicSettings
+
+    def __post_init__(self) -> None:
+        """Refuse to have dead letters sent where nobody could send; settings that are stored are read as ever."""
+        to = self.settings.dead_letter_to
+        if to is not None and not re.search(NEW_TOPIC, to):
+            raise ValueError(f"dead_letter_to {to!r} has a part that is empty, . or ..")
 
 
 class DeleteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

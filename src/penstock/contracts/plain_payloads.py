@@ -27,7 +27,7 @@ _NAMED: Final = b'"payload"'
 class PlainSend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One message whose payload is a text or any JSON value."""
 
-    topic: m.Topic
+    topic: m.NewTopic
     payload: Any
     payload_b64: str | UnsetType = UNSET
     payload_hash: m.Hash | None = None

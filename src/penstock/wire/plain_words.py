@@ -29,6 +29,10 @@ _KINDS: Final = {
 # What a rule of ours means, by how it is written.
 _MEANINGS: Final = (
     ("^[A-Za-z0-9._:/-]", "holds letters, digits and . _ : / - only, as in orders/eu"),
+    (
+        "^(?!",
+        "holds letters, digits and . _ : / - only, as in orders/eu; no part between slashes is empty, one dot or two",
+    ),
     ("^b3:", "is b3: and 64 hexadecimal digits"),
 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from penstock.contracts.mailbox import NEW_TOPIC
 from penstock.services.interop.events import KeptHeaders
 from penstock.services.interop.origins import Network, OriginPin, read_networks
 from penstock.services.interop.providers.kinds import make_verifier
@@ -16,7 +17,8 @@ from penstock.services.interop.providers.setup import WebhookSetup
 from penstock.services.interop.providers.verdict import BadWebhookSetup, WebhookVerifier
 
 # The rule of the mailbox contract for a topic.
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
+_TOPIC: Final = re.compile(NEW_TOPIC)
+_TOPIC_LENGTH_MAX: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +56,8 @@ def _named(name: str, row: Mapping[str, Any], public_url: str, trusted: Sequence
 
 def _make(name: str, row: Mapping[str, Any], public_url: str, trusted: Sequence[Network]) -> WebhookEndpoint:
     kind, topic = row["kind"] or name, row["topic"] or f"webhooks/{name}"
-    if not _TOPIC.fullmatch(topic):
-        raise BadWebhookSetup("`topic` is 1 to 200 letters, digits and . _ : / -")
+    if len(topic) > _TOPIC_LENGTH_MAX or not _TOPIC.search(topic):
+        raise BadWebhookSetup("`topic` is 1 to 200 letters, digits and . _ : -, in parts between single slashes")
     verifier = make_verifier(kind, _setup(row, public_url))
     return WebhookEndpoint(
         name=name,
