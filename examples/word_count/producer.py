@@ -17,10 +17,8 @@ async def submit(client: Client, file: Path) -> str:
 
 async def main() -> None:
     async with connect() as client:
-        async with asyncio.TaskGroup() as tasks:
-            sends = [tasks.create_task(submit(client, Path(name))) for name in sys.argv[1:]]
-        for send in sends:
-            print("sent", send.result())
+        for msg_id in await asyncio.gather(*(submit(client, Path(name)) for name in sys.argv[1:])):
+            print("sent", msg_id)
 
 
 if __name__ == "__main__":
