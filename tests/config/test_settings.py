@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config import Sources, load, node_schema
 from penstock.config.faults import ConfigFaults, Fault, Layer, ValueOrigin
 from penstock.config.kinds import HostPort
 from penstock.config.settings import diff
+from penstock.services.interop.config import TABLE as INTEROP
 from tests.config.samples import SCHEMA, make
 
 
@@ -133,3 +135,10 @@ def test_a_rule_that_quotes_a_url_does_not_tell_its_password():
     fault = Fault("gate.routes", "", ValueOrigin(Layer.SET, "--set"), "the upstream http://ada:alpha@host is no base")
 
     assert "alpha" not in f"{fault} {fault.plain()}"
+
+
+def test_a_setting_that_holds_no_secret_is_shown_as_empty_and_not_as_one():
+    settings = load(node_schema(INTEROP), Sources())
+    row = next(row for row in settings.show() if row.key == "interop.issuer_token")
+
+    assert (row.value, row.default, row.changed) == ([], [], False)
