@@ -181,6 +181,27 @@ def test_topics_are_sorted_opened_by_name_and_a_message_is_found_by_its_corr_id(
     tab.wait("document.querySelector('.chart .x').innerText.startsWith('-')")
 
 
+def test_a_route_with_two_upstreams_that_needs_a_token_and_keeps_its_prefix(
+    browser: Chromium, node: NodeProcess
+) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "gateway")
+    first, second = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    tab.wait("document.querySelector('input[name=require]') !== null")
+    tab.js("document.querySelector('input[name=require]').value = 'op=get  topic=orders'")
+    tab.js("document.querySelector('input[name=keep]').click()")
+    route(tab, "/guarded", f"{first}  {second}")
+    told(tab, "/guarded is live.")
+    kept = node.ask("admin", "GET", "/admin/routes", token=True).json()["routes"]
+    (made,) = [each for each in kept if each["prefix"] == "/guarded"]
+
+    assert made["upstream"] == [first, second]
+    assert made["require"] == ["op=get", "topic=orders"]
+    assert made["strip_prefix"] is False
+    assert node.ask("omnigate", "GET", "/guarded/x").status == 401
+    assert node.ask("admin", "DELETE", "/admin/routes?prefix=/guarded", token=True).status in {200, 204}
+
+
 def route(tab: Tab, prefix: str, upstream: str) -> None:
     tab.wait("document.querySelector('input[name=prefix]') !== null")
     tab.js(f"document.querySelector('input[name=prefix]').value = '{prefix}'")

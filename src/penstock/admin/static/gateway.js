@@ -105,10 +105,14 @@ export default function gateway() {
       );
       const prefix = h("input", { name: "prefix", placeholder: "/shop", required: "" });
       const upstream = h("input", { name: "upstream", placeholder: "http://127.0.0.1:8000", required: "" });
+      const need = h("input", { name: "require", placeholder: "op=get, or empty: open to anyone" });
+      const keep = h("input", { name: "keep", type: "checkbox" });
       const form = h(
         "form.row",
         h("label", "Prefix", prefix),
-        h("label", "Upstream", upstream),
+        h("label", "Upstreams, parted by spaces", upstream),
+        h("label", "What a token must cover", need),
+        h("label.tick", keep, "Keep the prefix in the path"),
         h("button.main", { type: "submit" }, "Add the route"),
       );
       form.addEventListener("submit", (event) => {
@@ -116,7 +120,9 @@ export default function gateway() {
         doing(async () => {
           const said = await ask("POST", "/admin/routes", {
             prefix: prefix.value.trim(),
-            upstream: [upstream.value.trim()],
+            upstream: words(upstream),
+            require: words(need),
+            strip_prefix: !keep.checked,
           });
           return [`${prefix.value.trim()} is live.`, ...[].concat(said.warnings || [])].join(" ");
         }).then((good) => good && reload());
@@ -145,6 +151,8 @@ export default function gateway() {
     },
   };
 }
+
+const words = (input) => input.value.split(/\s+/).filter(Boolean);
 
 const dropRoute = async (prefix) => {
   if (await question(`Remove ${prefix}?`, "Requests under way finish; new ones get 404.", [], "Remove", true))
