@@ -26,9 +26,10 @@ from penstock.kernel.errors import Busy, Conflict, Integrity, NotFound, OverLimi
 from penstock.testing.contracts.memory_mailbox_state import MemoryMailboxOptions
 from penstock.wire.ids import address_of, uuid7_ms
 from tests.contracts.suite_mailbox_operator import OperatorSuite
+from tests.contracts.suite_mailbox_peek import PeekSuite
 
 
-class MailboxSuite(OperatorSuite):
+class MailboxSuite(OperatorSuite, PeekSuite):
     """The promises of the mailbox that can be seen through its contract."""
 
     async def test_what_was_sent_is_received_with_its_hashes(self) -> None:

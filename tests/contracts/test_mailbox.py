@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.contracts.mailbox import NEW_TOPIC, Envelope, Recv, Send
+from penstock.contracts.mailbox import NEW_TOPIC, Envelope, Peek, Recv, Send
 from penstock.contracts.mailbox_rules import METHODS, check_envelope, hash_chain
 from penstock.kernel.clock import Clock
 from penstock.kernel.errors import Integrity
@@ -107,6 +107,8 @@ def test_changed_message_is_found_by_its_hashes(change: dict) -> None:
         ('{"topic":"a","max_messages":257}', Recv),
         ('{"topic":"a","visibility_ms":249}', Recv),
         ('{"topic":"a","wait_ms":20001}', Recv),
+        ('{"topic":"a","cursor":"1","msg_id":"x"}', Peek),
+        ('{"topic":"a","limit":257}', Peek),
     ],
 )
 def test_bad_value_is_refused_by_its_type(text: str, kind: type) -> None:

@@ -312,12 +312,20 @@ class TopicList(msgspec.Struct, frozen=True):
 
 
 class Peek(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Look without taking; `payload` asks for the bytes too."""
+    """Look without taking; `payload` asks for the bytes too. The cursor is that of the page before."""
 
     topic: Topic
     state: State = "ready"
     limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 10
     payload: bool = False
+    cursor: str | None = None
+    # This one alone, whatever its state.
+    msg_id: MsgId | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a cursor beside a msg_id: one message has no pages. msgspec makes this a validation error."""
+        if self.cursor is not None and self.msg_id is not None:
+            raise ValueError("cursor and msg_id exclude each other: a cursor leads through a list.")
 
 
 class Peeked(msgspec.Struct, frozen=True, omit_defaults=True, rename=_BYTES):
@@ -344,12 +352,15 @@ class Peeked(msgspec.Struct, frozen=True, omit_defaults=True, rename=_BYTES):
     origin_id: str | None = None
     origin_ts: int | None = None
     first_at: int | None = None
+    # A node of an earlier version does not say it.
+    state: State | None = None
 
 
 class PeekedList(msgspec.Struct, frozen=True):
-    """What was seen, oldest first."""
+    """What was seen, oldest first. A page may be short and still have a cursor; without one it is the last."""
 
     messages: tuple[Peeked, ...]
+    cursor: str | None = None
 
 
 class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -574,7 +585,7 @@ class Mailbox(Protocol):
         """Count one topic; NotFound."""
 
     async def peek(self, request: Peek, call: Call = NOBODY) -> PeekedList:
-        """Look without taking."""
+        """Look without taking, a page at a time, or at one message alone; NotFound when that is not in the topic."""
 
     async def purge(self, request: Purge, call: Call = NOBODY) -> Purged:
         """Remove what waits or is leased of a topic."""

@@ -86,7 +86,9 @@ class HttpMailbox:
 
     async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
         """Look without taking."""
-        query = {"state": request.state, "limit": request.limit, "payload": int(request.payload)}
+        # Only what is asked for: a node of an earlier version refuses the fields that it does not know.
+        asked = {**msgspec.to_builtins(request), "payload": int(request.payload)}
+        query = {name: value for name, value in asked.items() if name != "topic"}
         return await self._caller.json(_get(f"{_topic(request.topic)}/peek", query, call), m.PeekedList)
 
     async def purge(self, request: m.Purge, call: Call = NOBODY) -> m.Purged:

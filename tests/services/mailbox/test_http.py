@@ -116,6 +116,9 @@ BAD = [
     ("GET", "/v1/topics/nowhere", None, 404, "not_found"),
     ("GET", "/v1/topics/orders/peek?limit=0", None, 400, "malformed"),
     ("GET", "/v1/topics/orders/peek?surprise=1", None, 400, "malformed"),
+    ("GET", "/v1/topics/orders/peek?cursor=abc", None, 400, "malformed"),
+    ("GET", "/v1/topics/orders/peek?cursor=1&msg_id=x", None, 400, "malformed"),
+    ("GET", "/v1/topics/orders/peek?msg_id=x", None, 404, "not_found"),
     ("GET", "/v1/dlq?cursor=abc", None, 400, "malformed"),
 ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.contracts.mailbox import GetDlq, Nack, Recv, Reprocess, Send
+from penstock.contracts.mailbox import GetDlq, Nack, Peek, Recv, Reprocess, Send
 from penstock.services.mailbox.engines.engine import DeadPage
 from penstock.services.mailbox.engines.sqlite_reads import PEEK_BYTES_MAX
 from tests.services.mailbox.worlds import PatientOperator, mailbox_options, make_engine, running
@@ -38,6 +38,25 @@ async def test_large_dead_letters_are_all_listed_and_all_sent_back(kind: str, tm
 
         assert answer.accepted == COUNT
         assert sorted(back) == [b"%03d" % number for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("state", ["ready", "dlq"])
+async def test_short_pages_of_large_messages_lead_to_all_of_them(state: str, tmp_path: Path) -> None:
+    async with running(make_engine("sqlite", tmp_path), mailbox_options({"max_attempts": 1})) as mailbox:
+        if state == "dlq":
+            await bury(mailbox, COUNT)
+        else:
+            for number in range(COUNT):
+                await mailbox.api.send(Send("orders", b"%03d" % number + bytes(LARGE)))
+        pages = [await mailbox.api.peek(Peek("orders", state, 256, payload=True))]
+        while pages[-1].cursor is not None:
+            pages.append(await mailbox.api.peek(Peek("orders", state, 256, payload=True, cursor=pages[-1].cursor)))
+        shown = [each for page in pages for each in page.messages]
+
+        assert [each.payload[:3] for each in shown if each.payload] == [b"%03d" % number for number in range(COUNT)]
+        assert max(sum(each.size for each in page.messages) for page in pages) <= PEEK_BYTES_MAX
+        # Nothing but the size ends a page before the last.
+        assert [len(page.messages) for page in pages] == [PEEK_BYTES_MAX // LARGE] * 2
 
 
 async def test_page_of_dead_letters_holds_no_more_payload_than_an_answer(tmp_path: Path) -> None:

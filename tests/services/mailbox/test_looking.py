@@ -6,10 +6,12 @@ The engines agree on what there is, and the table is never walked from end to en
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
 import pytest
+from blake3 import blake3
 
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.engines import sqlite_reads
@@ -21,17 +23,20 @@ from penstock.services.mailbox.rows import (
     KIND_DELAYED,
     KIND_LEASED,
     KIND_READY,
+    DeadRow,
     MessageRow,
     MessageState,
 )
 
 NOW = 1_700_000_000_000
+NO_BYTES = blake3(b"").digest()
+REASONS = ("ttl", "visibility", "rejected:a", "rejected:a:b", "rejected:")
 
 
 def row(seq: int, topic: int, key: str | None) -> MessageRow:
     return MessageRow(
         seq=seq, slot=slot_of(str(topic), key), topic=topic, key=key, ts=NOW, expires=None, nonce=seq, corr_id="c",
-        idem_key=None, attrs={}, payload_hash=bytes([1]) * 32, payload=b"",
+        idem_key=None, attrs={}, payload_hash=NO_BYTES, payload=b"",
     )  # fmt: skip
 
 
@@ -46,10 +51,23 @@ def history(rng: random.Random, count: int) -> Batch:
         kind = rng.choice((None, None, None, KIND_READY, KIND_LEASED, KIND_DELAYED))
         if kind is not None:
             batch.states[seq] = MessageState(seq, kind, NOW + rng.choice((-5, 5)), 1, 7)
-    gone = rng.sample(range(1, count + 1), count // 4)
-    for seq in gone:
+    leaving = rng.sample(range(1, count + 1), count // 2)
+    for seq in leaving[::2]:
         batch.remove(seq)
+    for seq in leaving[1::2]:
+        batch.dead.append(DeadRow(seq, rng.choice(REASONS), NOW, 1, ()))
+        batch.states[seq] = None
     return batch
+
+
+def filled(batch: Batch, directory: Path) -> tuple[SqliteEngine, MemoryEngine]:
+    """Make both engines hold the same."""
+    disk, memory = SqliteEngine(directory, fsync=False, wal_bytes=1 << 20), MemoryEngine(bytes(32))
+    for engine in (disk, memory):
+        engine.open(100)
+        batch.statements = None
+        engine.commit(batch)
+    return disk, memory
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -57,24 +75,95 @@ def test_engines_show_the_same_messages_however_far_they_lie_apart(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_reads, "NEAR", seed % 5)
-    batch = history(random.Random(seed), 60)
-    disk, memory = SqliteEngine(tmp_path, fsync=False, wal_bytes=1 << 20), MemoryEngine(bytes(32))
-    disk.open(100)
-    memory.open(100)
-    for engine in (disk, memory):
-        batch.statements = None
-        engine.commit(batch)
+    disk, memory = filled(history(random.Random(seed), 60), tmp_path)
     for topic in (1, 2, 3, 4):
-        for state in ("ready", "inflight", "delayed"):
+        for state in ("ready", "inflight", "delayed", "dlq"):
             for limit in (1, 5, 100):
                 page = TopicPage(topic, state, limit, NOW)
-                assert seqs(disk.reads.peek(page)) == seqs(memory.reads.peek(page))
+                (found, last), (same, same_last) = disk.reads.peek(page), memory.reads.peek(page)
+                assert (seqs(found), last) == (seqs(same), same_last)
+                whole = seqs(memory.reads.peek(replace(page, limit=1000))[0])
+                assert pages(disk, page) == pages(memory, page) == whole
         assert walk(disk, topic) == walk(memory, topic)
     disk.close()
 
 
 def seqs(found: list) -> list[int]:
     return [each.seq for each, _ in found]
+
+
+def pages(engine, page: TopicPage) -> list[int]:
+    """Walk through all pages; none but the last is short, and none is empty behind a full one."""
+    seen: list[int] = []
+    last: int | None = 0
+    while last is not None:
+        found, last = engine.reads.peek(replace(page, after=last))
+        assert len(found) == page.limit or last is None
+        assert found or not seen
+        seen += seqs(found)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_engines_find_the_same_message_in_its_own_topic_alone(seed: int, tmp_path: Path) -> None:
+    batch = history(random.Random(seed), 60)
+    topics = {each.seq: each.topic for each in batch.rows}
+    dead, gone = {each.seq for each in batch.dead}, set(batch.gone)
+    disk, memory = filled(batch, tmp_path)
+    for seq in range(62):
+        for topic in (1, 2, 3, 4):
+            found, same = disk.reads.peek_one(topic, seq, NOW), memory.reads.peek_one(topic, seq, NOW)
+            assert found == same
+            assert (found is not None) == (topics.get(seq) == topic and seq not in gone)
+            if found is not None:
+                (each, _), state = found
+                assert (each.seq, state == "dlq") == (seq, seq in dead)
+                if state != "dlq":
+                    assert seq in seqs(memory.reads.peek(TopicPage(topic, state, 100, NOW))[0])
+    disk.close()
+
+
+@pytest.mark.parametrize("state", ["ready", "inflight", "delayed", "dlq"])
+@pytest.mark.parametrize("leaving", [{1}, {3}, {1, 2, 3}, {3, 4}, set(range(1, 9)), {4, 5, 6, 7, 8}])
+def test_messages_that_leave_while_a_page_is_read_hide_none_that_stays(
+    state: str, leaving: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch()
+    batch.topics = [(1, "t")]
+    kind = {"inflight": KIND_LEASED, "delayed": KIND_DELAYED}.get(state)
+    for seq in range(1, 9):
+        batch.insert(row(seq, 1, None))
+        if kind is not None:
+            batch.states[seq] = MessageState(seq, kind, NOW + 1, 1, 7)
+        if state == "dlq":
+            batch.dead.append(DeadRow(seq, "ttl", NOW, 1, ()))
+    engine = SqliteEngine(tmp_path, fsync=False, wal_bytes=1 << 20)
+    engine.open(100)
+    engine.commit(batch)
+    name = "_dead_peeked" if state == "dlq" else "_living_peeked"
+    read = getattr(engine.reads, name)
+
+    def left_meanwhile(*asked: object) -> list:
+        """The numbers of the page are known; the rows are read after a commit."""
+        leave = Batch()
+        for each in leaving:
+            if state == "dlq":
+                leave.dead_gone.append(row(each, 1, None))
+            else:
+                leave.remove(each)
+        engine.commit(leave)
+        monkeypatch.setattr(engine.reads, name, read)
+        return read(*asked)
+
+    monkeypatch.setattr(engine.reads, name, left_meanwhile)
+    seen: list[int] = []
+    last: int | None = 0
+    while last is not None:
+        found, last = engine.reads.peek(TopicPage(1, state, 3, NOW, last))
+        seen += seqs(found)
+    engine.close()
+
+    assert seen == sorted(set(range(1, 9)) - leaving)
 
 
 def walk(engine, topic: int) -> list[int]:
@@ -86,14 +175,19 @@ def walk(engine, topic: int) -> list[int]:
 
 
 @pytest.mark.parametrize("topic", [1, 2])
-@pytest.mark.parametrize("state", ["ready", "inflight", "delayed", "living"])
-def test_topic_behind_a_large_backlog_is_looked_at_in_a_few_steps(state: str, topic: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("after", [0, 15_000, 29_990])
+@pytest.mark.parametrize("state", ["ready", "inflight", "delayed", "living", "dlq", "one"])
+def test_topic_behind_a_large_backlog_is_looked_at_in_a_few_steps(
+    state: str, after: int, topic: int, tmp_path: Path
+) -> None:
     engine = SqliteEngine(tmp_path, fsync=False, wal_bytes=1 << 20)
     engine.open(100)
     batch, count = Batch(), 30_000
     batch.topics = [(1, "large"), (2, "small")]
     for seq in range(1, count + 1):
         batch.insert(row(seq, 2 if seq > count - 3 else 1, "k" if seq % 3 == 0 else None))
+        if state == "dlq":
+            batch.dead.append(DeadRow(seq, "ttl", NOW, 1, ()))
     batch.states[count] = MessageState(count, KIND_LEASED, NOW + 1, 1, 7)
     batch.states[2] = MessageState(2, KIND_DELAYED, NOW + 1, 1, 7)
     engine.commit(batch)
@@ -108,14 +202,16 @@ def test_topic_behind_a_large_backlog_is_looked_at_in_a_few_steps(state: str, to
     reader = engine.reads._reader
     assert isinstance(reader, apsw.Connection)
     reader.set_progress_handler(count_steps, 100)
-    found = (
-        engine.reads.living(topic, 0, count, 1)
-        if state == "living"
-        else engine.reads.peek(TopicPage(topic, state, 10, NOW))
-    )
+    match state:
+        case "living":
+            found = engine.reads.living(topic, after, count, 1)
+        case "one":
+            found = engine.reads.peek_one(1, after + 1, NOW)
+        case _:
+            found, _ = engine.reads.peek(TopicPage(topic, state, 10, NOW, after))
     reader.set_progress_handler(None)
     engine.close()
 
-    assert found or (state, topic) in {("inflight", 1), ("delayed", 2)}
+    assert found or (state, topic) in {("inflight", 1), ("delayed", 2)} or (state, after > 0) == ("delayed", True)
     # A walk over the whole table takes ten times as many.
     assert steps * 100 < count * 2

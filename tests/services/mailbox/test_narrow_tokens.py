@@ -13,14 +13,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from penstock.contracts.call import Call
-from penstock.contracts.mailbox import Ack, AckBatch, Extend, GetTopics, Nack, Recv, Send
+from penstock.contracts.mailbox import Ack, AckBatch, Extend, GetTopics, Nack, Peek, Recv, Send
 from penstock.contracts.passport import Claims
 from penstock.kernel.clock import LoopClock
-from penstock.kernel.errors import Conflict, Forbidden, RateLimited, Unauthenticated
+from penstock.kernel.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.services.mailbox.config import MailboxOptions, ShardRules
 from penstock.services.mailbox.engines.memory import MemoryEngine
+from penstock.services.mailbox.ids import make_msg_id
 from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.service import SERVICE, MailboxService
 from penstock.services.mailbox.stream import RecvStream
@@ -107,6 +108,33 @@ async def test_message_that_is_gone_is_not_told_of_to_who_was_never_given_it() -
                 await service.api.ack(Ack(message.msg_id, receipt), stranger)
         with pytest.raises(Forbidden):
             await service.api.ack(Ack(message.msg_id, message.receipt), sender)
+
+
+@pytest.mark.parametrize("state", ["ready", "inflight", "dlq"])
+async def test_no_page_and_no_id_shows_a_message_of_a_topic_that_the_token_does_not_cover(state: str) -> None:
+    async with guarded(rules=ShardRules(max_attempts=1)) as (service, book):
+        whole = Call(token(book))
+        sent = await service.api.send(Send("orders", b"secret"), whole)
+        if state != "ready":
+            (message,) = (await service.api.recv(Recv("orders"), whole)).messages
+        if state == "dlq":
+            await service.api.nack(Nack(message.msg_id, message.receipt), whole)
+        await service.api.send(Send("other", b"x"), whole)
+        stranger = Call(token(book, "topic=other"))
+
+        for asked in (Peek("orders", state), Peek("orders", state, cursor="0"), Peek("orders", msg_id=sent.msg_id)):
+            assert len((await service.api.peek(asked, whole)).messages) == 1
+            with pytest.raises(Forbidden):
+                await service.api.peek(asked, stranger)
+            with pytest.raises(Unauthenticated):
+                await service.api.peek(asked)
+        # Its own topic does not lead to it either, and the answer is that for a message that never was.
+        refusals = []
+        for msg_id in (sent.msg_id, make_msg_id(1, 999, 0, 0)):
+            with pytest.raises(NotFound) as caught:
+                await service.api.peek(Peek("other", msg_id=msg_id), stranger)
+            refusals.append((caught.value.detail, caught.value.facts))
+        assert refusals[0] == refusals[1]
 
 
 async def test_living_message_is_judged_on_its_own_topic_whoever_has_its_receipt() -> None:

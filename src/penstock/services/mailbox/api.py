@@ -23,7 +23,7 @@ from penstock.services.mailbox.agents.reprocessor import Redrive
 from penstock.services.mailbox.authority import ANY_TOPIC
 from penstock.services.mailbox.dead_remover import DeadRemover
 from penstock.services.mailbox.engines.engine import DeadPage, EngineReads, TopicPage
-from penstock.services.mailbox.ids import MessageName
+from penstock.services.mailbox.ids import MessageName, read_msg_id
 from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.rows import DeadRow, Loaded, MessageRow, MessageState
 from penstock.services.mailbox.shards.topics import Topic
@@ -298,20 +298,33 @@ class MailboxApi:
         )
 
     async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
-        """Show messages of one state without touching them."""
+        """Show messages of one state, or one message, without touching them; the cursor is the last one's seq."""
         await self._allow(call, "recv", request.topic)
         self._state.check_ready()
+        after = _cursor(request.cursor)
         topic = self._ledger.topics.get(request.topic)
+        if request.msg_id is not None:
+            return m.PeekedList((await self._peek_one(topic, request.msg_id, with_payload=request.payload),))
         if topic is None or not topic.id:
             return m.PeekedList(())
         # Young leases are not on the disk yet, and this reads from there.
         await self._writer.flushed()
-        found = await self._reader.ask(
-            self._reads.peek, TopicPage(topic.id, request.state, request.limit, self._state.now().wall)
-        )
-        return m.PeekedList(tuple(self._peeked(each, topic, request) for each in found))
+        page = TopicPage(topic.id, request.state, request.limit, self._state.now().wall, after)
+        found, last = await self._reader.ask(self._reads.peek, page)
+        shown = (self._peeked(each, topic, request.state, with_payload=request.payload) for each in found)
+        return m.PeekedList(tuple(shown), None if last is None else str(last))
 
-    def _peeked(self, loaded: Loaded, topic: Topic, request: m.Peek) -> m.Peeked:
+    async def _peek_one(self, topic: Topic | None, msg_id: str, *, with_payload: bool) -> m.Peeked:
+        """Show one message. One of another topic is not found here, and nothing tells that it exists."""
+        name = read_msg_id(msg_id)
+        if topic is not None and topic.id and name is not None:
+            await self._writer.flushed()
+            found = await self._reader.ask(self._reads.peek_one, topic.id, name.seq, self._state.now().wall)
+            if found is not None and found[0][0].msg_id == msg_id:
+                return self._peeked(found[0], topic, found[1], with_payload=with_payload)
+        raise NotFound("There is no such message in this topic.")
+
+    def _peeked(self, loaded: Loaded, topic: Topic, shown: m.State, *, with_payload: bool) -> m.Peeked:
         row, state = loaded
         return m.Peeked(
             msg_id=row.msg_id,
@@ -324,16 +337,17 @@ class MailboxApi:
             payload_hash=row.address,
             hash_chain=row.chain(topic.name),
             size=row.size,
-            payload=row.payload if request.payload else None,
+            payload=row.payload if with_payload else None,
             key=row.key,
             idem_key=row.idem_key,
-            visible_at=_visible_at(state, request.state),
+            visible_at=_visible_at(state, shown),
             redriven_from=row.redriven_from,
             group=row.group,
-            meta=row.meta if request.payload else None,
+            meta=row.meta if with_payload else None,
             origin_id=None if row.origin is None else row.origin[0],
             origin_ts=None if row.origin is None else row.origin[1],
             first_at=None if state is None else state.first_at or None,
+            state=shown,
         )
 
     # --- the operator

@@ -74,6 +74,7 @@ class MailboxRoutes:
         sending = ("conflict", "integrity", "busy", "timeout", "downstream_unavailable")
         settling = ("not_found", "conflict", "busy", "timeout", "downstream_unavailable")
         setting = ("busy", "downstream_unavailable")
+        missing = ("not_found",)
         back, whole = "Send dead letters back.", "Remove a topic whole."
         gone = "Remove dead letters for good."
         return [
@@ -89,10 +90,10 @@ class MailboxRoutes:
                 for tail in ("", "/{msg_id}")
             ),
             get("/v1/topics", self._topics, "recv", "Count topics, a page at a time.", None, m.TopicList, ()),
-            get("/v1/topics/{topic}", self._topic, "recv", "Count one topic.", None, m.TopicStats, ("not_found",)),
-            get("/v1/topics/{topic}/peek", self._peek, "recv", "Look without taking.", None, m.PeekedList, ()),
+            get("/v1/topics/{topic}", self._topic, "recv", "Count one topic.", None, m.TopicStats, missing),
+            get("/v1/topics/{topic}/peek", self._peek, "recv", "Look without taking.", None, m.PeekedList, missing),
             delete("/v1/topics/{topic}", self._delete_topic, "admin", whole, None, m.TopicDeleted, ("busy",)),
-            get(_SETTINGS, self._settings, "recv", "Show a topic's settings.", None, m.SettingsShown, ("not_found",)),
+            get(_SETTINGS, self._settings, "recv", "Show a topic's settings.", None, m.SettingsShown, missing),
             put(_SETTINGS, self._put_settings, "admin", "Set a topic up.", m.TopicSettings, m.SettingsShown, setting),
             delete(_SETTINGS, self._delete_settings, "admin", "Set a topic back.", None, m.SettingsGone, setting),
             post("/v1/topics/{topic}/purge", self._purge, "admin", "Remove what waits.", None, m.Purged, ("busy",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
@@ -23,6 +23,7 @@ from penstock.testing.contracts.memory_mailbox_state import (
 )
 
 _T = TypeVar("_T")
+_CURSOR_CHARS_MAX: Final = 15
 
 
 class Guard(Protocol):
@@ -243,12 +244,19 @@ class MemoryMailbox:
         )
 
     async def peek(self, request: m.Peek, call: Call = NOBODY) -> m.PeekedList:
-        """Show messages of one state without touching them."""
+        """Show messages of one state, or one message, without touching them; the cursor is the last one's seq."""
         self._guard(call, "recv", request.topic)
-        now = self._now()
-        found = [message for message in self.state.of(request.topic) if message.state(now) == request.state]
-        shown = (self._peeked(message, now, with_payload=request.payload) for message in found[: request.limit])
-        return m.PeekedList(tuple(shown))
+        now, after = self._now(), _cursor(request.cursor)
+        here = self.state.of(request.topic)
+        if request.msg_id is None:
+            found = [message for message in here if message.state(now) == request.state and message.seq > after]
+        else:
+            found = [message for message in here if message.msg_id == request.msg_id]
+            if not found:
+                raise NotFound("There is no such message in this topic.")
+        page = found[: request.limit]
+        shown = (self._peeked(message, now, with_payload=request.payload) for message in page)
+        return m.PeekedList(tuple(shown), str(page[-1].seq) if len(found) > len(page) else None)
 
     def _peeked(self, message: MemoryMessage, now: MemoryNow, *, with_payload: bool) -> m.Peeked:
         sent = message.sent
@@ -273,6 +281,7 @@ class MemoryMailbox:
             origin_id=None if sent.origin is None else sent.origin.msg_id,
             origin_ts=None if sent.origin is None else sent.origin.ts,
             first_at=message.first_at or None,
+            state=message.state(now),
         )
 
     # --- the operator
@@ -368,7 +377,7 @@ def _patience_ms(request: m.Recv) -> float:
 def _cursor(text: str | None) -> int:
     if text is None:
         return 0
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _CURSOR_CHARS_MAX):
         raise Malformed("This is not a cursor of ours.", reason="bad_cursor")
     return int(text)
 

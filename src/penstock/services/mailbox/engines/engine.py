@@ -10,11 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.contracts.mailbox import TopicSettings
+from penstock.contracts.mailbox import State, TopicSettings
 from penstock.kernel.errors import OverLimit, PenstockError
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.ids import SLOT_FORM
-from penstock.services.mailbox.rows import DeadRow, IdemClaim, Loaded, MessageRow, StoredTrace
+from penstock.services.mailbox.rows import (
+    KIND_DELAYED,
+    KIND_LEASED,
+    KIND_READY,
+    DeadRow,
+    IdemClaim,
+    Loaded,
+    MessageRow,
+    MessageState,
+    StoredTrace,
+)
 from penstock.services.mailbox.steady_clock import ClockStamp
 
 
@@ -81,12 +91,13 @@ class EngineContents:
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """Which messages of a topic to show."""
+    """Which messages of a topic to show: those of a state behind a seq."""
 
     topic: int
-    state: str
+    state: State
     limit: int
     now: int
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,19 @@ class DeadPage:
     payloads: bool = True
     # The last seq that may be among them.
     up_to: int = (1 << 63) - 1
+
+
+def state_shown(state: MessageState | None, now: int) -> State:
+    """Say in which state a living message is shown: a delay that is over counts for nothing."""
+    if state is None or state.kind == KIND_READY or (state.kind == KIND_DELAYED and state.until <= now):
+        return "ready"
+    return "inflight" if state.kind == KIND_LEASED else "delayed"
+
+
+def as_loaded(found: tuple[MessageRow, DeadRow]) -> Loaded:
+    """Turn a dead letter into what peeks at any message."""
+    row, dead = found
+    return row, MessageState(dead.seq, 0, 0, dead.attempts, 0)
 
 
 class EngineReads(Protocol):
@@ -139,8 +163,14 @@ class EngineReads(Protocol):
     def claim(self, n: int) -> IdemClaim | None:
         """Read a claim on an idem_key."""
 
-    def peek(self, page: TopicPage) -> list[Loaded]:
-        """Read messages of one state, oldest first."""
+    def peek(self, page: TopicPage) -> tuple[list[Loaded], int | None]:
+        """Read messages of one state, oldest first, and say behind which seq the next page begins; None at the end.
+
+        A page is cut short where its payloads get too large.
+        """
+
+    def peek_one(self, topic: int, seq: int, now: int) -> tuple[Loaded, State] | None:
+        """Read one message of a topic, living or dead, and its state; None when it is not there."""
 
     def oldest(self, topic: int) -> int | None:
         """Say when the oldest living message of a topic was sent."""

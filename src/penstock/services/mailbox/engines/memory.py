@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from penstock.contracts.mailbox import TopicSettings
+from penstock.contracts.mailbox import State, TopicSettings
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.claims import CLASS_SHIFT, claim_hash
 from penstock.services.mailbox.engines.engine import (
@@ -16,6 +16,8 @@ from penstock.services.mailbox.engines.engine import (
     EngineReads,
     StoredTopic,
     TopicPage,
+    as_loaded,
+    state_shown,
 )
 from penstock.services.mailbox.rows import (
     KIND_DELAYED,
@@ -311,19 +313,30 @@ class MemoryEngine:
 
     # --- looking
 
-    def peek(self, page: TopicPage) -> list[Loaded]:
-        """Read messages of one state, oldest first."""
+    def peek(self, page: TopicPage) -> tuple[list[Loaded], int | None]:
+        """Read messages of one state, oldest first, and say behind which seq the next page begins."""
+        # One more than is shown tells whether there is a next page.
         if page.state == "dlq":
-            found = self.dead(DeadPage(page.topic, None, 0, page.limit))
-            return [(row, MessageState(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
-        seqs = [row.seq for row in self._rows.values() if row.topic == page.topic]
-        return [self._loaded(seq) for seq in seqs if self._shown(seq, page.now) == page.state][: page.limit]
+            found = list(map(as_loaded, self.dead(DeadPage(page.topic, None, page.after, page.limit + 1))))
+        else:
+            found = list(islice(self._in_state(page), page.limit + 1))
+        shown = found[: page.limit]
+        return shown, shown[-1][0].seq if len(found) > len(shown) else None
 
-    def _shown(self, seq: int, now: int) -> str:
-        state = self._states.get(seq)
-        if state is None or state.kind == KIND_READY or (state.kind == KIND_DELAYED and state.until <= now):
-            return "ready"
-        return "inflight" if state.kind == KIND_LEASED else "delayed"
+    def _in_state(self, page: TopicPage) -> Iterator[Loaded]:
+        for seq, row in self._rows.items():
+            if seq > page.after and row.topic == page.topic:
+                state = self._states.get(seq)
+                if state_shown(state, page.now) == page.state:
+                    yield row, state
+
+    def peek_one(self, topic: int, seq: int, now: int) -> tuple[Loaded, State] | None:
+        """Read one message of a topic, living or dead, and its state."""
+        if seq in self._rows:
+            loaded = self._loaded(seq)
+            return (loaded, state_shown(loaded[1], now)) if loaded[0].topic == topic else None
+        found = self.dead(DeadPage(topic, None, seq - 1, 1, up_to=seq))
+        return (as_loaded(found[0]), "dlq") if found else None
 
     def oldest(self, topic: int) -> int | None:
         """Say when the oldest living message of a topic was sent."""

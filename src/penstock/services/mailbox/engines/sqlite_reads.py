@@ -10,6 +10,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
+from penstock.contracts.mailbox import State
 from penstock.kernel.errors import Integrity
 from penstock.services.mailbox.engines import schema
 from penstock.services.mailbox.engines.engine import (
@@ -17,6 +18,8 @@ from penstock.services.mailbox.engines.engine import (
     DeadPage,
     EngineFailed,
     TopicPage,
+    as_loaded,
+    state_shown,
 )
 from penstock.services.mailbox.rows import (
     PURGED_GEN,
@@ -55,14 +58,15 @@ _BY_TIME: Final = "s.kind = 2 AND (m.key IS NULL OR s.attempts > 0)"
 _UNTIL: Final = ROW_WIDTH + 2
 _BY_STATE: Final = "SELECT s.seq FROM st s CROSS JOIN msg m ON m.seq = s.seq WHERE m.topic = ?1"
 _PEEKS: Final = {
-    "inflight": f"{_BY_STATE} AND s.kind = 1 AND ?3 ORDER BY s.seq LIMIT ?2",
-    "delayed": f"{_BY_STATE} AND s.kind = 2 AND s.until > ?3 ORDER BY s.seq LIMIT ?2",
+    "inflight": f"{_BY_STATE} AND s.seq > ?4 AND s.kind = 1 AND ?3 ORDER BY s.seq LIMIT ?2",
+    "delayed": f"{_BY_STATE} AND s.seq > ?4 AND s.kind = 2 AND s.until > ?3 ORDER BY s.seq LIMIT ?2",
+    "dlq": "SELECT seq FROM dead WHERE topic = ?1 AND seq > ?4 AND ?3 ORDER BY seq LIMIT ?2",
 }
 _READY: Final = (
-    "SELECT m.seq FROM msg m {} LEFT JOIN st s ON s.seq = m.seq WHERE m.topic = ?1 AND {} "
+    "SELECT m.seq FROM msg m {} LEFT JOIN st s ON s.seq = m.seq WHERE m.topic = ?1 AND m.seq > ?4 AND {} "
     "AND (s.kind IS NULL OR s.kind NOT IN (1, 2) OR (s.kind = 2 AND s.until <= ?3)) ORDER BY m.seq LIMIT ?2"
 )
-_READY_NEAR: Final = _READY.format("NOT INDEXED", "m.seq <= ?4")
+_READY_NEAR: Final = _READY.format("NOT INDEXED", "m.seq <= ?5")
 _READY_FAR: Final = (
     _READY.format("INDEXED BY msg_plain", "m.key IS NULL AND m.grp IS NULL"),
     _READY.format("INDEXED BY msg_group", "m.key IS NULL AND m.grp IS NOT NULL"),
@@ -266,19 +270,36 @@ class SqliteReads:
 
     # --- looking
 
-    def peek(self, page: TopicPage) -> list[Loaded]:
-        """Read messages of one state, oldest first."""
-        if page.state == "dlq":
-            found = self.dead(DeadPage(page.topic, None, 0, page.limit))
-            return [(row, MessageState(dead.seq, 0, 0, dead.attempts, 0)) for row, dead in found]
-        values = (page.topic, page.limit, page.now)
+    def peek(self, page: TopicPage) -> tuple[list[Loaded], int | None]:
+        """Read messages of one state, oldest first, and say behind which seq the next page begins."""
+        # One more than is shown tells whether there is a next page.
+        values = (page.topic, page.limit + 1, page.now, page.after)
         seqs = self._ready(values) if page.state == "ready" else self._numbers(_PEEKS[page.state], values)
+        shown = seqs[: page.limit]
+        found = self._dead_peeked(page, shown) if page.state == "dlq" else self._living_peeked(shown)
+        # What left between the two statements is not found, and a page of large messages ends before `shown` does.
+        last = found[-1][0].seq if found else shown[-1] if shown else page.after
+        return found, last if seqs and seqs[-1] > last else None
+
+    def _living_peeked(self, seqs: list[int]) -> list[Loaded]:
         where = f"m.seq IN {schema.listed(len(seqs))} ORDER BY m.seq"
         return self._loaded(self._ask(f"{schema.WITH_STATE} WHERE {where}", tuple(seqs), PEEK_BYTES_MAX))
 
-    def _ready(self, values: tuple[int, int, int]) -> list[int]:
-        """Find the first messages of a topic that wait, also those of a small one behind the backlog of others."""
-        edge = self._edge(0)
+    def _dead_peeked(self, page: TopicPage, seqs: list[int]) -> list[Loaded]:
+        up_to = seqs[-1] if seqs else page.after
+        return list(map(as_loaded, self.dead(DeadPage(page.topic, None, page.after, page.limit, up_to=up_to))))
+
+    def peek_one(self, topic: int, seq: int, now: int) -> tuple[Loaded, State] | None:
+        """Read one message of a topic and its state. It may die meanwhile, so the living ones are looked at first."""
+        for loaded in self._loaded(self._ask(f"{schema.WITH_STATE} WHERE m.seq = ? AND m.topic = ?", (seq, topic))):
+            return loaded, state_shown(loaded[1], now)
+        for found in self.dead(DeadPage(topic, None, seq - 1, 1, up_to=seq)):
+            return as_loaded(found), "dlq"
+        return None
+
+    def _ready(self, values: tuple[int, int, int, int]) -> list[int]:
+        """Find the next messages of a topic that wait, also those of a small one behind the backlog of others."""
+        edge = self._edge(values[3])
         near = self._numbers(_READY_NEAR, (*values, edge))
         if edge == _LAST or len(near) == values[1]:
             return near
