@@ -110,6 +110,45 @@ class OperatorSuite:
             assert not {e.msg_id for e in first.entries} & {e.msg_id for e in rest.entries}
             assert len((await world.api.dlq(GetDlq(reason="rejected:odd"))).entries) == 2
 
+    async def test_kind_of_a_reason_stands_for_every_reason_of_it(self) -> None:
+        async with self.world(max_attempts=1) as world:
+            for said in ("odd", "odd:ly", "", None):
+                await world.api.send(Send("orders", b"x"))
+                got = await self.one(world)
+                await world.api.nack(Nack(got.msg_id, got.receipt, reason=said))
+            wanted = ("rejected", "rejected:odd", "rejected:", "max_attempts", "reject", "odd", "")
+            listed = {reason: await self.reasons(world, reason) for reason in wanted}
+            redriven = await world.api.reprocess(Reprocess("orders", 10, reason="rejected", dry_run=True))
+            some = await world.api.delete_dead(DeleteDead("orders", 2, reason="rejected"))
+            none = await world.api.delete_dead(DeleteDead("orders", 10, reason="reject"))
+
+            assert listed["rejected"] == ["rejected:odd", "rejected:odd:ly", "rejected:"]
+            assert {reason: found for reason, found in listed.items() if found and reason != "rejected"} == {
+                reason: [reason] for reason in ("rejected:odd", "rejected:", "max_attempts")
+            }
+            assert (redriven.accepted, some.deleted, none.deleted) == (3, 2, 0)
+            assert await self.reasons(world, None) == ["rejected:", "max_attempts"]
+
+    @staticmethod
+    async def reasons(world: World, wanted: str | None) -> list[str]:
+        """Read the reasons of dead letters, a letter a page."""
+        page = await world.api.dlq(GetDlq("orders", wanted, limit=1))
+        found = list(page.entries)
+        while page.cursor is not None:
+            page = await world.api.dlq(GetDlq("orders", wanted, page.cursor, 1))
+            found += page.entries
+        return [each.reason for each in found]
+
+    async def test_redrive_by_kind_leaves_the_other_dead_letters(self) -> None:
+        async with self.world(max_attempts=1) as world:
+            for said in ("odd", None):
+                await world.api.send(Send("orders", b"x"))
+                got = await self.one(world)
+                await world.api.nack(Nack(got.msg_id, got.receipt, reason=said))
+            await world.api.reprocess(Reprocess("orders", 10, reason="rejected"))
+
+            assert await self.reasons(world, None) == ["max_attempts"]
+
     async def test_redrive_sends_a_new_message_to_the_origin(self) -> None:
         async with self.world(max_attempts=1) as world:
             await world.api.send(Send("orders", b"x", key="k"))

@@ -379,6 +379,7 @@ class GetDlq(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Page through dead letters; the cursor is that of the page before."""
 
     topic: Topic | None = None
+    # A whole reason, or its kind alone: `rejected` is every `rejected:...`. So in the other requests.
     reason: str | None = None
     cursor: str | None = None
     limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 100

@@ -100,6 +100,15 @@ def content_of(send: m.Send) -> tuple[object, ...]:
     return (*said, send.group, send.meta)
 
 
+def reason_matches(wanted: str | None, reason: str) -> bool:
+    """Tell whether a dead letter is among those asked for.
+
+    `rejected:ValueError` is a kind and what the consumer said. A reason without a colon is a kind, and stands for every
+    reason of that kind; None stands for all.
+    """
+    return wanted is None or reason == wanted or (":" not in wanted and reason.startswith(wanted + ":"))
+
+
 def dead_letter_attrs(topic: str, reason: str, attempts: int, history: Iterable[tuple[int, str]]) -> dict[str, str]:
     """Say in attrs where a message comes from that another topic sent here after its last attempt, and why."""
     ends = [f"{at}:{cause}" for at, cause in history]

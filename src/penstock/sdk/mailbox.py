@@ -271,13 +271,16 @@ class MailboxClient:
     async def dlq(
         self, topic: str | None = None, *, reason: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> m.DlqPage:
-        """Return one page of dead letters; its cursor leads to the next."""
+        """Return one page of dead letters; its cursor leads to the next.
+
+        `reason` is a whole one, as `rejected:ValueError`, or a kind: `rejected` is every `rejected:...`.
+        """
         request = checked(m.GetDlq, topic=topic, reason=reason, cursor=cursor, limit=limit)
         async with timeout("dlq", self._timeout_s):
             return await self._mailbox.dlq(request)
 
     async def dead_letters(self, topic: str | None = None, *, reason: str | None = None) -> AsyncIterator[m.DeadLetter]:
-        """Iterate over all dead letters, page after page."""
+        """Iterate over all dead letters, page after page; `reason` is a whole one or a kind, as in `dlq`."""
         page = await self.dlq(topic, reason=reason)
         while True:
             for entry in page.entries:
@@ -298,7 +301,7 @@ class MailboxClient:
     ) -> int:
         """Send dead letters back to their topic, or `to` another; returns how many will go back.
 
-        `reason` and `msg_id` pick some of them; `dry_run` only counts.
+        `reason` (a whole one or a kind, as in `dlq`) and `msg_id` pick some of them; `dry_run` only counts.
         """
         request = checked(m.Reprocess, topic=topic, limit=limit, reason=reason, dry_run=dry_run, to=to, msg_id=msg_id)
         async with timeout("reprocess", self._timeout_s):
@@ -313,7 +316,10 @@ class MailboxClient:
         dry_run: bool = False,
         msg_id: str | None = None,
     ) -> int:
-        """Remove dead letters for good; returns how many are gone, or would be with `dry_run`."""
+        """Remove dead letters for good; returns how many are gone, or would be with `dry_run`.
+
+        `reason` (a whole one or a kind, as in `dlq`) and `msg_id` pick some of them.
+        """
         request = checked(m.DeleteDead, topic=topic, limit=limit, reason=reason, dry_run=dry_run, msg_id=msg_id)
         async with timeout("delete_dead", self._timeout_s):
             return (await self._mailbox.delete_dead(request)).deleted

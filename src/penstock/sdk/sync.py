@@ -113,7 +113,7 @@ class SyncMailbox(SyncService[MailboxClient]):
     delete_dead = blocking(MailboxClient.delete_dead)
 
     def dead_letters(self, topic: str | None = None, *, reason: str | None = None) -> Iterator[m.DeadLetter]:
-        """Iterate over all dead letters, page after page."""
+        """Iterate over all dead letters, page after page; `reason` is a whole one or a kind, as in `dlq`."""
         page = self.dlq(topic, reason=reason)
         yield from page.entries
         while page.cursor is not None:

@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.engines import sqlite_reads
-from penstock.services.mailbox.engines.engine import TopicPage
+from penstock.services.mailbox.engines.engine import DeadPage, TopicPage
 from penstock.services.mailbox.engines.memory import MemoryEngine
 from penstock.services.mailbox.engines.sqlite import SqliteEngine
 from penstock.services.mailbox.ids import slot_of
@@ -30,7 +30,18 @@ from penstock.services.mailbox.rows import (
 
 NOW = 1_700_000_000_000
 NO_BYTES = blake3(b"").digest()
-REASONS = ("ttl", "visibility", "rejected:a", "rejected:a:b", "rejected:")
+REASONS = (
+    "ttl",
+    "visibility",
+    "rejected:a",
+    "rejected:a:b",
+    "rejected:",
+    "rejected;a",
+    "rejected-a:b",
+    "rejectee:a",
+    "rejected:é",
+    "é:é",
+)
 
 
 def row(seq: int, topic: int, key: str | None) -> MessageRow:
@@ -102,6 +113,22 @@ def pages(engine, page: TopicPage) -> list[int]:
         assert found or not seen
         seen += seqs(found)
     return seen
+
+
+@pytest.mark.parametrize("wanted", [None, "rejected", "rejecte", "é", "", ":", "rejected\0", *REASONS])
+def test_engines_choose_dead_letters_by_reason_or_kind(wanted: str | None, tmp_path: Path) -> None:
+    batch = history(random.Random(1), 200)
+    batch.dead.sort(key=lambda each: each.seq)
+    chosen = [each.seq for each in batch.dead if wanted in (None, each.reason, each.reason.partition(":")[0])]
+    disk, memory = filled(batch, tmp_path)
+    page = DeadPage(None, wanted, 0, 1000)
+    for reads in (disk.reads, memory.reads):
+        assert [each.seq for each, _ in reads.dead(page)] == chosen
+        assert reads.dead_count(page) == len(chosen)
+        assert reads.dead_count(replace(page, limit=2)) == min(2, len(chosen))
+    disk.close()
+
+    assert bool(chosen) == (wanted in (None, "rejected", "é", *REASONS))
 
 
 @pytest.mark.parametrize("seed", range(10))

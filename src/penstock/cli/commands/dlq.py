@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli import asking
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 _REASON = "only those with this reason; rejected means all that begin with rejected:"
 _FULL = "show long payloads whole on a terminal too"
-_REJECTED = "rejected"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _list(client: Client, args: argparse.Namespace) -> int:
     letters: list[DeadLetter] = []
-    async for letter in _with_reason(client, args.topic, args.reason):
+    async for letter in client.mailbox.dead_letters(args.topic, reason=args.reason):
         if len(letters) == args.max:
             break
         letters.append(letter)
@@ -110,12 +108,9 @@ async def _show(client: Client, args: argparse.Namespace) -> int:
 async def _redrive(client: Client, args: argparse.Namespace) -> int:
     if args.msg_id:
         return await _redrive_some(client, args)
-    accepted = 0
-    for reason in await _reasons(client, args.topic, args.reason):
-        if accepted < args.max:
-            accepted += await client.mailbox.reprocess(
-                args.topic, limit=args.max - accepted, reason=reason, to=args.to, dry_run=args.dry_run
-            )
+    accepted = await client.mailbox.reprocess(
+        args.topic, limit=args.max, reason=args.reason, to=args.to, dry_run=args.dry_run
+    )
     return _say_redriven(args, accepted, {})
 
 
@@ -141,21 +136,3 @@ def _say_redriven(args: argparse.Namespace, accepted: int, more: dict[str, list[
         go = "would go" if args.dry_run else "goes" if accepted == 1 else "go"
         sys.stdout.write(f"{accepted} {go} back\n")
     return asking.FAILED if more.get("missing") else 0
-
-
-# --- reasons: `rejected:ValueError` is a kind and what the handler said; the kind alone stands for all of it
-
-
-async def _with_reason(client: Client, topic: str | None, reason: str | None) -> AsyncIterator[DeadLetter]:
-    asked = None if reason == _REJECTED else reason
-    async for letter in client.mailbox.dead_letters(topic, reason=asked):
-        if asked == reason or letter.reason.partition(":")[0] == reason:
-            yield letter
-
-
-async def _reasons(client: Client, topic: str, reason: str | None) -> Sequence[str | None]:
-    """Return the reasons that are meant: the mailbox compares whole ones."""
-    if reason != _REJECTED:
-        return (reason,)
-    found = dict.fromkeys([letter.reason async for letter in _with_reason(client, topic, reason)])
-    return list(found)

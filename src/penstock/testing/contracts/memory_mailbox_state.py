@@ -36,6 +36,7 @@ from penstock.contracts.mailbox_rules import (
     content_of,
     dead_letter_attrs,
     hash_chain,
+    reason_matches,
     size_of,
 )
 from penstock.kernel.backoff import MAILBOX, Rng
@@ -426,7 +427,7 @@ class MemoryMailboxState:
         return [
             message
             for message in self.messages.values()
-            if message.dead is not None and topic in (None, message.sent.topic) and reason in (None, message.dead)
+            if message.dead is not None and topic in (None, message.sent.topic) and reason_matches(reason, message.dead)
         ]
 
     def forget(self, message: MemoryMessage) -> None:

@@ -102,7 +102,7 @@ class TopicPage:
 
 @dataclass(frozen=True, slots=True)
 class DeadPage:
-    """Which dead letters to show: those of a topic (or all), with a reason (or any), of a range of seqs."""
+    """Which dead letters to show: those of a topic (or all), with a reason or kind (or any), of a range of seqs."""
 
     topic: int | None
     reason: str | None

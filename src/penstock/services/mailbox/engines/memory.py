@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from penstock.contracts.mailbox import State, TopicSettings
+from penstock.contracts.mailbox_rules import reason_matches
 from penstock.services.mailbox.batch import Batch
 from penstock.services.mailbox.claims import CLASS_SHIFT, claim_hash
 from penstock.services.mailbox.engines.engine import (
@@ -353,7 +354,9 @@ class MemoryEngine:
         """Read dead letters, oldest first."""
         found = (self._dead[seq] for seq in sorted(self._dead) if page.after < seq <= page.up_to)
         wanted = [
-            (row, dead) for row, dead in found if page.topic in (None, row.topic) and page.reason in (None, dead.reason)
+            (row, dead)
+            for row, dead in found
+            if page.topic in (None, row.topic) and reason_matches(page.reason, dead.reason)
         ]
         return wanted[: page.limit]
 

@@ -417,9 +417,13 @@ def _within(found: apsw.Cursor, bytes_max: int) -> list[tuple[Any, ...]]:
 
 
 def _dead_where(page: DeadPage) -> str:
+    """Choose dead letters as `reason_matches` does: all of a kind lie between its name with a colon and the next."""
     topic = "?1 IS NULL" if page.topic is None else "topic = ?1"
-    return f"{topic} AND (?2 IS NULL OR reason = ?2) AND seq > ?3 AND seq <= ?5"
+    reason = "(?2 IS NULL OR reason = ?2 OR (reason >= ?6 AND reason < ?7))"
+    return f"{topic} AND {reason} AND seq > ?3 AND seq <= ?5"
 
 
 def _dead_values(page: DeadPage) -> tuple[Any, ...]:
-    return page.topic, page.reason, page.after, page.limit, page.up_to
+    kind = None if page.reason is None or ":" in page.reason else page.reason
+    first, end = (None, None) if kind is None else (f"{kind}:", f"{kind};")
+    return page.topic, page.reason, page.after, page.limit, page.up_to, first, end
