@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.client import ClientClosed, LeaseLost, sync
+from penstock.client import ClientClosed, LeaseLost, new_message, sync
 from penstock.kernel.errors import Canceled, Malformed, NotFound
 from penstock.testing import wait_until
 from tests.acceptance.node_process import NodeProcess
@@ -38,6 +38,24 @@ def test_results_and_errors_are_the_same(client: sync.SyncClient) -> None:
     with pytest.raises(Malformed):
         client.mailbox.send("not a topic!", "x")
     assert list(client.mailbox.dead_letters("blocking")) == []
+
+
+def test_all_of_a_topic_is_looked_at_and_one_message(client: sync.SyncClient) -> None:
+    sent = []
+    for count in (256, 44):
+        results = client.mailbox.send_batch([new_message("looked", str(number)) for number in range(count)])
+        sent += [each.msg_id for each in results]
+    seen = {limit: [each.msg_id for each in client.mailbox.peek_all("looked", limit=limit)] for limit in (None, 2, 299)}
+    first = client.mailbox.peek_page("looked", limit=256)
+    rest = client.mailbox.peek_page("looked", limit=256, cursor=first.cursor)
+
+    assert seen == {limit: sent[:limit] for limit in seen}
+    assert ([each.msg_id for each in rest.messages], rest.cursor) == (sent[256:], None)
+    assert client.mailbox.peek_one("looked", sent[-1], payload=True).payload == b"43"
+    assert [each.msg_id for each in client.mailbox.peek("looked", limit=3)] == sent[:3]
+    assert client.mailbox.purge("looked") == 300
+    with pytest.raises(NotFound):
+        client.mailbox.peek_one("looked", sent[-1])
 
 
 def test_many_threads_may_call_at_once(client: sync.SyncClient) -> None:

@@ -258,10 +258,49 @@ class MailboxClient:
     async def peek(
         self, topic: str, state: m.State = "ready", *, limit: int = 10, payload: bool = False
     ) -> tuple[m.Peeked, ...]:
-        """Show messages without leasing them."""
-        request = checked(m.Peek, topic=topic, state=state, limit=limit, payload=payload)
+        """Show the oldest messages of a state (at most 256) without leasing them; `peek_all` goes on behind them."""
+        return (await self.peek_page(topic, state, limit=limit, payload=payload)).messages
+
+    async def peek_page(
+        self,
+        topic: str,
+        state: m.State = "ready",
+        *,
+        limit: int = 10,
+        payload: bool = False,
+        cursor: str | None = None,
+    ) -> m.PeekedList:
+        """Show one page of messages (at most 256); its cursor leads to the next, and is None on the last.
+
+        A page ends where its payloads reach 4 MiB, so it may be short and still have a cursor.
+        """
+        request = checked(m.Peek, topic=topic, state=state, limit=limit, payload=payload, cursor=cursor)
         async with timeout("peek", self._timeout_s):
-            return (await self._mailbox.peek(request)).messages
+            return await self._mailbox.peek(request)
+
+    async def peek_all(
+        self, topic: str, state: m.State = "ready", *, limit: int | None = None, payload: bool = False
+    ) -> AsyncIterator[m.Peeked]:
+        """Iterate over the messages of a state, or the first `limit` of them, page after page, and lease none."""
+        left, cursor = limit, None
+        while True:
+            most = m.BATCH_MAX if left is None else min(left, m.BATCH_MAX)
+            page = await self.peek_page(topic, state, limit=most, payload=payload, cursor=cursor)
+            for message in page.messages:
+                yield message
+            cursor = page.cursor
+            left = None if left is None else left - len(page.messages)
+            if cursor is None or left == 0:
+                return
+
+    async def peek_one(self, topic: str, msg_id: str, *, payload: bool = False) -> m.Peeked:
+        """Show one message, whatever its state, which it says; `NotFound` when it is not in the topic (any more)."""
+        if not isinstance(msg_id, str):
+            raise Malformed(f"msg_id is the id of a message, not {in_words(msg_id)}.")
+        request = checked(m.Peek, topic=topic, payload=payload, msg_id=msg_id)
+        async with timeout("peek", self._timeout_s):
+            (message,) = (await self._mailbox.peek(request)).messages
+        return message
 
     async def purge(self, topic: str) -> int:
         """Remove the waiting and leased messages of a topic; dead letters stay. Returns how many."""

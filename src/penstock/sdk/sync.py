@@ -103,6 +103,8 @@ class SyncMailbox(SyncService[MailboxClient]):
     topics_page = blocking(MailboxClient.topics_page)
     topic = blocking(MailboxClient.topic)
     peek = blocking(MailboxClient.peek)
+    peek_page = blocking(MailboxClient.peek_page)
+    peek_one = blocking(MailboxClient.peek_one)
     purge = blocking(MailboxClient.purge)
     dlq = blocking(MailboxClient.dlq)
     reprocess = blocking(MailboxClient.reprocess)
@@ -111,6 +113,20 @@ class SyncMailbox(SyncService[MailboxClient]):
     delete_settings = blocking(MailboxClient.delete_settings)
     delete_topic = blocking(MailboxClient.delete_topic)
     delete_dead = blocking(MailboxClient.delete_dead)
+
+    def peek_all(
+        self, topic: str, state: m.State = "ready", *, limit: int | None = None, payload: bool = False
+    ) -> Iterator[m.Peeked]:
+        """Iterate over the messages of a state, or the first `limit` of them, page after page, and lease none."""
+        left, cursor = limit, None
+        while True:
+            most = m.BATCH_MAX if left is None else min(left, m.BATCH_MAX)
+            page = self.peek_page(topic, state, limit=most, payload=payload, cursor=cursor)
+            yield from page.messages
+            cursor = page.cursor
+            left = None if left is None else left - len(page.messages)
+            if cursor is None or left == 0:
+                return
 
     def dead_letters(self, topic: str | None = None, *, reason: str | None = None) -> Iterator[m.DeadLetter]:
         """Iterate over all dead letters, page after page; `reason` is a whole one or a kind, as in `dlq`."""
