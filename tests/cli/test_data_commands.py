@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.client import sync
+from penstock.client import TopicSettings, new_message, sync
 from tests.acceptance.node_process import NodeProcess
 
 TIMEOUT_S = 80
@@ -182,6 +182,46 @@ def test_the_kind_of_a_reason_stands_for_all_of_it(cli) -> None:
     assert cli(*redrive, "--reason", "rejected", "--max", "2")[1] == "2 would go back\n"
     assert cli(*redrive, "--reason", "rejected:ValueError")[1] == "2 would go back\n"
     assert cli(*redrive, "--reason", "ttl")[1] == "0 would go back\n"
+
+
+def test_peek_reads_as_many_pages_as_it_takes_and_no_more_than_asked_for(node: NodeProcess, cli) -> None:
+    with sync.connect(node.ready["data_dir"]) as client:
+        client.mailbox.put_settings("cli/pages", TopicSettings(max_attempts=1))
+        sent = []
+        for count in (256, 144):
+            results = client.mailbox.send_batch([new_message("cli/pages", str(number)) for number in range(count)])
+            sent += [each.msg_id for each in results]
+
+        def seen(*words: str) -> list[str]:
+            return [row["msg_id"] for row in rows(cli(*words, "--json")[1])]
+
+        assert seen("peek", "cli/pages") == sent[:10]
+        assert seen("peek", "cli/pages", "--max", "257") == sent[:257]
+        assert seen("peek", "cli/pages", "--limit", "390") == sent[:390]
+        assert seen("peek", "cli/pages", "--max", "1000") == sent
+        for each in [*client.mailbox.recv("cli/pages", max_messages=256), *client.mailbox.recv("cli/pages")]:
+            client.mailbox.nack(each)
+        assert seen("dlq", "peek", "cli/pages", "--max", "1000") == sent[:257]
+        assert "\n0\n" in cli("dlq", "show", "cli/pages", sent[256])[1], "the payload of a letter behind a page"
+        client.mailbox.delete_topic("cli/pages")
+
+
+def test_peek_shows_one_message_by_its_id_and_says_its_state(cli) -> None:
+    delayed = cli("send", "cli/one", "--data", "later", "--delay", "1h")[1].strip()
+    (died,) = dead(cli, "cli/one", ["poison"])
+    waiting = cli("send", "cli/one", "--data", "waits")[1].strip()
+
+    for msg_id, state, payload in ((delayed, "delayed", "later"), (died, "dlq", "poison"), (waiting, "ready", "waits")):
+        code, out, _ = cli("peek", "cli/one", "--id", msg_id)
+        [row] = rows(cli("peek", "cli/one", "--id", msg_id, "--json")[1])
+        assert (code, out.splitlines()[0].startswith(f"{msg_id}  cli/one  {state}  ")) == (0, True)
+        assert (payload in out, row["msg_id"], row["state"]) == (True, msg_id, state)
+    code, out, err = cli("peek", "cli/other", "--id", waiting)
+    assert (code, out, "There is no such message in this topic." in err) == (1, "", True)
+    assert rows(cli("peek", "cli/one", "--id", "nonsense", "--json")[1])[0]["error"]["code"] == "not_found"
+    with pytest.raises(SystemExit) as bad:
+        cli("peek", "cli/one", "--id", waiting, "--state", "dlq")
+    assert bad.value.code == 2
 
 
 def test_a_paused_topic_is_said_to_be_paused(cli) -> None:
@@ -405,6 +445,8 @@ DATA_COMMANDS = [
     ("dlq", "list"),
     ("dlq", "peek", "t"),
     ("dlq", "redrive", "t"),
+    ("peek", "t"),
+    ("peek", "t", "--id", "m"),
     ("put", __file__),
     ("get", "b3:" + "0" * 64),
     ("tour",),

@@ -37,7 +37,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "ack": ("penstock ack MSG_ID RECEIPT",),
     "nack": ("penstock nack MSG_ID RECEIPT --reason 'too hot' --delay 5s",),
     "extend": ("penstock extend MSG_ID RECEIPT --visibility 30s",),
-    "peek": ("penstock peek orders", "penstock peek orders --state dlq"),
+    "peek": ("penstock peek orders", "penstock peek orders --state dlq --max 1000"),
     "purge": ("penstock purge orders --yes",),
     "topics": ("penstock topics", "penstock topics --prefix orders/"),
     "topic": ("penstock topic set orders max_attempts=10", "penstock topic show orders"),

@@ -81,9 +81,9 @@ def _brownout(row: dict[str, Any]) -> str:
     return f"{told}: {printable(row['brownout_why'])}" if row.get("brownout_why") else told
 
 
-def message(found: Envelope | Peeked, *, with_receipt: bool, full: bool = True) -> None:
-    """Print one message: its facts, then its payload with control characters written out."""
-    facts = [found.topic, f"attempt {found.attempt}", when(found.ts)]
+def message(found: Envelope | Peeked, *, with_receipt: bool, full: bool = True, state: str | None = None) -> None:
+    """Print one message: its facts, its state if given, then its payload with control characters written out."""
+    facts = [found.topic, *([state] if state else []), f"attempt {found.attempt}", when(found.ts)]
     facts += [f"key {printable(found.key)}"] if found.key is not None else []
     facts += [f"{printable(name)}={printable(value)}" for name, value in sorted(found.attrs.items())]
     say(Text.assemble((found.msg_id, "bold cyan"), ("  " + "  ".join(facts), "dim")))

@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import asking
+from penstock.cli.commands.peek import show_all
 
 if TYPE_CHECKING:
-    from penstock.contracts.mailbox import DeadLetter
+    from penstock.contracts.mailbox import DeadLetter, Peeked
     from penstock.sdk import Client
 
 _REASON = "only those with this reason; rejected means all that begin with rejected:"
@@ -70,17 +71,7 @@ async def _list(client: Client, args: argparse.Namespace) -> int:
 
 
 async def _peek(client: Client, args: argparse.Namespace) -> int:
-    messages = await client.mailbox.peek(args.topic, "dlq", limit=args.max, payload=True)
-    if not messages and not args.json:
-        sys.stderr.write("nothing there\n")
-    for message in messages:
-        if args.json:
-            asking.print_json(asking.plain(message))
-        else:
-            from penstock.cli.tables import message as print_message
-
-            print_message(message, with_receipt=False, full=args.full)
-    return 0
+    return await show_all(args, client.mailbox.peek_all(args.topic, "dlq", limit=args.max, payload=True))
 
 
 async def _show(client: Client, args: argparse.Namespace) -> int:
@@ -97,12 +88,20 @@ async def _show(client: Client, args: argparse.Namespace) -> int:
     if args.json:
         asking.print_json(asking.plain(letter))
         return 0
-    peeked = await client.mailbox.peek(args.topic, "dlq", limit=256, payload=True)
     from penstock.cli.tables import dead_letter
 
-    found_message = next((message for message in peeked if message.msg_id == letter.msg_id), None)
-    dead_letter(letter, found_message, full=args.full)
+    dead_letter(letter, await _message(client, letter), full=args.full)
     return 0
+
+
+async def _message(client: Client, letter: DeadLetter) -> Peeked | None:
+    """Read the message itself, unless somebody sent it back or deleted it meanwhile."""
+    from penstock.kernel.errors import NotFound
+
+    try:
+        return await client.mailbox.peek_one(letter.topic, letter.msg_id, payload=True)
+    except NotFound:
+        return None
 
 
 async def _redrive(client: Client, args: argparse.Namespace) -> int:
