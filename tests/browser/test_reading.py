@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.node_process import NodeProcess
 from tests.browser.chromium import PROGRAM, Chromium
-from tests.browser.hands import DRAWN, fail, go, press, send, signed_in
+from tests.browser.hands import DRAWN, answer, fail, go, press, send, signed_in, told
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 GLIMPSES = "[...document.querySelectorAll('details.item .glimpse')].map((each) => each.innerText)"
@@ -46,6 +46,84 @@ def test_every_dead_letter_can_be_listed_and_says_its_error(browser: Chromium, n
     assert set(tab.js(GLIMPSES)) == {"bad postcode"}
     more = "[...document.querySelectorAll('#view button')].find((each) => each.textContent === 'Show more')"
     tab.wait(f"{more}.hidden")
+
+
+def many(node: NodeProcess, topic: str, count: int, **more: object) -> list[str]:
+    """Send many messages; returns their ids."""
+    sent = []
+    while len(sent) < count:
+        numbers = range(len(sent), min(len(sent) + 256, count))
+        messages = [{"topic": topic, "payload_b64": encoded(f"number {number}"), **more} for number in numbers]
+        answer = node.ask("mailbox", "POST", "/v1/send/batch", {"messages": messages}, token=True)
+        sent += [each["msg_id"] for each in answer.json()["results"]]
+    return sent
+
+
+SHOW_MORE = "[...document.querySelectorAll('#view button')].find((each) => each.textContent === 'Show more')"
+IDS = "[...document.querySelectorAll('details.item summary code')].map((each) => each.innerText)"
+
+
+def test_every_message_of_a_topic_can_be_listed(browser: Chromium, node: NodeProcess) -> None:
+    sent = many(node, "listed", 310)
+    many(node, "listed", 1, delay_ms=3_600_000)
+    tab = signed_in(browser, node)
+    go(tab, "topic/listed")
+    tab.wait(f"{ITEMS} === 50")
+    tab.js("document.querySelector('details.item').open = true")
+    assert "The oldest 50." in tab.js("document.getElementById('view').innerText")
+    for shown in (100, 150, 200, 250, 300, 310):
+        press(tab, "Show more")
+        tab.wait(f"{ITEMS} === {shown}")
+
+    tab.wait(f"{SHOW_MORE}.hidden")
+    assert tab.js(IDS) == sent
+    assert tab.js(GLIMPSES)[1:] == [f"number {number}" for number in range(1, 310)]
+    assert tab.js("document.querySelector('details.item').open"), "what was open stays open"
+    assert "The oldest" not in tab.js("document.getElementById('view').innerText")
+    press(tab, "Delayed")
+    tab.wait(f"{ITEMS} === 1")
+    press(tab, "Waiting")
+    tab.wait(f"{ITEMS} === 50")
+
+
+def test_a_message_far_behind_is_found_by_its_id(browser: Chromium, node: NodeProcess) -> None:
+    last = many(node, "behind", 300)[-1]
+    tab = signed_in(browser, node)
+    go(tab, f"topic/behind?find={last}")
+    life = "[...document.querySelectorAll('#view .card')].at(-1).innerText"
+    tab.wait(f"{life}.includes('sent to behind')")
+
+    assert "waiting 0 attempts so far" in tab.js(life)
+    assert last in tab.js(life)
+
+
+def test_a_letter_behind_many_of_another_reason_shows_its_payload_and_can_be_edited(
+    browser: Chromium, node: NodeProcess
+) -> None:
+    node.ask("mailbox", "PUT", "/v1/topics/mixed/settings", {"max_attempts": 1}, token=True)
+    many(node, "mixed", 260)
+    asked = {"topic": "mixed", "max_messages": 256}
+    while taken := node.ask("mailbox", "POST", "/v1/recv", asked, token=True).json()["messages"]:
+        nacks = [{"msg_id": each["msg_id"], "receipt": each["receipt"]} for each in taken]
+        node.ask("mailbox", "POST", "/v1/nack", {"nacks": nacks}, token=True)
+    late = many(node, "mixed", 60, ttl_ms=1)
+    tab = signed_in(browser, node)
+    go(tab, "dead?topic=mixed&reason=ttl")
+    tab.wait(f"{ITEMS} === 50")
+    press(tab, "Show more")
+    tab.wait(f"{ITEMS} === 60")
+
+    assert tab.js(IDS) == late
+    assert tab.js(GLIMPSES) == [f"number {number}" for number in range(60)]
+    edit = "[...document.querySelectorAll('details.item button')].filter((each) => each.textContent.startsWith('Edit'))"
+    assert tab.js(f"{edit}.map((each) => each.disabled)") == [False] * 60
+    tab.js(f"{edit}.at(-1).click()")
+    answer(tab, "Send", payload="mended")
+    told(tab, "the dead letter is deleted.")
+    tab.wait(f"{ITEMS} === 59")
+    seen = node.ask("mailbox", "GET", "/v1/topics/mixed/peek?state=ready&payload=1", token=True).json()["messages"]
+    assert [each["payload_b64"] for each in seen] == [encoded("mended")]
+    assert tab.complaints() == []
 
 
 def test_a_letter_that_comes_as_another_goes_is_listed(browser: Chromium, node: NodeProcess) -> None:

@@ -3,7 +3,20 @@
 import { ask, doing, enc, mailbox, toast } from "./ask.js";
 import { field, question } from "./dialog.js";
 import { bits, h, keyed, link, once, pill } from "./element.js";
-import { SHOWN, attrsOf, causeOf, corrLink, fromBase64, glimpse, legible, payloadOf, toBase64 } from "./message.js";
+import {
+  SHOWN,
+  attrsOf,
+  causeOf,
+  corrLink,
+  fromBase64,
+  glimpse,
+  legible,
+  payloadOf,
+  peekOne,
+  peekPath,
+  toBase64,
+  upTo,
+} from "./message.js";
 import { page } from "./state.js";
 import { table } from "./table.js";
 import { moment, plural } from "./words.js";
@@ -63,6 +76,7 @@ export default function dead(_, query) {
   );
   const topicName = query.get("topic");
   const reason = query.get("reason");
+  const bodies = new Map(); // a dead letter never changes: its payload is read once
   let seen = "";
   let askedAt = -Infinity;
   let asked = 0;
@@ -76,11 +90,15 @@ export default function dead(_, query) {
         ...each,
         id: `${each.topic} ${each.reason}`,
       }));
-      const listed = topicName && reason !== null ? await lettersOf(topicName, reason, most) : null;
+      const listed =
+        topicName && reason !== null
+          ? await upTo(most, `dlq?topic=${enc(topicName)}&reason=${enc(reason)}`, "entries")
+          : null;
+      if (listed) await readBodies(topicName, listed.rows, bodies);
       if (mine !== asked) return;
       groups.hidden = false;
       groups.update(found.filter((each) => !topicName || each.topic === topicName));
-      if (listed) drawLetters(letters, listed, reload);
+      if (listed) drawLetters(letters, listed.rows, bodies, reload);
       more.hidden = !listed?.more;
     });
   return {
@@ -145,21 +163,18 @@ async function remove(row) {
   page.shown.reload?.();
 }
 
-// Read letters until there are so many, and the payloads of those that can be peeked at.
-async function lettersOf(name, reason, most) {
-  const entries = [];
-  let cursor = "";
-  do {
-    const wanted = `limit=${Math.min(256, most - entries.length)}${cursor && `&cursor=${enc(cursor)}`}`;
-    const part = await mailbox("GET", `dlq?topic=${enc(name)}&reason=${enc(reason)}&${wanted}`);
-    entries.push(...part.entries);
-    cursor = part.cursor || "";
-  } while (cursor && entries.length < most);
-  const peeked = await mailbox("GET", `topics/${enc(name)}/peek?state=dlq&limit=256&payload=true`);
-  return { entries, more: Boolean(cursor), bodies: new Map(peeked.messages.map((each) => [each.msg_id, each])) };
+// Read the payloads that are lacking: many at once where they are among the topic's oldest, the others one by one.
+async function readBodies(name, letters, bodies) {
+  const listed = new Set(letters.map((each) => each.msg_id));
+  for (const id of bodies.keys()) if (!listed.has(id)) bodies.delete(id);
+  const lacking = () => [...listed].filter((id) => !bodies.has(id));
+  const keep = (each) => each && listed.has(each.msg_id) && bodies.set(each.msg_id, each);
+  if (lacking().length > 5)
+    (await mailbox("GET", `${peekPath(name)}&state=dlq&limit=256`)).messages.forEach(keep);
+  await Promise.all(lacking().map((id) => peekOne(name, id).then(keep)));
 }
 
-function drawLetters(box, { entries, bodies }, reload) {
+function drawLetters(box, entries, bodies, reload) {
   keyed(
     box,
     entries,

@@ -61,7 +61,7 @@ export function legible(bytes) {
 
 export function payloadOf(message) {
   if (message.payload_b64 === undefined && message.payload === undefined)
-    return h("p.dim", "The payload was not read: it is not among the oldest 256 of its topic.");
+    return h("p.dim", "The payload was not read: the message is not here any more.");
   const bytes =
     message.payload_b64 === undefined
       ? new TextEncoder().encode(
@@ -133,6 +133,30 @@ export const STATES = [
 ];
 
 export const causeOf = (each) => each.cause + (each.error ? `: ${each.error.message || ""}` : "");
+
+// Read a list that comes in pages until there are so many; a page may be short and still lead on.
+export async function upTo(most, path, list) {
+  const rows = [];
+  let cursor = "";
+  do {
+    const limit = Math.min(256, most - rows.length);
+    const part = await mailbox("GET", `${path}&limit=${limit}${cursor && `&cursor=${enc(cursor)}`}`);
+    rows.push(...part[list]);
+    cursor = part.cursor || "";
+  } while (cursor && rows.length < most);
+  return { rows, more: Boolean(cursor) };
+}
+
+export const peekPath = (name) => `topics/${enc(name)}/peek?payload=true`;
+
+// One message whatever its state, or nothing when it is not in the topic.
+export const peekOne = (name, id) =>
+  mailbox("GET", `${peekPath(name)}&msg_id=${enc(id)}`).then(
+    (found) => found.messages[0],
+    (fault) => {
+      if (fault.status !== 404) throw fault;
+    },
+  );
 
 export async function findLetter(name, id) {
   let cursor = "";

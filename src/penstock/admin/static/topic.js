@@ -3,9 +3,21 @@
 import { ask, doing, enc, mailbox } from "./ask.js";
 import { chart, tile } from "./chart.js";
 import { field, question } from "./dialog.js";
-import { h, link, once, put } from "./element.js";
+import { h, keyed, link, once, put } from "./element.js";
 import { spanTabs } from "./heading.js";
-import { SHOWN, STATES, causeOf, corrLink, fieldsOf, findLetter, messageItem, sendTo } from "./message.js";
+import {
+  SHOWN,
+  STATES,
+  causeOf,
+  corrLink,
+  fieldsOf,
+  findLetter,
+  messageItem,
+  peekOne,
+  peekPath,
+  sendTo,
+  upTo,
+} from "./message.js";
 import { page } from "./state.js";
 import { table } from "./table.js";
 import { editSettings, settingsOf } from "./topic_settings.js";
@@ -13,6 +25,8 @@ import { count, lasting, moment, perSecond, plural, size } from "./words.js";
 
 export default function topic(name, query) {
   let state = "ready";
+  let most = SHOWN;
+  let asked = 0;
   const row = () => (page.frame.topics || []).find((each) => each.topic === name) || {};
   const tiles = [
     ["Waiting", "ready", count],
@@ -45,6 +59,7 @@ export default function topic(name, query) {
           "aria-pressed": String(id === state),
           onclick: (event) => {
             state = id;
+            most = SHOWN;
             for (const each of tabs.children) each.setAttribute("aria-pressed", String(each === event.currentTarget));
             peek();
           },
@@ -53,12 +68,35 @@ export default function topic(name, query) {
       ),
     ),
   );
+  const more = h(
+    "button",
+    {
+      type: "button",
+      hidden: true,
+      onclick: () => {
+        most += SHOWN;
+        peek();
+      },
+    },
+    "Show more",
+  );
+  // What was asked for later counts: an answer that comes after its successor's is out of date.
   const peek = () =>
     doing(async () => {
-      const found = (await mailbox("GET", `topics/${enc(name)}/peek?state=${state}&limit=${SHOWN}&payload=true`))
-        .messages;
-      list.replaceChildren(...found.map((message) => messageItem(message, state)));
-      put(told, found.length ? (found.length === SHOWN ? `The oldest ${SHOWN}.` : "") : `No message ${{ ready: "waits", inflight: "is leased", delayed: "is delayed", dlq: "is dead" }[state]} here.`);
+      asked += 1;
+      const mine = asked;
+      const found = await upTo(most, `${peekPath(name)}&state=${state}`, "messages");
+      if (mine !== asked) return;
+      keyed(
+        list,
+        found.rows,
+        (each) => [each.msg_id, state, each.attempt, each.visible_at].join(),
+        (each) => messageItem(each, state),
+        () => {},
+      );
+      more.hidden = !found.more;
+      const none = { ready: "waits", inflight: "is leased", delayed: "is delayed", dlq: "is dead" }[state];
+      put(told, found.more ? `The oldest ${found.rows.length}.` : found.rows.length ? "" : `No message ${none} here.`);
     });
   const find = h("input", {
     type: "search",
@@ -100,6 +138,7 @@ export default function topic(name, query) {
         tabs,
         told,
         list,
+        h(".acts", more),
       ),
       h("section.card", finding, life),
     ],
@@ -135,33 +174,35 @@ const leases = (name, box) =>
 
 async function lifeOf(name, wanted, box) {
   const steps = [];
-  let found = null;
-  for (const [state, label] of STATES) {
-    const page = (await mailbox("GET", `topics/${enc(name)}/peek?state=${state}&limit=256&payload=true`)).messages;
-    const message = page.find((each) => each.msg_id === wanted || each.corr_id === wanted);
-    if (message) found = { message, state, label };
-  }
-  const id = found ? found.message.corr_id : wanted;
+  // A msg_id is found wherever the message is, a corr_id only among the oldest.
+  let found = wanted.length === 36 && (await peekOne(name, wanted));
+  for (const [state] of STATES)
+    found ||= (await upTo(256, `${peekPath(name)}&state=${state}`, "messages")).rows.find(
+      (each) => each.corr_id === wanted,
+    );
+  const id = found ? found.corr_id : wanted;
   if (found) {
-    steps.push([found.message.ts, "sent", `to ${name}, ${size(found.message.size)}`]);
+    steps.push([found.ts, "sent", `to ${name}, ${size(found.size)}`]);
     if (found.state === "dlq") {
-      const letter = await findLetter(name, found.message.msg_id);
+      const letter = await findLetter(name, found.msg_id);
       for (const each of letter?.history || []) steps.push([each.at, "attempt ended", causeOf(each)]);
       if (letter) steps.push([letter.dead_at, "died", `${letter.reason}, after ${plural(letter.attempts, "attempt")}`]);
-    } else steps.push([Date.now(), found.label.toLowerCase(), `${plural(found.message.attempt, "attempt")} so far`]);
+    } else {
+      const label = STATES.find(([state]) => state === found.state)[1].toLowerCase();
+      steps.push([Date.now(), label, `${plural(found.attempt, "attempt")} so far`]);
+    }
   }
   for (const line of (await ask("GET", `/logs?text=${enc(id)}`)).lines)
     steps.push([line.at, `${line.service} ${line.event}`, fieldsOf(line)]);
   steps.sort((a, b) => a[0] - b[0]);
-  const gone = "it was acknowledged, purged, has expired, or is further behind.";
-  const told = found ? "" : `It is not among the oldest 256 of any state of this topic: ${gone}`;
+  const gone = "it was acknowledged or purged, or it has expired.";
   box.replaceChildren(
-    ...(told ? [h("p.none", told)] : []),
+    found ? "" : h("p.none", `No message here has this msg_id, and none of a state's oldest 256 this corr_id: ${gone}`),
     h(
       "ol.life",
       steps.map(([at, what, text]) => h("li", h("span.dim", `${moment(at)} `), h("b", what), ` ${text}`)),
     ),
-    found ? messageItem(found.message, found.state) : "",
+    found ? messageItem(found, found.state) : "",
   );
 }
 
