@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import connect
+from penstock.client import connect, connect_sync
 from penstock.kernel.errors import Malformed, NotFound
 from penstock.sdk.contexts import Contexts, NodeContext
 from penstock.sdk.discovery import Discovery
@@ -71,14 +71,43 @@ def test_a_token_file_is_read_again_when_the_node_refuses_its_token(tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["", "psp1_one psp1_two", "\n"])
-def test_a_file_without_one_token_is_named(tmp_path: Path, text: str) -> None:
+def test_a_file_without_one_token_is_named_before_any_call(tmp_path: Path, text: str) -> None:
     file = tmp_path / "empty"
     file.write_text(text)
+    (tmp_path / "operator.token").write_text("psp1_operator")
 
-    with pytest.raises(NoToken, match=r"the token file .*empty is (empty|several words)"):
-        find(Whereabouts(where=URL, token_file=file), {}).token()
-    with pytest.raises(NoToken, match=r"cannot be read: No such file"):
-        find(Whereabouts(where=URL, token_file=tmp_path / "nowhere"), {}).token()
+    for where in (URL, tmp_path):
+        for said, env in (({"token_file": file}, {}), ({}, {"PENSTOCK_TOKEN_FILE": str(file)})):
+            with pytest.raises(NoToken, match=r"the token file .*empty is (empty|several words)"):
+                find(Whereabouts(where=where, **said), env)
+        with pytest.raises(NoToken, match=r"cannot be read: No such file"):
+            find(Whereabouts(where=where, token_file=tmp_path / "nowhere"), {})
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_token_is_refused_and_no_other_is_used_in_its_place(
+    tmp_path: Path, contexts: Contexts, monkeypatch, text: str
+) -> None:
+    """Each token further down the list may belong to somebody who may do more: the operator's is the last."""
+    (tmp_path / "operator.token").write_text("psp1_operator")
+    (tmp_path / "a.token").write_text("psp1_a")
+    rest = env(tmp_path, PENSTOCK_TOKEN_FILE=str(tmp_path / "a.token"), PENSTOCK_CONTEXT="prod")
+    monkeypatch.setenv("PENSTOCK_TOKEN_FILE", str(tmp_path / "a.token"))
+
+    with pytest.raises(NoToken, match="The token is empty"):
+        connect(tmp_path, token=text)
+    with pytest.raises(NoToken, match="The token is empty"):
+        connect_sync(tmp_path, token=text)
+    for said in (Whereabouts(where=tmp_path), Whereabouts(where=URL), Whereabouts()):
+        with pytest.raises(NoToken, match="The variable PENSTOCK_TOKEN is empty"):
+            find(said, {**rest, "PENSTOCK_TOKEN": text})
+        with pytest.raises(NoToken, match="The variable PENSTOCK_TOKEN_FILE is empty"):
+            find(said, {**rest, "PENSTOCK_TOKEN_FILE": text})
+    for place in (RemotePlace(URL), Discovery(tmp_path)):
+        with pytest.raises(NoToken, match="The token is empty"):
+            place.holding(text)
+    with pytest.raises(NoToken, match="The variable PENSTOCK_TOKEN is empty"):
+        Discovery.from_env({"PENSTOCK_DATA_DIR": str(tmp_path), "PENSTOCK_TOKEN": text})
 
 
 @pytest.mark.parametrize("around", ["{}\n", "  {}\r\n", "\t{} "])

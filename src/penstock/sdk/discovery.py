@@ -36,7 +36,10 @@ class Discovery:
         ports: Mapping[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Take what is given; the rest is looked for in the data directory. With `tls`, given ports are https."""
+        """Take what is given; the rest is looked for in the data directory. With `tls`, given ports are https.
+
+        An empty `token` is none at all: the operator's is not used either.
+        """
         self._data_dir = data_dir
         self._given_token = clean_token(token) if token else token
         self._tls = tls
@@ -52,11 +55,12 @@ class Discovery:
         # Not as a default in the signature: `help` prints those, and the environment holds secrets.
         environ = os.environ if environ is None else environ
         data_dir = Path(environ.get(DIRECTORY_VARIABLE) or DIRECTORY_DEFAULT)
-        return cls(data_dir, token=environ.get(TOKEN_VARIABLE) or None)
+        given = environ.get(TOKEN_VARIABLE)
+        return cls(data_dir, token=None if given is None else clean_token(given, f"The variable {TOKEN_VARIABLE}"))
 
     def holding(self, token: str) -> Discovery:
         """Return the same node for the holder of another token."""
-        other = Discovery(self._data_dir, token=token, tls=self._tls)
+        other = Discovery(self._data_dir, token=clean_token(token), tls=self._tls)
         other._given = self._given
         return other
 

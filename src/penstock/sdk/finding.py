@@ -9,7 +9,8 @@
 | `./.penstock` | |
 
 The token is the one given, else `PENSTOCK_TOKEN`, else what lies in the file of `PENSTOCK_TOKEN_FILE`, else the
-context's, else the operator's in the data directory. A token file is read again when the node refuses its token.
+context's, else the operator's in the data directory. One that is given and empty is refused: the next one in this list
+may belong to somebody who may do more. A token file is read again when the node refuses its token.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -59,6 +61,9 @@ def find(said: Whereabouts, environ: Mapping[str, str] | None = None) -> NodePla
         where = context.url or context.data_dir
     token = _token(said, env, context)
     ca = said.ca or _path(env.get(CA_VARIABLE)) or (None if context is None else _path(context.ca))
+    if token is not None:
+        # Before any call: whoever names a token and has none must not act as somebody else, or as nobody.
+        token()
     if is_url(where) or _names_a_host(where):
         return RemotePlace(str(where), token=token or str, ca=ca, tls=said.tls)
     tls = said.tls if said.tls is not None or ca is None else trusting(ca)
@@ -77,17 +82,27 @@ def _context(said: Whereabouts, env: Mapping[str, str]) -> NodeContext | None:
 
 def _token(said: Whereabouts, env: Mapping[str, str], context: NodeContext | None) -> Callable[[], str] | None:
     """Return what reads the token; None leaves it to the data directory."""
-    if said.token:
-        given = clean_token(said.token)
-        return lambda: given
-    exported = None if said.token_file else env.get(TOKEN_VARIABLE)
-    if exported:
-        from_env = clean_token(exported, f"The token in {TOKEN_VARIABLE}")
-        return lambda: from_env
-    file = (
-        said.token_file or _path(env.get(TOKEN_FILE_VARIABLE)) or _path(None if context is None else context.token_file)
-    )
-    return None if file is None else lambda: read_token_file(file)
+    if said.token is not None:
+        return _always(clean_token(said.token))
+    if said.token_file is not None:
+        return partial(read_token_file, said.token_file)
+    if TOKEN_VARIABLE in env:
+        return _always(clean_token(env[TOKEN_VARIABLE], f"The variable {TOKEN_VARIABLE}"))
+    if TOKEN_FILE_VARIABLE in env:
+        return partial(read_token_file, Path(_not_blank(env[TOKEN_FILE_VARIABLE], TOKEN_FILE_VARIABLE)))
+    file = None if context is None else _path(context.token_file)
+    return None if file is None else partial(read_token_file, file)
+
+
+def _always(token: str) -> Callable[[], str]:
+    return lambda: token
+
+
+def _not_blank(text: str, variable: str) -> str:
+    """Return the value of a variable that is set; an empty one does not mean that another token shall be used."""
+    if not text.strip():
+        raise NoToken(f"The variable {variable} is empty.", hint="Unset it, or name a file that holds a token.")
+    return text
 
 
 def read_token_file(file: Path) -> str:

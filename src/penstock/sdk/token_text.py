@@ -21,7 +21,7 @@ def clean_token(text: str, named: str = "The token") -> str:
     if _TOKEN.fullmatch(token):
         return token
     if not token:
-        raise NoToken(f"{named} is empty.")
+        raise NoToken(f"{named} is empty.", hint="Give a token, or leave it out.")
     if token[: len(_BEARER)].lower() == _BEARER:
         raise NoToken(f"{named} begins with the word Bearer.", hint="Give what comes after it.")
     if len(token.split()) > 1:

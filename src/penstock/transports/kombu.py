@@ -151,7 +151,8 @@ class KombuTransport(virtual.Transport):
 def _connect(client: Any, options: dict[str, Any]) -> SyncClient:  # noqa: ANN401 - kombu's connection
     named = client.virtual_host if client.virtual_host not in (None, "", "/") else None
     data_dir = options.get("data_dir") or (named if named is None or named.startswith("/") else f"/{named}")
-    return connect(data_dir, token=options.get("token") or client.password or None)
+    token = options.get("token")
+    return connect(data_dir, token=client.password or None if token is None else token)
 
 
 TRANSPORT_ALIASES[ALIAS] = "penstock.transports.kombu:KombuTransport"

@@ -14,6 +14,7 @@ import pytest
 from t.integration.common import BaseExchangeTypes, BaseFailover, BaseMessage, BasicFunctionality
 
 import penstock.transports.kombu  # noqa: F401 - makes penstock:// a broker URL
+from penstock.client import NoToken
 
 
 @pytest.fixture
@@ -27,6 +28,12 @@ def connection():
 def invalid_connection():
     """Name a node that is not there."""
     return kombu.Connection("penstock:///no/such/directory")
+
+
+def test_an_empty_token_is_refused_and_the_nodes_own_is_not_used():
+    """A token that is given and empty must not make the worker the operator."""
+    with pytest.raises(NoToken):
+        kombu.Connection("penstock://", transport_options={"token": ""}).connect()
 
 
 class TestBasicFunctionality(BasicFunctionality):
