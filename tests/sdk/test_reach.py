@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.capability.token import PREFIX
 from penstock.client import connect, connect_sync
 from penstock.kernel.errors import Malformed, NotFound
 from penstock.sdk.contexts import Contexts, NodeContext
@@ -14,6 +15,7 @@ from penstock.sdk.discovery import Discovery
 from penstock.sdk.errors import NoNode, NoToken
 from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.remote_place import RemotePlace
+from penstock.sdk.token_text import clean_token
 
 URL = "https://queue.example.org:5306"
 
@@ -135,6 +137,8 @@ def test_the_white_space_around_a_token_is_no_part_of_it(tmp_path: Path, around:
         ("psp1_one\npsp1_two", "several words"),
         ("Bearer psp1_one", "begins with the word Bearer"),
         (" \n", "is empty"),
+        ("one.token", "does not begin with psp1_"),
+        ("psp2_one", "does not begin with psp1_"),
     ],
 )
 def test_what_cannot_be_a_token_is_refused_before_any_call_and_not_repeated(
@@ -147,6 +151,13 @@ def test_what_cannot_be_a_token_is_refused_before_any_call_and_not_repeated(
             find(Whereabouts(where=where), {"PENSTOCK_TOKEN": text})
 
         assert "one" not in f"{given.value}{given.value.facts}".replace("a token is one", "")
+
+
+def test_what_the_sdk_takes_for_a_token_is_what_the_issuer_writes() -> None:
+    with pytest.raises(NoToken):
+        clean_token(PREFIX.removesuffix("_") + "AA")
+
+    assert clean_token(PREFIX + "AA") == PREFIX + "AA"
 
 
 @pytest.mark.parametrize(
