@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 import pytest
 
-from penstock.client import ConsumerStopped
+from penstock.client import ConsumerStopped, new_message
 from penstock.contracts.mailbox import Nack
 from penstock.kernel.errors import Expired, Forbidden, Malformed
 from penstock.testing import until
@@ -142,6 +143,36 @@ async def test_json_goes_round_as_what_it_is() -> None:
         assert got.text() == got.payload.decode()
         with pytest.raises(Malformed, match="a JSON value"):
             await here.mailbox.send(TOPIC, {"when": object()})
+
+
+@pytest.mark.parametrize(
+    ("payload", "where"),
+    [
+        ({"a": 1.5, "b": float("nan")}, "b is nan"),
+        (float("inf"), "the value is inf"),
+        ([None, {"sizes": (1, {"w": -float("inf")})}], "[1].sizes[1].w is -inf"),
+        ({"large": 2**70, "b": [float("nan")]}, "b[0] is nan"),
+    ],
+)
+async def test_a_number_that_json_lacks_is_refused_with_its_place_and_not_sent_as_null(
+    payload: object, where: str
+) -> None:
+    async with world() as here:
+        with pytest.raises(Malformed, match=re.escape(f"{where}, and JSON has no such number; send None")):
+            await here.mailbox.send(TOPIC, payload)
+        with pytest.raises(Malformed, match="JSON has no such number"):
+            new_message(TOPIC, payload)
+
+        assert await here.left() == GONE
+
+
+@pytest.mark.parametrize("payload", [None, {"a": None, "b": 2**70}, ["\x7f\uf8ff", None, 1.5, -1e308], "nan"])
+async def test_null_and_finite_numbers_are_sent_as_they_are(payload: object) -> None:
+    async with world() as here:
+        await here.mailbox.send(TOPIC, payload)
+        [got] = await here.mailbox.recv(TOPIC)
+
+        assert (got.text() if isinstance(payload, str) else got.json()) == payload
 
 
 async def test_an_argument_of_the_wrong_kind_is_a_sentence() -> None:

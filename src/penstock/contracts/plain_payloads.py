@@ -7,6 +7,8 @@ can be done without changing anything.
 
 from __future__ import annotations
 
+import re
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +24,10 @@ JSON: Final = "application/json"
 # Neither sorts nor spaces anything: what is stored is what was meant, in the order it was written.
 _encode: Final = msgspec.json.Encoder().encode
 _NAMED: Final = b'"payload"'
+_NULL: Final = b"null"
+_pack: Final = msgspec.msgpack.Encoder().encode
+# How msgpack begins a number that is not finite; other bytes may look the same.
+_NAN_PACKED: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 class PlainSend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -45,10 +51,37 @@ _decode: Final = msgspec.json.Decoder(PlainSend).decode
 
 
 def payload_bytes(payload: object) -> tuple[bytes, str]:
-    """Return the bytes to store for a text or a JSON value, and their type."""
+    """Return the bytes to store for a text or a JSON value, and their type; `ValueError` for a number JSON lacks."""
     if isinstance(payload, str):
         return payload.encode(), TEXT
-    return _encode(payload), JSON
+    data = _encode(payload)
+    # The encoder writes NaN and the infinities as null, which would be another message. Without one there is none.
+    if _NULL in data and _may_hold_nan(payload) and (place := _not_finite(msgspec.to_builtins(payload))):
+        raise ValueError(f"{place}, and JSON has no such number; send None or a text in its place")
+    return data, JSON
+
+
+def _may_hold_nan(payload: object) -> bool:
+    """Rule most values with a null out, many times faster than by looking at each part of them."""
+    try:
+        return _NAN_PACKED.search(_pack(payload)) is not None
+    except OverflowError:
+        # A whole number of more than 64 bits, which JSON has and msgpack lacks.
+        return True
+
+
+def _not_finite(payload: object) -> str:
+    """Say where in a JSON value the first number is that JSON cannot write, as `sizes[2].width is nan`."""
+    todo: list[tuple[str, object]] = [("", payload)]
+    while todo:
+        where, value = todo.pop()
+        if isinstance(value, float) and not isfinite(value):
+            return f"{where.removeprefix('.') or 'the value'} is {value}"
+        if isinstance(value, dict):
+            todo += [(f"{where}.{name}", value[name]) for name in reversed(value)]
+        elif isinstance(value, list | tuple):
+            todo += [(f"{where}[{place}]", value[place]) for place in reversed(range(len(value)))]
+    return ""
 
 
 def read_plain_send(body: bytes) -> m.Send:

@@ -15,6 +15,7 @@ _OUT_OF_PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)' - at 
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _WRONG_KIND: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`(?: - at `\$\.?([\w.\[\]]*)`)?")
+_TOO_LARGE: Final = re.compile(r"Number out of range(?: - at `\$\.?([\w.\[\]]*)`)?")
 _NAME_CHARS_MAX: Final = 64
 _KINDS: Final = {
     "int": "a whole number",
@@ -84,6 +85,9 @@ def plain_fault(said: str, kind: type | None = None) -> str:
     if found := _WRONG_KIND.fullmatch(said):
         wanted = " or ".join(_KINDS.get(kind, kind) for kind in found[1].split(" | "))
         return f"{found[3] or 'The value'} must be {wanted}, not {_KINDS.get(found[2], found[2])}."
+    if found := _TOO_LARGE.fullmatch(said):
+        where = (found[1] or "").replace("[...]", "")
+        return f"A number{f' in {where}' if where else ''} is too large for JSON readers."
     if said == "Input data was truncated":
         return "The body is no JSON: it ends too early."
     return said.replace("JSON is malformed", "The body is no JSON", 1)

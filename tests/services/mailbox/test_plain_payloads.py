@@ -9,6 +9,8 @@ import pytest
 
 from penstock.contracts.handler_error import HandlerError, join_cause, split_cause
 from penstock.contracts.mailbox import Nack, Recv, Send
+from penstock.contracts.plain_payloads import read_plain_send
+from penstock.kernel.errors import Malformed
 from penstock.wire.ids import address_of
 from tests.acceptance.node_process import NodeProcess
 from tests.services.mailbox.worlds import mailbox_world
@@ -72,6 +74,21 @@ def test_bad_plain_messages_are_refused_in_words_and_nothing_is_stored(
 
     assert answer.status in {400, 422}
     assert said in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), -float("inf")])
+def test_a_number_that_json_lacks_is_refused_and_not_stored_as_null(node: NodeProcess, number: float) -> None:
+    """Python writes it as the bare word NaN or Infinity, which no JSON reader has to take."""
+    message = {"topic": "t/nan", "payload": {"a": number}}
+    for answer in (ask(node, "/v1/send", **message), ask(node, "/v1/send/batch", messages=[message])):
+        assert answer.status == 400
+        assert answer.json()["detail"].startswith("The body is no JSON: invalid character (byte ")
+    assert node.ask("mailbox", "GET", "/v1/topics/t%2Fnan", token=True).status == 404
+
+
+def test_a_number_beyond_the_range_is_told_with_its_field() -> None:
+    with pytest.raises(Malformed, match=r"^A number in payload is too large for JSON readers\.$"):
+        read_plain_send(b'{"topic":"t","payload":{"a":1e999}}')
 
 
 def test_a_batch_takes_both_forms_and_refuses_each_on_its_own(node: NodeProcess) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,8 +75,13 @@ class Endpoint:
     def read_again(self, body: bytes, fault: Exception) -> Any:  # noqa: ANN401 - typed by the route
         """Read a body that did not decode in the route's second way, if it has one; else say what is wrong with it."""
         if self.reread is not None:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            try:
                 return self.reread(body)
+            except (msgspec.ValidationError, UnicodeDecodeError):
+                pass
+            except msgspec.DecodeError as exc:
+                # No JSON at all, which the first reader need not have noticed: it stops at a field it does not know.
+                fault = exc
         raise Malformed(plain_fault(str(fault), self._body)) from fault
 
     def count(self, method: str, status: int) -> None:
