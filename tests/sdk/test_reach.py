@@ -61,17 +61,6 @@ def test_the_token_is_the_given_one_else_the_variables_else_the_files(tmp_path: 
     assert find(Whereabouts(where=URL), env(tmp_path)).token() == ""
 
 
-def test_a_token_file_is_read_again_when_the_node_refuses_its_token(tmp_path: Path) -> None:
-    file = tmp_path / "worker.token"
-    file.write_text("psp1_old\n")
-    place = find(Whereabouts(where=URL, token_file=file), {})
-    before = place.token()
-    file.write_text("psp1_new\n")
-
-    assert (before, place.token(), place.changed(), place.token()) == ("psp1_old", "psp1_old", True, "psp1_new")
-    assert place.changed() is False
-
-
 @pytest.mark.parametrize("text", ["", "psp1_one psp1_two", "\n"])
 def test_a_file_without_one_token_is_named_before_any_call(tmp_path: Path, text: str) -> None:
     file = tmp_path / "empty"

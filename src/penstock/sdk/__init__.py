@@ -17,6 +17,7 @@ finding        finds a node: by what was said, by the environment, by its data d
 contexts       named nodes of a user
 remote_place   a node that is known by its URL
 discovery      a node that is known by its data directory
+token_source   where a token comes from: a text, a file that may change, a function
 token_text     a token as it was given, without the white space around it
 reach_hints    what to do when a node cannot be spoken to
 calling        one service over HTTP: capability, deadline, retries

@@ -2,14 +2,15 @@
 
 What may be repeated is repeated by the HTTP client of `net.calls`, a few times and within its retry budget. This layer
 adds what only the SDK knows: a refusal did nothing, so any call may be repeated after it; a node that restarted may
-listen elsewhere; the operator's token may have been minted anew; and how long a node is worth waiting for:
+listen elsewhere; a token may have been replaced; and how long a node is worth waiting for:
 
 | the node | a call that may be repeated |
 |---|---|
 | has answered this client before | is tried until its deadline: the node restarts, and will be back |
 | has never answered | is tried `MAX_TRIES` times, in less than a second: the address is wrong, or nothing runs |
 
-`tries_max` sets another number of tries for both.
+`tries_max` sets another number of tries for both. A call whose token was refused is made once more when there is a
+newer one: nothing was done, and that is no try that failed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -28,7 +29,7 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.kernel.backoff import CALLS, MAILBOX, MAX_TRIES, Backoff, FullJitter, Rng
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.deadline import current_deadline, timeout
-from penstock.kernel.errors import Canceled, DownstreamUnavailable, NotFound, PenstockError, Unauthenticated
+from penstock.kernel.errors import Canceled, DownstreamUnavailable, Expired, NotFound, PenstockError, Unauthenticated
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
 from penstock.net.calls.client import (
@@ -43,7 +44,7 @@ from penstock.net.calls.drive_task import RetryPauses, TryAgain, drive
 from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.plan import AT_ONCE, FINAL, Act, CallPlan, CallRules, TryOutcome
 from penstock.net.calls.pool import Dial, SocketDial
-from penstock.sdk.errors import ClientClosed, NoNode
+from penstock.sdk.errors import ClientClosed, NoNode, NoToken
 from penstock.sdk.problems import raised
 from penstock.sdk.reach_hints import reach_hint, url_hint
 from penstock.sdk.remote_place import NodePlace, RemotePlace
@@ -164,7 +165,7 @@ class Caller(Resource):
     async def _try(self, ask: PreparedCall, plan: CallPlan, *, waits: bool) -> Answer | TryAgain:
         plan.begin()
         try:
-            answer = await self._once(ask)
+            answer = await self._with_token(ask, self._once)
         except PenstockError as error:
             step = plan.after(self._judged(ask, error, waits=waits), asyncio.get_running_loop().time())
             if step.act is not Act.TRY:
@@ -176,7 +177,43 @@ class Caller(Resource):
     @asynccontextmanager
     async def stream(self, ask: PreparedCall) -> AsyncIterator[StreamAnswer]:
         """Call and hand the answer out as it comes; each piece has `read_timeout_s`."""
-        url, said = self._said(ask)
+        async with AsyncExitStack() as opened:
+
+            async def begin(ask: PreparedCall, token: str) -> StreamAnswer:
+                return await opened.enter_async_context(self._stream_once(ask, token))
+
+            yield await self._with_token(ask, begin)
+
+    async def _with_token(self, ask: PreparedCall, act: Callable[[PreparedCall, str], Awaitable[T]]) -> T:
+        """Make a call; if the node refuses its token and there is another by now, make it once more with that."""
+        used = ask.call.capability or self._place.token()
+        try:
+            return await act(ask, used)
+        except (Unauthenticated, Expired) as refused:
+            newer = "" if ask.call.capability else self._newer_token(used, refused)
+            if not newer:
+                raise
+            if not isinstance(ask.body, bytes):
+                # Its pieces are gone. Whoever gets this knows that the same call has a good token next time.
+                refused.facts.update(token_replaced=True, hint="The token was replaced meanwhile: call again.")
+                raise
+        return await act(ask, newer)
+
+    def _newer_token(self, used: str, refused: PenstockError) -> str:
+        """Return a token other than the refused one, or nothing; another call may have found it already."""
+        try:
+            if self._place.token() == used:
+                self._place.renew_token()
+        except NoToken as unread:
+            refused.facts["hint"] = f"No newer token was found: {unread.detail}"
+            refused.__cause__ = unread
+            return ""
+        token = self._place.token()
+        return token if token != used else ""
+
+    @asynccontextmanager
+    async def _stream_once(self, ask: PreparedCall, token: str) -> AsyncIterator[StreamAnswer]:
+        url, said = self._said(ask, token)
         with self._closing_told(), self._named(ask.method, url):
             async with self._client().stream(ask.method, url, **said) as answer:
                 if answer.status >= 400:
@@ -184,8 +221,8 @@ class Caller(Resource):
                         raise raised(answer.status, await answer.read(_PROBLEM_BYTES_MAX), answer.headers)
                 yield answer
 
-    async def _once(self, ask: PreparedCall) -> Answer:
-        url, said = self._said(ask)
+    async def _once(self, ask: PreparedCall, token: str) -> Answer:
+        url, said = self._said(ask, token)
         with self._closing_told(), self._named(ask.method, url):
             answer = await self._client().request(ask.method, url, **said)  # lint: allow PK009 `ask` holds the deadline
             if answer.status >= 400:
@@ -222,8 +259,7 @@ class Caller(Resource):
                 raise ClientClosed from cut
             raise
 
-    def _said(self, ask: PreparedCall) -> tuple[str, CallOptions]:
-        token = ask.call.capability or self._place.token()
+    def _said(self, ask: PreparedCall, token: str) -> tuple[str, CallOptions]:
         headers = [*ask.headers, (b"Content-Type", ask.kind)] if ask.body else list(ask.headers)
         if token:
             headers.append((b"Authorization", b"Bearer " + token.encode("ascii", "replace")))
@@ -287,7 +323,7 @@ class Caller(Resource):
         return TryOutcome(mendable=True, least_s=float(hint) if isinstance(hint, int | float) else 0.0)
 
     def _found_anew(self, ask: PreparedCall, error: PenstockError) -> bool:
-        """Look again for a node that is out of reach, and for a token that is no longer believed."""
+        """Look again for a node that is out of reach, or in whose place another one answers."""
         refused = isinstance(error, NoNode) or (isinstance(error, Unauthenticated) and not ask.call.capability)
         if not refused and not isinstance(error, DownstreamUnavailable):
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NoReturn, Self
@@ -73,26 +73,29 @@ class Client(Resource):
             closing.push_async_callback(self._keeper.close)
 
 
-def connect(
+def connect(  # noqa: PLR0913 - where the node is and as whom, each by its name
     where: Path | str | None = None,
     *,
-    token: str | None = None,
+    token: str | Callable[[], str] | None = None,
+    token_file: Path | str | None = None,
     ca: Path | str | None = None,
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
 ) -> Client:
     """Make a client of the node at a URL or in a data directory; use it by `async with`.
 
-    What is not given comes from the environment, then from `./.penstock`. `ca` is a file of certificates that a node's
-    own is held against.
+    What is not given comes from the environment, then from `./.penstock`. A file that holds the token is read again
+    when it changed; a function that returns the token is called again when the node refuses the last one. `ca` is a
+    file of certificates that a node's own is held against.
     """
-    return Client(place_of(where, token=token, ca=ca, ports=ports, options=options), options)
+    return Client(place_of(where, token=token, token_file=token_file, ca=ca, ports=ports, options=options), options)
 
 
-def place_of(
+def place_of(  # noqa: PLR0913 - where the node is and as whom, each by its name
     where: Path | str | None = None,
     *,
-    token: str | None = None,
+    token: str | Callable[[], str] | None = None,
+    token_file: Path | str | None = None,
     ca: Path | str | None = None,
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
@@ -102,6 +105,7 @@ def place_of(
         Whereabouts(
             where=where,
             token=token,
+            token_file=None if token_file is None else Path(token_file),
             ca=None if ca is None else Path(ca),
             ports=ports,
             tls=None if options is None else options.tls,

@@ -30,7 +30,7 @@ from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
 from penstock.sdk.delivery import Delivery, OnLost
 from penstock.sdk.errors import ClientClosed, ConsumerStopped, waiting_mends
-from penstock.sdk.handler_failures import FailedDelivery, is_not_of_the_message, tell_failure
+from penstock.sdk.handler_failures import FailedDelivery, is_mended, is_not_of_the_message, tell_failure
 from penstock.sdk.handlers import WrongHandler, awaited, check_async_handler
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.stop_signals import stopping_on_signals
@@ -223,7 +223,7 @@ class Consumer:
         self._metrics.counter("job_failures_total", "Jobs that raised.", worker="handler", type=kind).value += 1
         if not isinstance(error, WrongHandler):
             tell_failure(self.topic, delivery, error)
-        if is_not_of_the_message(error) and self.stopped_by is None:
+        if is_not_of_the_message(error) and not is_mended(error) and self.stopped_by is None:
             self.stopped_by = error
             self.stop()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from penstock.sdk.errors import NoNode, NoService
+from penstock.sdk.token_source import GivenToken, TokenFile, TokenSource
 from penstock.sdk.token_text import clean_token
 
 TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105 - the name of a variable
@@ -26,13 +27,13 @@ def _http_ports(ports: Mapping[str, int]) -> dict[str, int]:
 
 
 class Discovery:
-    """One node's addresses and token. What was read from files is read again when the node has moved."""
+    """One node's addresses and token. The addresses are read again when the node is out of reach."""
 
     def __init__(
         self,
         data_dir: Path | None = None,
         *,
-        token: str | None = None,
+        token: str | TokenSource | None = None,
         ports: Mapping[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -41,11 +42,10 @@ class Discovery:
         An empty `token` is none at all: the operator's is not used either.
         """
         self._data_dir = data_dir
-        self._given_token = clean_token(token) if token else token
+        self._token = _source(token, data_dir)
         self._tls = tls
         self._given = None if ports is None else {name: _door(port, tls) for name, port in _http_ports(ports).items()}
         self._doors: dict[str, dict[str, Any]] = {}
-        self._token: str | None = None
         # By certificate; made anew when the file is another.
         self._contexts: dict[str, tuple[int, ssl.SSLContext]] = {}
 
@@ -91,19 +91,18 @@ class Discovery:
 
     def token(self) -> str:
         """Return the capability to act with: the one given, else the operator's; empty when there is none."""
-        if self._given_token is not None:
-            return self._given_token
-        if self._token is None:
-            self._token = self._read_token()
-        return self._token
+        return self._token.token()
+
+    def renew_token(self) -> None:
+        """Look for a newer token."""
+        self._token.renew()
 
     def changed(self) -> bool:
-        """Read the files again; tells whether the node has moved or its operator token is another."""
-        before = self._doors, self._token
-        self._doors, self._token = {}, None
+        """Read the files again; tells whether the node has moved."""
+        before, self._doors = self._doors, {}
         if self._given is None:
             self._doors = self._read_doors()
-        return (self._doors, self.token() if self._given_token is None else None) != before
+        return self._doors != before
 
     def _known(self) -> dict[str, dict[str, Any]]:
         if self._given is not None:
@@ -136,13 +135,13 @@ class Discovery:
             return {}
         return content if isinstance(content, dict) else {}
 
-    def _read_token(self) -> str:
-        if self._data_dir is None:
-            return ""
-        try:
-            return (self._data_dir / "operator.token").read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            return ""
+
+def _source(token: str | TokenSource | None, data_dir: Path | None) -> TokenSource:
+    if token is None and data_dir is not None:
+        return TokenFile(data_dir / "operator.token", needed=False)
+    if token is None or isinstance(token, str):
+        return GivenToken(clean_token(token) if token else "")
+    return token
 
 
 def _nobody(data_dir: Path | None) -> NoNode:

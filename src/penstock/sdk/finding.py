@@ -10,7 +10,7 @@
 
 The token is the one given, else `PENSTOCK_TOKEN`, else what lies in the file of `PENSTOCK_TOKEN_FILE`, else the
 context's, else the operator's in the data directory. One that is given and empty is refused: the next one in this list
-may belong to somebody who may do more. A token file is read again when the node refuses its token.
+may belong to somebody who may do more. `token_source` says when it is looked for again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.kernel.errors import Malformed
 from penstock.sdk.contexts import Contexts, NodeContext
 from penstock.sdk.discovery import DIRECTORY_DEFAULT, DIRECTORY_VARIABLE, TOKEN_VARIABLE, Discovery
 from penstock.sdk.errors import NoToken
 from penstock.sdk.remote_place import NodePlace, RemotePlace, is_url, trusting
+from penstock.sdk.token_source import GivenToken, TokenFile, TokenFunction, TokenSource
 from penstock.sdk.token_text import clean_token
+from penstock.sdk.values import in_words
 
 if TYPE_CHECKING:
     import ssl
@@ -44,7 +46,7 @@ class Whereabouts:
     """What a caller says of the node; what is None is looked for in the environment."""
 
     where: str | Path | None = None
-    token: str | None = None
+    token: str | Callable[[], str] | None = None
     token_file: Path | None = None
     ca: Path | None = None
     context: str | None = None
@@ -63,11 +65,11 @@ def find(said: Whereabouts, environ: Mapping[str, str] | None = None) -> NodePla
     ca = said.ca or _path(env.get(CA_VARIABLE)) or (None if context is None else _path(context.ca))
     if token is not None:
         # Before any call: whoever names a token and has none must not act as somebody else, or as nobody.
-        token()
+        token.token()
     if is_url(where) or _names_a_host(where):
-        return RemotePlace(str(where), token=token or str, ca=ca, tls=said.tls)
+        return RemotePlace(str(where), token=token, ca=ca, tls=said.tls)
     tls = said.tls if said.tls is not None or ca is None else trusting(ca)
-    return Discovery(Path(where or DIRECTORY_DEFAULT), token=token and token(), ports=said.ports, tls=tls)
+    return Discovery(Path(where or DIRECTORY_DEFAULT), token=token, ports=said.ports, tls=tls)
 
 
 def _context(said: Whereabouts, env: Mapping[str, str]) -> NodeContext | None:
@@ -80,22 +82,28 @@ def _context(said: Whereabouts, env: Mapping[str, str]) -> NodeContext | None:
     return Contexts.of(env).get(name) if name else None
 
 
-def _token(said: Whereabouts, env: Mapping[str, str], context: NodeContext | None) -> Callable[[], str] | None:
-    """Return what reads the token; None leaves it to the data directory."""
+def _token(said: Whereabouts, env: Mapping[str, str], context: NodeContext | None) -> TokenSource | None:
+    """Return where the token comes from; None leaves it to the data directory."""
     if said.token is not None:
-        return _always(clean_token(said.token))
+        return _given(said.token, said.token_file)
     if said.token_file is not None:
-        return partial(read_token_file, said.token_file)
+        return TokenFile(said.token_file)
     if TOKEN_VARIABLE in env:
-        return _always(clean_token(env[TOKEN_VARIABLE], f"The variable {TOKEN_VARIABLE}"))
+        return GivenToken(clean_token(env[TOKEN_VARIABLE], f"The variable {TOKEN_VARIABLE}"))
     if TOKEN_FILE_VARIABLE in env:
-        return partial(read_token_file, Path(_not_blank(env[TOKEN_FILE_VARIABLE], TOKEN_FILE_VARIABLE)))
+        return TokenFile(Path(_not_blank(env[TOKEN_FILE_VARIABLE], TOKEN_FILE_VARIABLE)))
     file = None if context is None else _path(context.token_file)
-    return None if file is None else partial(read_token_file, file)
+    return None if file is None else TokenFile(file)
 
 
-def _always(token: str) -> Callable[[], str]:
-    return lambda: token
+def _given(token: object, token_file: Path | None) -> TokenSource:
+    if token_file is not None:
+        raise Malformed("Give token or token_file, not both.")
+    if callable(token):
+        return TokenFunction(token)
+    if not isinstance(token, str):
+        raise Malformed(f"token is a text, or a function that returns one, not {in_words(token)}.")
+    return GivenToken(clean_token(token))
 
 
 def _not_blank(text: str, variable: str) -> str:
@@ -103,16 +111,6 @@ def _not_blank(text: str, variable: str) -> str:
     if not text.strip():
         raise NoToken(f"The variable {variable} is empty.", hint="Unset it, or name a file that holds a token.")
     return text
-
-
-def read_token_file(file: Path) -> str:
-    """Return the token in a file, or say why there is none."""
-    try:
-        text = file.read_text(encoding="ascii")
-    except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else "it is no text"
-        raise NoToken(f"The token file {file} cannot be read: {why}.") from exc
-    return clean_token(text, f"What lies in the token file {file}")
 
 
 def _names_a_host(where: str | Path | None) -> bool:

@@ -1,8 +1,8 @@
 """What a person reads when a handler fails: one line that says everything, then the traceback.
 
-A lease that was lost is no failure of the handler: it is told in one line, without a traceback. All of it goes
-through `logging` as the event `handler.failed`. A program that has configured no logging gets it on standard error all
-the same.
+A lease that was lost, or a call that was cut because its token was replaced, is no failure of the handler: it is told
+in one line, without a traceback. All of it goes through `logging` as the event `handler.failed`. A program that has
+configured no logging gets it on standard error all the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class FailedDelivery(Protocol):
 def tell_failure(topic: str, delivery: FailedDelivery, error: BaseException) -> None:
     """Tell that a handler failed, or lost its lease: on the log, or on standard error where there is none."""
     if error is delivery.lost and isinstance(error.__cause__, PenstockError | None):
-        _tell_lost_lease(topic, delivery)
+        _tell_in_one_line(topic, delivery, error, _lost_line(topic, delivery))
+        return
+    if is_mended(error):
+        _tell_in_one_line(topic, delivery, error, failure_line(topic, delivery, error))
         return
     line = failure_line(topic, delivery, error)
     if _logger.hasHandlers():
@@ -71,13 +74,18 @@ def tell_failure(topic: str, delivery: FailedDelivery, error: BaseException) -> 
         sys.stderr.flush()
 
 
-def _tell_lost_lease(topic: str, delivery: FailedDelivery) -> None:
-    line = (
+def _lost_line(topic: str, delivery: FailedDelivery) -> str:
+    return (
         f"the lease of message {delivery.msg_id} of {topic} ended before its handler did, attempt {delivery.attempt}; "
         "it is delivered again, so it may be handled twice"
     )
+
+
+def _tell_in_one_line(topic: str, delivery: FailedDelivery, error: BaseException, line: str) -> None:
+    """Tell what no traceback explains: the program did nothing wrong."""
     if _logger.hasHandlers():
-        fields = {"topic": topic, "msg_id": delivery.msg_id, "attempt": delivery.attempt, "error": "LeaseLost"}
+        kind = type(error).__name__
+        fields = {"topic": topic, "msg_id": delivery.msg_id, "attempt": delivery.attempt, "error": kind}
         _logger.warning(line, extra={"fields": {"service": "client", "event": "handler.failed", **redact(fields)}})
         return
     with suppress(OSError, ValueError):
@@ -115,3 +123,8 @@ def error_of(error: BaseException) -> HandlerError:
 def is_not_of_the_message(error: BaseException) -> bool:
     """Tell whether every message would fail so: the token was refused to the SDK's own call, or the handler is none."""
     return isinstance(error, WrongHandler) or (isinstance(error, _REFUSED) and "url" in error.facts)
+
+
+def is_mended(error: BaseException) -> bool:
+    """Tell whether the token that was refused has been replaced since: the next message will not fail so."""
+    return isinstance(error, _REFUSED) and "token_replaced" in error.facts

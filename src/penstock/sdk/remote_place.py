@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from penstock.kernel.errors import Malformed
 from penstock.sdk.errors import NoNode
+from penstock.sdk.token_source import GivenToken, TokenSource
 from penstock.sdk.token_text import clean_token
 
 SERVICES: Final = ("mailbox", "passport", "storage", "dht", "interop", "omnigate")
@@ -38,8 +38,12 @@ class NodePlace(Protocol):
         """Return the capability to act with; empty when there is none."""
         ...
 
+    def renew_token(self) -> None:
+        """Look for a newer token at once, because the node refused this one; `NoToken` when it cannot be read."""
+        ...
+
     def changed(self) -> bool:
-        """Look again; tells whether anything is different."""
+        """Look again where the node is; tells whether that is different."""
         ...
 
 
@@ -52,19 +56,17 @@ class RemotePlace:
     """One base URL for all services, the token, and the authority that the certificate is held against."""
 
     def __init__(
-        self, url: str, *, token: Callable[[], str] = str, ca: Path | None = None, tls: ssl.SSLContext | None = None
+        self, url: str, *, token: TokenSource | None = None, ca: Path | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Take a URL. `token` is asked again when the node no longer believes what it said."""
+        """Take a URL, and where the token comes from; without one, calls are made with none."""
         self._url = base_url(url)
-        self._read_token = token
-        self._token: str | None = None
+        self._token = token or GivenToken("")
         self._ca = ca
         self._tls = tls
 
     def holding(self, token: str) -> RemotePlace:
         """Return the same node for the holder of another token."""
-        held = clean_token(token)
-        return RemotePlace(self._url, token=lambda: held, ca=self._ca, tls=self._tls)
+        return RemotePlace(self._url, token=GivenToken(clean_token(token)), ca=self._ca, tls=self._tls)
 
     def services(self) -> tuple[str, ...]:
         """Name every service: which of them a URL leads to is known by asking."""
@@ -82,14 +84,15 @@ class RemotePlace:
 
     def token(self) -> str:
         """Return the capability to act with."""
-        if self._token is None:
-            self._token = self._read_token()
-        return self._token
+        return self._token.token()
+
+    def renew_token(self) -> None:
+        """Look for a newer token."""
+        self._token.renew()
 
     def changed(self) -> bool:
-        """Read the token again: a file may hold a newer one."""
-        before, self._token = self._token, None
-        return self.token() != before
+        """Tell that a URL stays what it is."""
+        return False
 
 
 def trusting(ca: Path) -> ssl.SSLContext:

@@ -470,13 +470,15 @@ class SyncClient:
         self.close()
 
 
-def connect(
+def connect(  # noqa: PLR0913 - where the node is and as whom, each by its name
     where: Path | str | None = None,
     *,
-    token: str | None = None,
+    token: str | Callable[[], str] | None = None,
+    token_file: Path | str | None = None,
     ca: Path | str | None = None,
     ports: Mapping[str, int] | None = None,
     options: SdkOptions | None = None,
 ) -> SyncClient:
     """Make a blocking client of the node at a URL or in a data directory; use it by `with`."""
-    return SyncClient(place_of(where, token=token, ca=ca, ports=ports, options=options), options)
+    place = place_of(where, token=token, token_file=token_file, ca=ca, ports=ports, options=options)
+    return SyncClient(place, options)
