@@ -12,7 +12,7 @@ from penstock.kernel.errors import BY_CODE, Forbidden, Malformed, NotFound, Over
 from penstock.net.advice import advice
 from penstock.net.problem import problem
 from penstock.net.server.route import Route, Router
-from penstock.wire.plain_words import age_text, plain_fault, size_text
+from penstock.wire.plain_words import age_text, near_word, plain_fault, size_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 
@@ -96,6 +96,44 @@ def test_a_misspelt_field_is_answered_with_the_one_that_was_meant(name: str, sai
         msgspec.convert({name: 1}, m.TopicSettings)
 
     assert plain_fault(str(broken.value), m.TopicSettings) == said
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("topik", "topic"),
+        ("payloud", "payload"),
+        ("idemkey", "idem_key"),
+        ("IdemKey", "idem_key"),
+        ("delayms", "delay_ms"),
+        ("delay", "delay_ms"),
+        ("visiblity_ms", "visibility_ms"),
+        ("payload_b65", "payload_b64"),
+        ("max-messages", "max_messages"),
+        ("max", "max_messages"),  # only begun
+        ("kye", "key"),  # two letters swapped
+        ("colour", None),
+        ("date", None),
+        ("x", None),
+        ("", None),
+        ("_", None),
+        ("x" * 100_000, None),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_one_that_is_near_and_a_far_one_with_none(
+    word: str, meant: str | None
+) -> None:
+    known = ("topic", "payload", "payload_b64", "idem_key", "key", "delay_ms", "visibility_ms", "max_messages", "state")
+
+    assert near_word(word, known) == meant
+
+
+def test_a_word_that_is_only_begun_is_meant_rather_than_one_that_looks_alike() -> None:
+    assert near_word("top", ["op", "topic"]) == "topic"
+
+
+def test_a_word_that_differs_by_its_underscores_alone_is_meant_before_any_other() -> None:
+    assert near_word("topicset", ["topicsets", "topic_set"]) == "topic_set"
 
 
 def test_a_slash_inside_a_name_is_explained() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -22,6 +21,7 @@ from penstock.capability.families import (
 )
 from penstock.kernel.errors import Malformed
 from penstock.wire.cbor import Value
+from penstock.wire.plain_words import near_word
 
 CAVEATS_MAX: Final = 64
 VALUES_MAX: Final = 32
@@ -211,9 +211,8 @@ def network(text: str) -> Network:
 
 def _unknown(name: str) -> Malformed:
     shown, known = name[:40], [each for each, family in FAMILIES.items() if family.kind is not CaveatKind.OPAQUE]
-    # What was only begun is meant more likely than what looks alike: `top` is topic, not op.
-    near = [each for each in known if shown and each.startswith(shown)] or get_close_matches(shown, known, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+    near = near_word(shown, known)
+    hint = f"Did you mean {near}?" if near else f"There are {', '.join(known)}."
     return Malformed(f"The caveat {shown!r} is unknown.", reason="unknown_caveat", hint=hint)
 
 

@@ -182,10 +182,10 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     wanted = next((word for word in arguments if not word.startswith("-")), "")
     parser = parser_of({wanted})
     if wanted and wanted not in COMMANDS:
-        from difflib import get_close_matches
+        from penstock.wire.plain_words import near_word
 
-        near = get_close_matches(wanted, COMMANDS, n=1)
-        parser.error(f"there is no command {wanted}" + (f"; did you mean {near[0]}?" if near else ""))
+        near = near_word(wanted, COMMANDS)
+        parser.error(f"there is no command {wanted}" + (f"; did you mean {near}?" if near else ""))
     return parser
 
 
@@ -209,11 +209,10 @@ class _Parser(argparse.ArgumentParser):
 
     def _meant(self, word: str) -> str:
         """Name the option that a misspelt one is close to."""
-        from difflib import get_close_matches
+        from penstock.wire.plain_words import near_word
 
-        name, options = word.partition("=")[0], self._option_string_actions
-        near = [each for each in options if each.startswith(name)] or get_close_matches(name, options, n=1)
-        return f"; did you mean {near[0]}?" if near and word.startswith("--") else ""
+        near = near_word(word.partition("=")[0], self._option_string_actions)
+        return f"; did you mean {near}?" if near and word.startswith("--") else ""
 
     def format_help(self) -> str:
         """Return the help, coloured on a terminal."""

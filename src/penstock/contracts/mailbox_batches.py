@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from penstock.contracts import mailbox as m
-from penstock.contracts.plain_payloads import read_plain_send
+from penstock.contracts.plain_payloads import PlainSend, read_plain_send
 from penstock.kernel.errors import Malformed, OverLimit, PenstockError
 from penstock.wire.plain_words import plain_fault
 
@@ -115,7 +115,7 @@ def _read(kind: type, outer: ItemReader, decode: ItemReader, data: bytes) -> Any
         try:
             items.append(decode(raw))
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            unread[place] = plain_fault(str(exc))
+            unread[place] = plain_fault(str(exc), type(stand_in), PlainSend if kind is m.SendBatch else None)
             items.append(stand_in)
         except Malformed as exc:
             unread[place] = exc.detail

@@ -99,7 +99,7 @@ def read_plain_send(body: bytes) -> m.Send:
             plain.group, plain.meta, plain.origin,
         )  # fmt: skip
     except (msgspec.ValidationError, ValueError) as exc:
-        raise Malformed(plain_fault(str(exc))) from exc
+        raise Malformed(plain_fault(str(exc), PlainSend)) from exc
 
 
 def plain_json(payload: bytes, attrs: dict[str, str]) -> bytes | None:

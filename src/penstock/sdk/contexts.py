@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 
 from penstock.kernel.errors import Malformed, NotFound
+from penstock.wire.plain_words import near_word
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 CONTEXTS_MAX: Final = 256
@@ -116,6 +116,6 @@ class Contexts:
 
 
 def _unknown(name: str, known: Mapping[str, NodeContext]) -> NotFound:
-    near = get_close_matches(name, known, n=1)
-    named = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(known))}." if known else ""
+    near = near_word(name, known)
+    named = f"Did you mean {near}?" if near else f"There are: {', '.join(sorted(known))}." if known else ""
     return NotFound(f"There is no context {name}.", hint=named or "Make one with penstock context add.")

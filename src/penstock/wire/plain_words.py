@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +18,9 @@ _MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*?)`(?: - 
 _WRONG_KIND: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`(?: - at `\$\.?([\w.\[\]]*)`)?")
 _TOO_LARGE: Final = re.compile(r"Number out of range(?: - at `\$\.?([\w.\[\]]*)`)?")
 _NAME_CHARS_MAX: Final = 64
+# How much two words have in common that may be meant for each other; a beginning this long may be meant too.
+_NEAR: Final = 0.7
+_BEGUN_CHARS_MIN: Final = 3
 _KINDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -66,10 +70,31 @@ def age_text(seconds: float) -> str:
     return " ".join(part for part in parts if not part.startswith("0"))
 
 
-def plain_fault(said: str, kind: type | None = None) -> str:
+def near_word(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that a misspelt one most likely stands for; None when nothing is near.
+
+    Case, `_` and `-` are ignored. What was only begun is meant more likely than what looks alike: `top` is topic, not
+    op.
+    """
+    # A word of any length may come: comparing takes time by the length of both.
+    asked = _letters(word[:_NAME_CHARS_MAX])
+    plain = {_letters(each): each for each in reversed(tuple(known))}
+    if asked in plain or not asked:
+        return plain.get(asked)
+    swapped = [each for each in plain if len(each) == len(asked) and sorted(each) == sorted(asked)]
+    begun = [each for each in plain if each.startswith(asked)] if len(asked) >= _BEGUN_CHARS_MIN else []
+    near = swapped or get_close_matches(asked, begun or plain, n=1, cutoff=_NEAR) or sorted(begun, key=len)
+    return plain[near[0]] if near else None
+
+
+def _letters(word: str) -> str:
+    return word.casefold().replace("_", "").replace("-", "")
+
+
+def plain_fault(said: str, *kinds: type | None) -> str:
     """Return what a decoder says about a broken rule as a sentence about the field it is about.
 
-    `kind` is what was being read: then a field that is not there is answered with the one that was meant.
+    `kinds` are what could have been read: then a field that is not there is answered with the one that was meant.
     """
     if found := _OUT_OF_RANGE.fullmatch(said):
         unit = " characters" if found[1] else ""
@@ -79,7 +104,7 @@ def plain_fault(said: str, kind: type | None = None) -> str:
         return f"{found[2] or 'It'} {meaning}."
     if found := _UNKNOWN_FIELD.fullmatch(said):
         where = f" in {found[2]}" if found[2] else ""
-        return f"There is no field {found[1]}{where}.{_meant(found[1], kind)}"
+        return f"There is no field {found[1]}{where}.{_meant(found[1], kinds)}"
     if found := _MISSING_FIELD.fullmatch(said):
         return f"The field {found[1]} is missing{f' in {found[2]}' if found[2] else ''}."
     if found := _WRONG_KIND.fullmatch(said):
@@ -93,11 +118,10 @@ def plain_fault(said: str, kind: type | None = None) -> str:
     return said.replace("JSON is malformed", "The body is no JSON", 1)
 
 
-def _meant(name: str, kind: type | None) -> str:
+def _meant(name: str, kinds: Iterable[type | None]) -> str:
     """Name the field that is spelt like this one, if there is one."""
-    # A name of any length may come: comparing takes time by the length of both.
-    near = get_close_matches(name[:_NAME_CHARS_MAX], _fields(kind), n=1, cutoff=0.7) if kind is not None else []
-    return f" Did you mean {near[0]}?" if near else ""
+    near = near_word(name, [field for kind in kinds if kind is not None for field in _fields(kind)])
+    return f" Did you mean {near}?" if near else ""
 
 
 @lru_cache(maxsize=256)

@@ -63,6 +63,10 @@ def test_what_cannot_be_shown_plainly_is_base64_alone(node: NodeProcess) -> None
         ({"topic": "a b", "payload": "x"}, "topic holds letters"),
         ({"topic": "t"}, "The field payload_b64 is missing."),
         ({"topic": "t", "payload": "x", "colour": 1}, "There is no field colour."),
+        ({"topik": "t", "payload": "x"}, "There is no field topik. Did you mean topic?"),
+        ({"topic": "t", "payload": "x", "idemkey": "a"}, "There is no field idemkey. Did you mean idem_key?"),
+        ({"topic": "t", "payload_b64": "eA==", "delayms": 1}, "There is no field delayms. Did you mean delay_ms?"),
+        ({"topic": "t", "payloud": "x"}, "There is no field payloud. Did you mean payload?"),
         ({"topic": "t", "payload": "x", "key": "k", "delay_ms": 5}, "delay_ms cannot be given together with key"),
         ({"topic": "t", "payload": "x", "payload_hash": "b3:" + "0" * 64}, "does not match its payload_hash"),
     ],
@@ -97,10 +101,16 @@ def test_a_batch_takes_both_forms_and_refuses_each_on_its_own(node: NodeProcess)
         {"topic": "mix", "payload_b64": "eA=="},
         {"topic": "mix", "payload": 1, "payload_b64": "eA=="},
         {"topic": "m i x", "payload": 1},
+        {"topik": "mix", "payload": 1},
+        {"topic": "mix", "payloud": 1},
     ]
     results = ask(node, "/v1/send/batch", messages=batch).json()["results"]
+    ack = ask(node, "/v1/ack", acks=[{"msgid": "x", "receipt": "x"}]).json()["results"]
 
-    assert ["msg_id" in result for result in results] == [True, True, False, False]
+    assert ["msg_id" in result for result in results] == [True, True, False, False, False, False]
+    assert results[4]["detail"] == "There is no field topik. Did you mean topic?"
+    assert results[5]["detail"] == "There is no field payloud. Did you mean payload?"
+    assert ack[0]["detail"] == "There is no field msgid. Did you mean msg_id?"
     assert results[2]["detail"] == "Give payload or payload_b64, not both."
     assert results[3]["detail"].startswith("topic holds letters")
 

@@ -108,10 +108,10 @@ async def _put(client: Client, args: argparse.Namespace, settings: dict[str, Any
 
 
 def _no_setting(name: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
+    from penstock.wire.plain_words import near_word
 
-    near = get_close_matches(name, known, n=1)
-    meant = f"; did you mean {near[0]}?" if near else f". There are {', '.join(known)}."
+    near = near_word(name, known)
+    meant = f"; did you mean {near}?" if near else f". There are {', '.join(known)}."
     return f"a topic has no setting {name}{meant}"
 
 

@@ -26,7 +26,7 @@ class Endpoint:
     """One route with everything its requests need."""
 
     __slots__ = (
-        "_body", "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals",
+        "_body", "_body_too", "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s", "_refusals",
         "body_bytes_max", "decode", "handler", "latency", "ok", "path", "raw_body", "reread", "stream_body",
         "timeout_max_s", "timeout_s", "whole_bytes_max",
     )  # fmt: skip
@@ -38,6 +38,7 @@ class Endpoint:
         # None where the route takes no body. The decoder is made for the first body: a node has hundreds of routes.
         self.decode: Callable[[bytes], Any] | None = None
         self._body = None if route is None else route.body
+        self._body_too = None if route is None else route.body_too
         if route is not None and route.body is not None:
             _check_strict(route.body)
             self.decode = partial(self._decode_first, route.body)
@@ -82,7 +83,7 @@ class Endpoint:
             except msgspec.DecodeError as exc:
                 # No JSON at all, which the first reader need not have noticed: it stops at a field it does not know.
                 fault = exc
-        raise Malformed(plain_fault(str(fault), self._body)) from fault
+        raise Malformed(plain_fault(str(fault), self._body, self._body_too)) from fault
 
     def count(self, method: str, status: int) -> None:
         """Count an answer."""
