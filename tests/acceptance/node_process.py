@@ -57,10 +57,12 @@ def free_port() -> int:
             return port
 
 
-def penstock(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def penstock(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [sys.executable, "-m", "penstock.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False, env=env, cwd=cwd)
 
 
 class NodeProcess:

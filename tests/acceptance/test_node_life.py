@@ -249,7 +249,7 @@ def test_status_tells_the_verdict_and_exits_by_it(tmp_path: Path) -> None:
         assert "svc-echo" in table.stdout
     gone = penstock("status", "--data-dir", str(tmp_path))
     assert gone.returncode == 1
-    assert "no node is running here" in gone.stderr
+    assert f"no node is running in {tmp_path}:" in gone.stderr
 
 
 def test_status_reaches_a_node_whose_admin_listener_speaks_tls_on_ipv6(tmp_path: Path) -> None:

@@ -389,7 +389,7 @@ def test_following_outlives_a_restart_of_the_node(tmp_path: Path) -> None:
 def test_following_where_no_node_runs_ends_at_once(cli, tmp_path: Path) -> None:
     code, _, err = cli("recv", "t", "--follow", data_dir=str(tmp_path))
 
-    assert (code, err.startswith("penstock: no node is running here")) == (1, True)
+    assert (code, err.startswith(f"penstock: no node is running in {tmp_path}:")) == (1, True)
 
 
 def interrupted(words: list[str], lines: int) -> tuple[int, str]:
@@ -451,6 +451,7 @@ DATA_COMMANDS = [
     ("get", "b3:" + "0" * 64),
     ("tour",),
     ("status",),
+    ("config", "reload"),
 ]
 
 
@@ -459,14 +460,17 @@ def test_where_no_node_runs_every_command_says_so(cli, tmp_path: Path, words: tu
     code, out, err = cli(*words, data_dir=str(tmp_path))
 
     assert (code, out) == (1, "")
-    assert err == "penstock: no node is running here: start one with penstock up (or name its --data-dir)\n"
+    assert err == (
+        f"penstock: no node is running in {tmp_path}: start one with penstock up, or name another by --data-dir or --url "
+        "(PENSTOCK_DATA_DIR, PENSTOCK_URL).\n"
+    )
 
 
 def test_a_node_that_has_died_is_no_node(cli, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "ports.json").write_text('{"mailbox": 1}')
 
-    assert cli("topics", data_dir=str(tmp_path))[2].startswith("penstock: no node is running here")
+    assert cli("topics", data_dir=str(tmp_path))[2].startswith(f"penstock: no node is running in {tmp_path}:")
 
 
 @pytest.mark.parametrize(

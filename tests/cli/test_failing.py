@@ -99,3 +99,36 @@ def test_an_upstream_that_does_not_answer_is_named_by_its_url(tmp_path: Path) ->
     warnings = json.loads(done.stdout)["warnings"]
 
     assert f"{NOBODY} does not answer yet: Connection refused." in warnings
+
+
+@pytest.mark.parametrize("command", ["topics", "status", "open", "doctor"])
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_options_that_exclude_each_other_are_wrong_arguments(command: str, as_json: tuple[str, ...]) -> None:
+    done = penstock(command, "--url", NOBODY, "--data-dir", "somewhere", *as_json)
+
+    assert (done.returncode, done.stderr) == (2, "penstock: Give --url or --data-dir, not both.\n")
+    assert ('"code": "malformed"' in done.stdout) is bool(as_json)
+
+
+@pytest.mark.parametrize("command", ["topics", "status"])
+def test_a_url_that_is_none_is_a_wrong_argument(command: str) -> None:
+    done = penstock(command, "--url", "ftp://host")
+
+    assert (done.returncode, "'ftp://host' is no URL of a node" in done.stderr) == (2, True)
+
+
+def test_a_directory_without_a_node_is_named_also_when_nobody_named_it(tmp_path: Path) -> None:
+    for command in ("topics", "status"):
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        here = {**outside, "XDG_CONFIG_HOME": str(tmp_path)}
+        done = penstock(command, env=here, cwd=tmp_path)
+
+        assert f"no node is running in {tmp_path}/.penstock:" in done.stderr
+        assert "--url (PENSTOCK_DATA_DIR, PENSTOCK_URL)" in done.stderr
+
+
+def test_the_doctor_does_not_send_people_to_a_command_that_says_the_same(tmp_path: Path) -> None:
+    done = penstock("doctor", "--data-dir", str(tmp_path))
+
+    assert f"No node is running in {tmp_path}" in done.stdout
+    assert "penstock status" not in done.stdout

@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except _BadUse as bad:
+    except BadUse as bad:
         raise SystemExit(_fail(str(bad), BAD_USE, as_json=as_json)) from None
     except BrokenPipeError:
         # The reader of our output has left, which is not an error of ours.
@@ -189,7 +189,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-class _BadUse(Exception):
+class BadUse(Exception):
     """The command line is wrong; the message says how, and where to read more."""
 
 
@@ -225,7 +225,7 @@ class _Parser(argparse.ArgumentParser):
         if message == "the following arguments are required: action":
             known = next(each.choices for each in self._actions if each.metavar == "action")
             message = f"say what to do: {', '.join(known or ())}"
-        raise _BadUse(f"{message} ({self.prog} --help tells more)")
+        raise BadUse(f"{message} ({self.prog} --help tells more)")
 
 
 class _TopParser(_Parser):

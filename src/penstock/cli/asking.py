@@ -100,13 +100,15 @@ def explain(args: argparse.Namespace, error: PenstockError) -> int:
 
 
 def _words(args: argparse.Namespace, error: PenstockError) -> FailureWords:
-    from penstock.cli.failing import NO_NODE, FailureWords, words
+    from penstock.cli.failing import FailureWords, no_node, words
     from penstock.sdk import NoNode
 
     reason, url = str(error.facts.get("reason", "")), running.remote(args)
     told = words(FailureWords(by_options(args, error.detail), str(error.facts.get("hint", ""))), reason=reason, url=url)
     away = isinstance(error, NoNode) or "out of reach" in error.detail
-    return FailureWords(NO_NODE) if away and url is None and not reason and not told.hint else told
+    if not away or url is not None or reason or told.hint:
+        return told
+    return FailureWords(no_node(running.directory(args)))
 
 
 def by_options(args: argparse.Namespace, detail: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from penstock.sdk.reach_hints import reach_hint
 
-NO_NODE: Final = "no node is running here: start one with penstock up (or name its --data-dir)"
 # How an attempt fails where nobody listens.
 _NOBODY: Final = ("connection refused", "the host name", "no route")
 _OUT_OF_REACH: Final = "out of reach: "
@@ -42,6 +42,15 @@ def words(told: FailureWords, *, reason: str = "", url: str | None = None) -> Fa
     if _UNREADABLE in told.said:
         return FailureWords(not_a_node(url), "Give the host and the port of its gateway, as https://HOST:5306.")
     return told
+
+
+def no_node(directory: Path | None) -> str:
+    """Say in which directory no node was found, and how to name another one."""
+    where = "here" if directory is None else f"in {directory.absolute()}"
+    return (
+        f"no node is running {where}: start one with penstock up, or name another by --data-dir "
+        "or --url (PENSTOCK_DATA_DIR, PENSTOCK_URL)."
+    )
 
 
 def nothing_answers(url: str, why: str) -> str:

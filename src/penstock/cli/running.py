@@ -27,6 +27,15 @@ class _Refused(Exception):
         self.told = told
 
 
+class NodeSilent(Exception):
+    """The node gave no good answer; the message says why."""
+
+    def __init__(self, sentence: str, code: str) -> None:
+        """Say it in a sentence, with the code of the error."""
+        super().__init__(sentence)
+        self.code = code
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     reach = parser.add_argument_group("which node")
@@ -50,13 +59,13 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 
 def place(args: argparse.Namespace) -> NodePlace:
     """Return the node that the options name, else the environment, else the context in use, else `./.penstock`."""
-    from penstock.kernel.errors import Malformed
+    from penstock.cli import BadUse
     from penstock.sdk.contexts import Contexts
     from penstock.sdk.finding import Whereabouts, find
     from penstock.sdk.remote_place import base_url
 
     if args.url and args.data_dir:
-        raise Malformed("Give --url or --data-dir, not both.")
+        raise BadUse("Give --url or --data-dir, not both.")
     if args.url:
         base_url(args.url)
     where = args.url or args.data_dir
@@ -83,6 +92,8 @@ def remote(args: argparse.Namespace) -> str | None:
 
 def directory(args: argparse.Namespace) -> Path | None:
     """Return the data directory of the node that is meant; None for one that is known by its URL."""
+    if not hasattr(args, "context"):
+        return getattr(args, "data_dir", None)
     from penstock.sdk.contexts import Contexts
     from penstock.sdk.remote_place import RemotePlace
 
@@ -109,31 +120,43 @@ def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int
 
 def fetch(args: argparse.Namespace, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
     """Ask the node as its operator; on failure say why in one sentence and return None."""
+    try:
+        return ask_node(args, method, path, body)
+    except NodeSilent as failed:
+        refuse(args, str(failed), code=failed.code)
+    return None
+
+
+def ask_node(args: argparse.Namespace, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
+    """Ask the node as its operator; `NodeSilent` says in a sentence why there is no good answer."""
     import http.client
 
-    from penstock.cli.failing import NO_NODE, not_a_node, nothing_answers
-    from penstock.kernel.errors import PenstockError
+    from penstock.cli import BadUse
+    from penstock.cli.failing import no_node, not_a_node, nothing_answers
+    from penstock.kernel.errors import Malformed, PenstockError
     from penstock.sdk.errors import NoNode
 
-    url, token = "?", ""
+    url, token, away = "?", "", "downstream_unavailable"
     try:
         found = place(args)
         url, token = found.url("admin"), found.token()
         return _ask(_connect(found, url), token, method, urlsplit(url).path + path, body)
+    except Malformed as error:
+        # What the node itself refuses is `_Refused`: here the options or the environment are wrong.
+        raise BadUse(f"{error.detail} {error.facts.get('hint', '')}".strip()) from None
     except PenstockError as error:
         said = f"{error.detail} {error.facts.get('hint', '')}".strip()
         none = isinstance(error, NoNode) and not error.facts
-        refuse(args, NO_NODE if none else said, code=error.code)
+        raise NodeSilent(no_node(directory(args)) if none else said, error.code) from None
     except ConnectionRefusedError:
-        said = nothing_answers(url, "connection refused") if remote(args) else NO_NODE
-        refuse(args, said, code="downstream_unavailable")
+        said = nothing_answers(url, "connection refused") if remote(args) else no_node(directory(args))
+        raise NodeSilent(said, away) from None
     except _Refused as refused:
-        refuse(args, _refusal(args, refused.told, token), code=str(refused.told.get("code", "internal")))
+        raise NodeSilent(_refusal(args, refused.told, token), str(refused.told.get("code", "internal"))) from None
     except json.JSONDecodeError:
-        refuse(args, not_a_node(url), code="downstream_unavailable")
+        raise NodeSilent(not_a_node(url), away) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        refuse(args, _no_answer(url, error), code="downstream_unavailable")
-    return None
+        raise NodeSilent(_no_answer(url, error), away) from None
 
 
 def _refusal(args: argparse.Namespace, told: dict[str, Any], token: str) -> str:

@@ -118,7 +118,7 @@ def _said(error: PenstockError, place: NodePlace) -> tuple[str, str]:
     """Return what is wrong and what to do."""
     hint = str(error.facts.get("hint", ""))
     if hint or "out of reach" not in error.detail:
-        return error.detail, hint or "See penstock status."
+        return error.detail, hint
     return f"Nothing answers at {place.url('passport')}.", "Check the host and the port, and that the node runs."
 
 
