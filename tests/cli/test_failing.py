@@ -86,6 +86,18 @@ def test_where_only_the_operators_token_will_do_the_holder_of_another_is_named(
     assert told.startswith("penstock: only the operator's token will do, and the one in use is resizer's.")
 
 
+def test_top_with_the_token_of_a_worker_says_one_sentence_and_shows_nothing(node: NodeProcess, tmp_path: Path) -> None:
+    where = ("--data-dir", node.ready["data_dir"])
+    issued = penstock("token", "issue", "--subject", "resizer", "--for", "worker", "--topic", "a", *where)
+    (tmp_path / "token").write_text(issued.stdout)
+    done = penstock("top", *where, "--token-file", str(tmp_path / "token"))
+    as_json = penstock("top", "--json", *where, "--token-file", str(tmp_path / "token"))
+
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith("penstock: only the operator's token will do, and the one in use is resizer's.")
+    assert (as_json.returncode, as_json.stderr) == (0, ""), "the topics that the token covers need no operator"
+
+
 def test_the_page_of_a_node_elsewhere_is_opened_there(node: NodeProcess) -> None:
     url = f"http://127.0.0.1:{node.port('omnigate')}"
 

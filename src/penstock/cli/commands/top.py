@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from penstock.cli import asking, running
 from penstock.cli.watching import watch
 
 if TYPE_CHECKING:
+    from penstock.contracts.mailbox import TopicStats
     from penstock.sdk import Client
+
+_REFUSALS: Final = ("unauthenticated", "expired", "forbidden")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -24,15 +28,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _draw(client: Client, args: argparse.Namespace) -> int:
-    found = await client.mailbox.topics()
-    busiest = sorted(found, key=lambda each: (each.send_rate + each.ack_rate, each.ready, each.dlq), reverse=True)
     if args.json:
-        for stats in busiest[: args.max]:
+        for stats in _busiest(await client.mailbox.topics(), args.max):
             asking.print_json(asking.plain(stats))
         return 0
     from penstock.cli.tables import say_totals, topics
 
-    status = running.fetch(args, "GET", "/v1/node/status")
-    say_totals(found, None if status is None else bool(status["ready"]))
-    topics(busiest[: args.max])
+    try:
+        ready: bool | None = bool(running.ask_node(args, "GET", "/v1/node/status")["ready"])
+    except running.NodeSilent as failed:
+        if failed.code in _REFUSALS:
+            return running.refuse(args, str(failed), code=failed.code)
+        # A mailbox that runs alone has topics, and no node that could tell its verdict.
+        ready = None
+    found = await client.mailbox.topics()
+    say_totals(found, ready)
+    topics(_busiest(found, args.max))
     return 0
+
+
+def _busiest(found: Iterable[TopicStats], count: int) -> list[TopicStats]:
+    busiest = sorted(found, key=lambda each: (each.send_rate + each.ack_rate, each.ready, each.dlq), reverse=True)
+    return busiest[:count]
