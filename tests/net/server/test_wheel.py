@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,27 @@ async def test_a_deadline_that_moved_later_is_honoured_without_being_told() -> N
 
     assert len(thing.fired) == 1
     assert thing.fired[0] >= moved
+
+
+async def test_a_thing_that_is_watched_again_does_not_make_others_late() -> None:
+    """Its new deadline is armed while the wheel turns, and must not stand before an earlier one of another."""
+
+    class Again(Thing):
+        def expire(self, now: float) -> None:
+            super().expire(now)
+            self.due = now + 60
+
+    loop = asyncio.get_running_loop()
+    wheel, start = TimerWheel(loop), loop.time()
+    again, moved, other = Again(start + 1), Thing(start + 1), Thing(start + 2)
+    for thing in (again, moved, other):
+        wheel.watch(thing)
+    moved.due = start + 30
+    await asyncio.sleep(40)
+    wheel.close()
+
+    assert other.fired == [pytest.approx(start + 2, abs=2 * TICK_S)]
+    assert moved.fired == [pytest.approx(start + 30, abs=2 * TICK_S)]
 
 
 async def test_a_deadline_that_moved_earlier_fires_then_once_it_is_told() -> None:

@@ -87,14 +87,17 @@ class TimerWheel:
         self._timer = self._loop.call_at(slot * TICK_S, self._turn, context=self._context)
 
     def _turn(self) -> None:
-        self._timer = None
         now = self._loop.time()
-        while self._order and self._order[0] * TICK_S <= now + TICK_S / 10:
-            slot = self._passed = heapq.heappop(self._order)
-            for timed in self._slots.pop(slot):
-                self._look(timed, now)
-        if self._order and self._timer is None:
-            self._arm(self._order[0])
+        try:
+            # What is watched meanwhile arms no timer: its slot is later than the one that the timer was for.
+            while self._order and self._order[0] * TICK_S <= now + TICK_S / 10:
+                slot = self._passed = heapq.heappop(self._order)
+                for timed in self._slots.pop(slot):
+                    self._look(timed, now)
+        finally:
+            self._timer = None
+            if self._order:
+                self._arm(self._order[0])
 
     def _look(self, timed: Timed, now: float) -> None:
         timed.slot = 0
