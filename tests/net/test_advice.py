@@ -8,7 +8,18 @@ import msgspec
 import pytest
 
 from penstock.contracts import mailbox as m
-from penstock.kernel.errors import BY_CODE, Forbidden, Malformed, NotFound, OverLimit, Unauthenticated
+from penstock.kernel.errors import (
+    BY_CODE,
+    Forbidden,
+    Lagging,
+    Malformed,
+    NotFound,
+    OverLimit,
+    PenstockError,
+    Timeout,
+    Unauthenticated,
+    taxonomy,
+)
 from penstock.net.advice import advice
 from penstock.net.problem import problem
 from penstock.net.server.route import Route, Router
@@ -27,6 +38,16 @@ def test_a_problem_says_what_to_do_and_where_to_read_more() -> None:
 
     assert body["docs"] == "docs/errors.md#unauthenticated"
     assert body["hint"].startswith("Send a token")
+
+
+@pytest.mark.parametrize("kind", taxonomy()[1:], ids=lambda kind: kind.__name__)
+def test_what_a_problem_says_about_asking_again_agrees(kind: type[PenstockError]) -> None:
+    given = {"op": "x", "budget_s": 1.0} if kind is Timeout else {"limit": "x"} if kind is OverLimit else {}
+    error = kind(1) if kind is Lagging else kind(**given)
+    said = msgspec.json.decode(problem(error, "c").body)
+
+    assert said["retryable"] or "retry_after" not in said
+    assert said["retryable"] or "ask again" not in said.get("hint", "").lower()
 
 
 def test_an_error_that_knows_better_is_heard() -> None:

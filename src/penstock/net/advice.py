@@ -45,7 +45,7 @@ _HINTS: Final[dict[tuple[str, str], str]] = {
     ("timeout", ""): "Ask again, or allow more time by X-Deadline-Ms.",
     ("downstream_unavailable", ""): "Ask again in a moment; penstock status shows what is not well.",
     ("internal", ""): "Look for the corr_id in the node's log.",
-    ("canceled", ""): "Ask again: the node was stopping.",
+    ("canceled", ""): "Ask again when the node is back; it was stopping, and what was asked may have been done.",
     (
         "conflict",
         "stale_receipt",

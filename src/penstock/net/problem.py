@@ -18,6 +18,14 @@ _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _jitter: Final = random.Random()  # noqa: S311 - spreads retries, keeps no secret
 
 
+def may_succeed_later(error: PenstockError | type[PenstockError]) -> bool:
+    """Tell whether a client may ask again: what is told when to come back is told that it may.
+
+    This is more than `retryable`, by which code decides alone: it leaves a call that a shutdown cut as it is.
+    """
+    return error.retryable or error.status in _RETRY_STATUSES
+
+
 def retry_after_s(error: PenstockError) -> int | None:
     """Return jittered seconds for a 429 or 503; clients that were refused together come back apart."""
     if error.status not in _RETRY_STATUSES:
@@ -36,7 +44,7 @@ def members(error: PenstockError, corr_id: str, retry_after: int | None) -> dict
         "detail": error.detail,
         "code": error.code,
         "corr_id": corr_id,
-        "retryable": error.retryable,
+        "retryable": may_succeed_later(error),
     }
     if retry_after is not None:
         body["retry_after"] = retry_after

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.config import docs_page
 from penstock.contracts.tables import oap_markdown
 from penstock.kernel.errors import taxonomy
+from penstock.net.problem import may_succeed_later
 from penstock.node.build import Node
 from penstock.node.concurrency import concurrency_page
 from penstock.node.services import schema
@@ -103,7 +104,7 @@ def _metric_row(name: str, declared: list[tuple[str, MetricFamily]]) -> list[str
 
 def _errors_page() -> str:
     rows = [
-        [f"`{kind.__name__}`", f"`{kind.code}`", kind.status, kind.retryable, f"`{kind.metric}`", kind.title()]
+        [f"`{kind.__name__}`", f"`{kind.code}`", kind.status, may_succeed_later(kind), f"`{kind.metric}`", kind.title()]
         for kind in taxonomy()[1:]
     ]
     columns = ("error", "code", "status", "retry", "metric", "when")
