@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/stall` never answers, `/fail` says 500, anything else echoes the request as JSON."""
+    """`/stall` never answers, `/fail` says 500, `/events` goes on for ever, anything else echoes the request as JSON."""
 
     protocol_version = "HTTP/1.1"
 
@@ -19,6 +19,9 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         seen = {"method": self.command, "path": self.path, "headers": dict(self.headers.items()), "body": body.decode()}
         upstream.seen.append(seen)
+        if "/events" in self.path:
+            self._stream(upstream)
+            return
         if "/stall" in self.path:
             upstream.released.wait(30)
         data = json.dumps(seen).encode()
@@ -29,6 +32,15 @@ class Handler(BaseHTTPRequestHandler):
             # Whoever gave up waiting has gone.
             self.end_headers()
             self.wfile.write(data)
+
+    def _stream(self, upstream: Upstream) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"9\r\ndata: 1\n\n\r\n")
+        upstream.released.wait(30)
+        self.close_connection = True
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _answer  # noqa: N815 - the names the base class calls
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.kernel.lifecycle import Phase, Shutdown, StopRequests
+from penstock.kernel.lifecycle import Phase, Shutdown, StopRequests, until_drain
 from penstock.testing.sweep import Run, sweep
 from tests.kernel.kit import now, turns
 
@@ -63,6 +63,61 @@ def test_a_cancelled_sleep_leaves_nothing_behind() -> None:
         return len(shutdown._phase._calls)
 
     sweep(scenario, check=lambda left: left == 0)
+
+
+async def _wait(shutdown: Shutdown, seconds: float) -> str:
+    async with until_drain(shutdown):
+        await asyncio.sleep(seconds)
+        return "waited"
+    return "drained"
+
+
+@pytest.mark.parametrize(
+    ("drains_after_s", "outcome", "ended_at"),
+    [(2.0, "drained", 1002.0), (0.0, "drained", 1000.0), (20.0, "waited", 1010.0)],
+)
+async def test_a_wait_until_the_drain_ends_with_it_and_leaves_nothing_behind(
+    drains_after_s: float, outcome: str, ended_at: float
+) -> None:
+    shutdown = Shutdown("listener")
+    if drains_after_s:
+        asyncio.get_running_loop().call_later(drains_after_s, shutdown.request, Phase.DRAINING)
+    else:
+        shutdown.request(Phase.DRAINING)
+
+    assert await _wait(shutdown, 10.0) == outcome
+    assert now() == ended_at
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == len(shutdown._phase._calls) == 0
+
+
+async def test_a_cancel_from_outside_wins_over_the_drain() -> None:
+    shutdown = Shutdown("listener")
+    waiting = asyncio.create_task(_wait(shutdown, 10.0))
+    await turns()
+    shutdown.request(Phase.DRAINING)
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_an_error_inside_a_wait_passes_through() -> None:
+    async def fail() -> None:
+        async with until_drain(Shutdown("listener")):
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        await fail()
+
+
+async def test_whoever_drains_says_until_when() -> None:
+    shutdown = Shutdown("listener")
+    shutdown.request(Phase.DRAINING, 1003.0)
+    shutdown.request(Phase.DRAINING, 1001.0)
+
+    assert shutdown.until == 1003.0
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ class Drainer:
         self._enter(Phase.DRAINING)
         intake = [child for child in supervisor.children if child.spec.drain is Drain.STOP_INTAKE]
         for child in intake:
-            child.shutdown.request(Phase.DRAINING)
+            child.shutdown.request(Phase.DRAINING, self._limit)
         await self._wait_for(child.quieted for child in intake)
         for spec in reversed(supervisor.specs):
             if spec.drain is not Drain.STOP_INTAKE:
@@ -103,7 +103,7 @@ class Drainer:
         for child in ending:
             for channel in child.channels:
                 channel.close()
-            child.shutdown.request(Phase.DRAINING)
+            child.shutdown.request(Phase.DRAINING, self._limit)
         await self._wait_for(child.task for child in ending)
 
     async def _wait_for(self, futures: Iterable[asyncio.Future[Any] | None]) -> None:

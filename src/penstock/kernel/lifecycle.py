@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final
 
 from penstock.kernel.watch import Watch
@@ -33,10 +35,12 @@ class Phase(enum.Enum):
 class Shutdown:
     """What one task sees of the end: first "stop taking work", then, for listeners, "close"."""
 
-    __slots__ = ("_phase",)
+    __slots__ = ("_phase", "until")
 
     def __init__(self, name: str) -> None:
         self._phase: Watch[Phase] = Watch(f"shutdown:{name}", Phase.RUNNING)
+        # When the drain is over, on the monotonic clock: what is not done by then is cut off.
+        self.until = math.inf
 
     @property
     def phase(self) -> Phase:
@@ -48,9 +52,10 @@ class Shutdown:
         """Tell whether the task was asked to stop taking work."""
         return self._phase.value is not Phase.RUNNING
 
-    def request(self, phase: Phase) -> None:
-        """Move on; only the supervisor calls this. Repeats change nothing, and there is no way back."""
+    def request(self, phase: Phase, until: float = math.inf) -> None:
+        """Move on; only whoever drains calls this. Repeats change nothing, and there is no way back."""
         if phase.follows(self._phase.value):
+            self.until = min(self.until, until)
             self._phase.set(phase)
 
     async def wait(self) -> None:
@@ -81,6 +86,48 @@ class Shutdown:
             timer.cancel()
             receiver()
         return self.draining
+
+
+class until_drain:  # noqa: N801 - reads as a clause at the call site: `async with until_drain(request.shutdown):`
+    """Wait inside a block no longer than until a drain begins.
+
+    Then the block is cancelled and left without an error, and what follows it answers for a wait that brought nothing.
+    A drain that began before ends the block at its first suspension. A cancel from outside wins, as with `timeout`.
+    """
+
+    __slots__ = ("_cancels_before", "_forget", "_over", "_shutdown", "_task", "_wakes")
+
+    def __init__(self, shutdown: Shutdown) -> None:
+        """Hear of the drain from this signal."""
+        self._shutdown = shutdown
+        self._wakes: asyncio.Handle | None = None
+        self._over = False
+
+    async def __aenter__(self) -> None:
+        """Listen for the drain."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._task, self._cancels_before = task, task.cancelling()
+        self._forget = self._shutdown.on_drain(self._end)
+        if self._shutdown.draining:
+            self._wakes = asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> bool:
+        """Stop listening; swallow our own cancel, and only ours."""
+        self._forget()
+        if self._wakes is not None:
+            self._wakes.cancel()
+        if not self._over:
+            return False
+        ours_alone = self._task.uncancel() <= self._cancels_before
+        return ours_alone and kind is not None and issubclass(kind, asyncio.CancelledError)
 
 
 class StopRequests:

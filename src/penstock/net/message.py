@@ -44,7 +44,7 @@ class Request:
 
     __slots__ = (
         "_stream", "body", "body_bytes_max", "corr", "head", "headers", "held_bytes", "method", "params", "peer",
-        "received_at", "route", "ticket", "timeout_s",
+        "received_at", "route", "shutdown", "ticket", "timeout_s",
     )  # fmt: skip
 
     def __init__(self, head: HttpHead, found: RouteMatch, peer: Peer, corr: bytes, received_at: float) -> None:
@@ -54,14 +54,16 @@ class Request:
         self.headers = head.headers
         self.route = found.route
         self.params = found.params
+        # Its listener's. A handler that waits for something to come ends its wait when this says that it drains.
+        self.shutdown = found.shutdown
         self.peer = peer
         self.corr = corr
         self.body = b""
         self.body_bytes_max = found.endpoint.body_bytes_max
         # What this request holds of the process's byte budget; the connection gives it back.
         self.held_bytes = 0
-        self.received_at = received_at
-        self.timeout_s = found.endpoint.timeout_s
+        self.received_at: float = received_at
+        self.timeout_s: float = found.endpoint.timeout_s
         given = head.headers.get(b"x-deadline-ms")
         if given is not None:
             self.timeout_s = min(found.endpoint.timeout_max_s, _deadline_s(given))

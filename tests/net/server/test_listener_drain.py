@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.net.message import Request
+from penstock.kernel.lifecycle import until_drain
+from penstock.net.message import Request, StreamResponse
 from tests.net.server.listener_kit import (
     BOTH_LOOPS,
     Site,
+    get,
     post,
     route,
     serving,
@@ -66,6 +69,97 @@ async def test_a_body_that_never_comes_is_not_waited_for_longer_than_its_deadlin
 
     assert admitted == 1
     assert site.listener.inflight == 0
+
+
+@pytest.mark.parametrize("kind", ["length", "streamed"])
+async def test_a_body_that_does_not_come_is_refused_in_time_for_a_clean_drain(kind: str) -> None:
+    """A client that stops sending must not hold up a drain until its deadline, where everything is cut."""
+    handler = count_body if kind == "streamed" else lambda request: {"bytes": len(request.body)}
+    async with serving([route(handler, "POST", stream_body=kind == "streamed")]) as site:
+        client, loop = site.connect(), asyncio.get_running_loop()
+        client.send(post("/it", BODY)[:-5])
+        await settle()
+        began = loop.time()
+        site.listener.stop_intake(until=began + 3.0)
+        # A byte now and then is not enough: the body has to be whole.
+        loop.call_later(1.5, client.send, BODY[-5:-4])
+        await site.listener.quiet()
+        elapsed = loop.time() - began
+        answers = await client.gone()
+
+    assert elapsed == pytest.approx(2.0, abs=0.1)
+    assert [(answer.status, answer.json()["phase"]) for answer in answers] == [(503, "draining")]
+
+
+async def test_a_client_that_does_not_read_is_not_waited_for_until_the_end_of_the_drain() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 65_536
+
+    async with serving([route(lambda _request: StreamResponse(200, pieces()))]) as site:
+        client, _connection, transport = site.join()
+        transport.pause_reading()
+        client.send(get("/it"))
+        await settle(200)
+        began = asyncio.get_running_loop().time()
+        site.listener.stop_intake(until=began + 3.0)
+        await site.listener.quiet()
+        elapsed = asyncio.get_running_loop().time() - began
+
+    assert elapsed == pytest.approx(2.0, abs=0.1)
+
+
+async def test_a_drain_tells_the_requests_that_wait_and_those_that_begin_to_wait_later() -> None:
+    told: list[str] = []
+
+    async def wait(request: Request) -> dict[str, str]:
+        async with until_drain(request.shutdown):
+            await asyncio.sleep(20)
+        told.append(request.path)
+        return {"path": request.path}
+
+    async def late(request: Request) -> dict[str, str]:
+        await asyncio.sleep(1)
+        return await wait(request)
+
+    async with serving([route(wait, path="/soon"), route(late, path="/late")]) as site:
+        clients = [site.connect(), site.connect()]
+        for client, path in zip(clients, ("/soon", "/late"), strict=True):
+            client.send(get(path))
+        await settle()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        site.listener.stop_intake()
+        await site.listener.quiet()
+        elapsed = loop.time() - began
+        answers = [(await client.gone())[0] for client in clients]
+
+    assert told == ["/soon", "/late"]
+    assert elapsed == pytest.approx(1.0)
+    assert [(answer.status, answer.headers[b"connection"]) for answer in answers] == [(200, b"close")] * 2
+
+
+async def test_a_connection_whose_stream_ends_while_the_listener_drains_is_closed() -> None:
+    """The head of the stream may have promised to keep it; but nothing more is taken there."""
+
+    async def pieces(request: Request) -> AsyncIterator[bytes]:
+        yield b"first"
+        async with until_drain(request.shutdown):
+            await asyncio.sleep(20)
+        yield b"last"
+
+    async with serving([route(lambda request: StreamResponse(200, pieces(request)))]) as site:
+        client = site.connect()
+        client.send(get("/it"))
+        await settle()
+        site.listener.stop_intake()
+        await site.listener.quiet()
+        (answer,) = await client.gone()
+        await settle()
+        held = site.count("open_connections")
+
+    assert answer.body == b"firstlast"
+    assert held == 0
 
 
 async def until_admitted(site: Site) -> None:

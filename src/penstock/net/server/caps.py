@@ -36,6 +36,10 @@ class CappedConnection(Protocol):
         """End it if nothing is owed."""
         ...
 
+    def hear_drain(self) -> None:
+        """End it if nothing is owed; otherwise as soon as the drain allows."""
+        ...
+
     def abort(self) -> None:
         """End it now."""
         ...

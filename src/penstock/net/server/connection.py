@@ -317,6 +317,14 @@ class Connection(asyncio.BufferedProtocol):
         if self.idle_since < NEVER and not self._lingering:
             self._transport.close()
 
+    def hear_drain(self) -> None:
+        """End if nothing is owed; otherwise wait no longer than the drain allows for a client that does not move."""
+        self.close_if_idle()
+        if self._write_due < NEVER:
+            self._write_due = min(self._write_due, self._core.bodies_due)
+        if self.inbox.hasten() or self._write_due < NEVER:
+            self._watch()
+
     def abort(self) -> None:
         """End now. A client that is owed an answer hears that shutdown cut the work, if that takes no waiting."""
         transport, outbox = self._transport, self.outbox

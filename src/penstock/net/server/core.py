@@ -10,6 +10,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.kernel.errors import Busy, Internal, NotReady, PenstockError
+from penstock.kernel.lifecycle import Shutdown
 from penstock.kernel.limiter import TokenBucket
 from penstock.kernel.log import Log
 from penstock.kernel.memo import Memo
@@ -22,7 +23,7 @@ from penstock.net.server.answer import AnswerHeads
 from penstock.net.server.endpoint import NOT_READY_HELP, Endpoint
 from penstock.net.server.route import Route, Router
 from penstock.net.server.ticket import NO_TICKET
-from penstock.net.server.wheel import TimerWheel
+from penstock.net.server.wheel import NEVER, TimerWheel
 from penstock.wire.http1.head import METHODS, HeadMemo
 from penstock.wire.http1.request import HEADS_KEPT, start_lines
 
@@ -51,12 +52,14 @@ encode_json: Final = msgspec.json.Encoder().encode
 class RouteMatch(HeadMemo):
     """The route that a request line leads to; remembered, because clients repeat the same few lines."""
 
-    __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route")
+    __slots__ = ("always_open", "endpoint", "params", "refused_as", "refused_counters", "route", "shutdown")
 
-    def __init__(self, route: Route, params: dict[str, str], endpoint: Endpoint, *, always_open: bool) -> None:
+    def __init__(self, core: Core, route: Route, params: dict[str, str]) -> None:
         """Hold the route and its compiled form; health pages are open whatever admission says."""
-        self.always_open = always_open
+        endpoint = core.endpoints[route]
+        self.always_open = endpoint in core.always_open
         self.route = route
+        self.shutdown = core.shutdown
         self.params = params
         self.endpoint = endpoint
         # The last refusal of this line and its counters: under overload the same refusal repeats.
@@ -89,12 +92,12 @@ class Core:
     """One per listener. Connections read it on every request, so everything here is looked up once."""
 
     __slots__ = (
-        "__weakref__", "accept_pauses", "accepting", "admission", "always_open", "body_buffer", "body_view", "budget",
-        "buffer",
+        "__weakref__", "accept_pauses", "accepting", "admission", "always_open", "bodies_due", "body_buffer", "body_view",
+        "budget", "buffer",
         "buffer_view", "caps", "clock", "closings", "context", "corr_ids", "draining", "draining_refusal", "ended",
         "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches",
         "metrics", "monotonic", "on_quiet", "options", "options_route", "problem_words", "refusal_lines", "router",
-        "scope", "settings_table", "strangers", "timeouts", "unmatched", "unsaid", "wheel",
+        "scope", "settings_table", "shutdown", "strangers", "timeouts", "unmatched", "unsaid", "wheel",
     )  # fmt: skip
 
     def __init__(
@@ -138,6 +141,10 @@ class Core:
         self.refusal_lines = TokenBucket("refusal_lines", rate=REFUSAL_LINES_RPS, depth=100, now=self.monotonic())
         self.unsaid = 0
         self.draining = False
+        # When bodies that are still arriving have to be whole, because the listener drains.
+        self.bodies_due = NEVER
+        # The same for requests that wait for something to come: they hear of the drain, and are answered at once.
+        self.shutdown = Shutdown(options.name)
         # The listener was closed: a connection that is still being made is aborted.
         self.ended = False
         self.draining_refusal = Refusal(NotReady("The service is draining.", phase="draining"))
@@ -187,9 +194,7 @@ class Core:
             route, params = self.options_route, dict[str, str]()
         else:
             route, params = self.router.match(head.method, segments)
-        endpoint = self.endpoints[route]
-        match = RouteMatch(route, params, endpoint, always_open=endpoint in self.always_open)
-        return self.matches.put(head.start, match)
+        return self.matches.put(head.start, RouteMatch(self, route, params))
 
     def _endpoint(self, route: Route | None) -> Endpoint:
         options = self.options

@@ -16,6 +16,7 @@ and the listener's admission decides. There are three outcomes:
 from __future__ import annotations
 
 import socket
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -145,7 +146,7 @@ class Inbox:
         elif self.waits_for == "idle" or self.due == NEVER:
             self.waits_for = "read"
             due = now + self._core.options.read_timeout_s
-            self.due = due if intake is None else min(due, intake.due)
+            self.due = due if intake is None else min(due, intake.due, self._core.bodies_due)
 
     def _tell_continue(self, intake: BodySink, now: float) -> None:
         """Ask for the body; its time starts now, because the client was kept waiting until now."""
@@ -387,7 +388,7 @@ class Inbox:
                 self.due = now + self._core.options.read_timeout_s
             if piece:
                 intake.feed(piece)
-            self.due = min(self.due, intake.due)
+            self.due = min(self.due, intake.due, self._core.bodies_due)
         if not reader.body_done:
             if reader.pending_bytes and reader.pending_bytes != had:
                 self.connection.schedule()
@@ -489,8 +490,18 @@ class Inbox:
         self._core.timeouts[self.waits_for].value += 1
         if self.waits_for == "idle":
             self._outbox.transport.close()
+        elif now >= self._core.bodies_due:
+            # A copy: the refusal itself is shared by all who are refused.
+            self.fault(copy(self._core.draining_refusal.error))
         else:
             self.fault(Timeout("read", budget_s=self._budget_s(now), status=408))
+
+    def hasten(self) -> bool:
+        """Wait for the rest of a body no longer than the drain allows; returns whether one is waited for."""
+        if self.due == NEVER or self.intake is None or isinstance(self.intake, UnreadBody):
+            return False
+        self.due = min(self.due, self._core.bodies_due)
+        return True
 
     def _budget_s(self, now: float) -> float:
         """Return the time there was: for one read, or for the whole of a body."""

@@ -6,19 +6,23 @@ is a place. The connection reads requests and finds their route; the admission h
 route's handler answers.
 
 It ends in three steps. `stop_intake` refuses new work but leaves the socket open, because /readyz must still answer
-with a 503. `quiet` waits until every admitted request is answered. `close` closes the sockets and whatever is left. As
-a supervised child it does this in order (`run`); options may change meanwhile (`reconfigure`).
+with a 503. It also tells the requests that wait for something to come, by their `shutdown`: a long poll answers with
+what it has, a stream ends. Bodies that are still arriving have a share of the drain's time. `quiet` waits until every
+admitted request is answered. `close` closes the sockets and whatever is left. As a supervised child it does this in
+order (`run`); options may change meanwhile (`reconfigure`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import PenstockError
+from penstock.kernel.lifecycle import Phase
 from penstock.net.server.admission import Admission, ProblemWords, Refusal
 from penstock.net.server.bind import CannotBind, bind, place_of
 from penstock.net.server.caps import HEALTH_HEAD_S, HEALTH_PLACES, ConnectionCaps
@@ -51,6 +55,9 @@ _DEADLINES = (
     ("idle", "idle_timeout_s", "close"),
     ("request", "request_deadline_s", "504"),
 )
+
+# The share of a drain's time in which bodies may still arrive; the rest is for answering them.
+BODIES_SHARE: Final = 2 / 3
 
 __all__ = ["CannotBind", "Listener", "ListenerOptions"]
 
@@ -235,15 +242,18 @@ class Listener:
 
     # --- the end ---------------------------------------------------------------------------------------
 
-    def stop_intake(self) -> None:
-        """Refuse new work from now on. The socket stays open: /readyz has to say 503 to somebody."""
+    def stop_intake(self, until: float = math.inf) -> None:
+        """Refuse new work from now on, and end the waits. The socket stays open: /readyz has to say 503 to somebody."""
         core = self._core
         if core is None or core.draining:
             return
         core.draining = True
+        now = core.monotonic()
+        core.bodies_due = now + (until - now) * BODIES_SHARE
         core.admission = lambda _request: core.draining_refusal
         for connection in tuple(core.caps.held):
-            connection.close_if_idle()
+            connection.hear_drain()
+        core.shutdown.request(Phase.DRAINING)
 
     async def quiet(self) -> None:
         """Wait until every admitted request is answered; call `stop_intake` first. The drain's deadline ends this."""
@@ -282,7 +292,7 @@ class Listener:
         try:
             child.announce()
             await child.shutdown.wait()
-            self.stop_intake()
+            self.stop_intake(child.shutdown.until)
             await self.quiet()
             child.quiet()
             await child.shutdown.stopped()

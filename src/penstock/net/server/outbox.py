@@ -431,7 +431,8 @@ class Outbox:
         if not self.waiting or self.waiting[0] is not exchange:
             return
         self.waiting.pop(0)
-        self.closing = self.inbox.leaves_body(exchange.request) or self.closing
+        # Its head may have been written before the drain began, and promised to keep the connection.
+        self.closing = self.inbox.leaves_body(exchange.request) or self.closing or self._core.draining
         self._write_in_order()
         connection.advance()
 

@@ -38,6 +38,10 @@ class Handshake:
         """Give the place to somebody else."""
         self.abort()
 
+    def hear_drain(self) -> None:
+        """End: nothing was asked yet."""
+        self.abort()
+
     def abort(self) -> None:
         """End the handshake."""
         if self.task is not None:

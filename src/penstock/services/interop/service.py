@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from penstock.contracts.passport import Issued, Passport
     from penstock.contracts.storage import Storage
     from penstock.kernel.channel import Channel
-    from penstock.kernel.child import Child
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteBudget
     from penstock.services.interop.config import InteropOptions
@@ -169,20 +168,8 @@ class InteropService:
             ),
             *(() if self.sqs is None else self.sqs.children()),
             # Last: it starts when everything behind it runs, and stops taking work first.
-            ChildSpec("listener", self._run_listener, critical=True, drain=Drain.STOP_INTAKE, announces=True),
+            ChildSpec("listener", self.listener.run, critical=True, drain=Drain.STOP_INTAKE, announces=True),
         ]
-
-    async def _run_listener(self, child: Child) -> None:
-        """Serve; when asked to drain, let go those who wait for messages, because the listener waits for them."""
-        forget = child.shutdown.on_drain(self._end_waits)
-        try:
-            await self.listener.run(child)
-        finally:
-            forget()
-
-    def _end_waits(self) -> None:
-        if self.sqs is not None:
-            self.sqs.end_waits()
 
     def supervision(self) -> SupervisorOptions:
         """Say how long the drain may take; more than five crashes of a task in a minute end the service."""

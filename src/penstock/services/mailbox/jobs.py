@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import Deadline
 from penstock.kernel.errors import PenstockError, forget_where
+from penstock.kernel.lifecycle import Shutdown
 from penstock.kernel.worker import Job
 from penstock.net.promise import Promise
 from penstock.services.mailbox.claims import IdemClaims
@@ -37,7 +38,7 @@ PlacedSettlement = tuple[int, m.Settlement, MessageName]
 class RequestMeta:
     """What travels with a request beside its value."""
 
-    __slots__ = ("codec", "corr_id", "deadline", "rejudge", "strict")
+    __slots__ = ("codec", "corr_id", "deadline", "rejudge", "shutdown", "strict")
 
     def __init__(
         self, corr_id: str = "", deadline: Deadline | None = None, codec: AnswerCodec = VALUES, *, strict: bool = False
@@ -49,6 +50,8 @@ class RequestMeta:
         self.strict = strict
         # Says why a request that waits may not go on: its capability may expire or be revoked meanwhile.
         self.rejudge: Callable[[], PenstockError | None] | None = None
+        # That of the listener which a request that waits came through: it may be a gateway's, which drains earlier.
+        self.shutdown: Shutdown | None = None
 
 
 class PromiseJob(Job[V, Any], Generic[V]):
@@ -277,7 +280,7 @@ class RecvPromise(Promise):
 class RecvJob(PromiseJob[RecvQuery]):
     """A receiver. It asks the shards of its topic one after the other, until it has enough or none is left."""
 
-    __slots__ = ("got", "path", "rejudge", "topic", "wait_ms")
+    __slots__ = ("got", "path", "rejudge", "shutdown", "topic", "wait_ms")
 
     promise: RecvPromise
 
@@ -286,10 +289,16 @@ class RecvJob(PromiseJob[RecvQuery]):
         self.topic = topic
         self.wait_ms = wait_ms
         self.rejudge = meta.rejudge
+        self.shutdown = meta.shutdown
         # The shards still to be asked, the next one last.
         self.path: list[int] = []
         # What it has leased so far, each with the generation of its lease.
         self.got: list[tuple[Message, int]] = []
+
+    @property
+    def may_wait(self) -> bool:
+        """Tell whether it asked to wait for a message, and whoever it came through does not drain."""
+        return bool(self.wait_ms) and not (self.shutdown is not None and self.shutdown.draining)
 
     def deliver(self, received: m.Received) -> None:
         """Answer with what was leased."""

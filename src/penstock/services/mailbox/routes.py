@@ -176,8 +176,9 @@ class MailboxRoutes:
         return answer
 
     def _watched(self, request: Request, topic: str) -> RequestMeta:
-        """Have a request that may wait judged again meanwhile."""
+        """Have a request that may wait judged again meanwhile, and answered when its listener drains."""
         meta = _meta(request)
+        meta.shutdown = request.shutdown
         meta.rejudge = self._authority.watch(call_of(request), "recv", topic)
         return meta
 

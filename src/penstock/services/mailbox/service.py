@@ -197,7 +197,7 @@ class MailboxService:
             await child.shutdown.wait()
             self.stop_intake()
             await self._linger(child)
-            listener.stop_intake()
+            listener.stop_intake(child.shutdown.until)
             await listener.quiet()
             child.quiet()
             await child.shutdown.stopped()

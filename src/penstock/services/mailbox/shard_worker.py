@@ -249,7 +249,7 @@ class ShardWorker:
     def _park(self, job: RecvJob) -> None:
         """Let a receiver wait; but a shard that it asked on its way may have got something since."""
         state, topic = self._state, job.topic
-        patient = bool(job.wait_ms) and not state.draining
+        patient = job.may_wait and not state.draining
         busy = [index for index, lane in topic.lanes.items() if lane.busy]
         if not (patient or busy or topic.pending):
             job.deliver(m.Received(()))

@@ -83,8 +83,9 @@ class RecvStream:
         end = "draining"
         self._credit.rejudge = meta.rejudge
         self._state.credits.add(self._credit)
+        forget = None if meta.shutdown is None else meta.shutdown.on_drain(self._credit.wake)
         try:
-            while not self._state.draining:
+            while not self._drains(meta):
                 idle = self._credit.left <= 0
                 received = () if idle else await self._next(meta)
                 woken = idle and await self._credit.wait()
@@ -101,8 +102,14 @@ class RecvStream:
                     yield self._heartbeat()
         finally:
             self._state.credits.discard(self._credit)
+            if forget is not None:
+                forget()
             self._dispatcher.give_back(self._leased)
         yield b'{"end":"%b"}\n' % end.encode()
+
+    def _drains(self, meta: RequestMeta) -> bool:
+        """Tell whether the mailbox drains, or the listener that the stream goes through."""
+        return self._state.draining or (meta.shutdown is not None and meta.shutdown.draining)
 
     def _refused(self) -> str:
         """Say why the stream must end: its capability may expire or be revoked under it. Empty when it may go on."""
@@ -112,7 +119,7 @@ class RecvStream:
     async def _next(self, meta: RequestMeta) -> tuple[m.Envelope, ...]:
         """Wait for messages within the credit, or for a heartbeat's time."""
         until = self._state.now().mono + HEARTBEAT_S * 1000
-        while not self._state.draining and (left_ms := until - self._state.now().mono) > 0:
+        while not self._drains(meta) and (left_ms := until - self._state.now().mono) > 0:
             try:
                 return await self._ask(meta, math.ceil(left_ms))
             except PenstockError as error:
@@ -129,7 +136,7 @@ class RecvStream:
         many = min(recv.max_messages, self._credit.left)
         asked = m.Recv(recv.topic, many, recv.visibility_ms, wait_ms, recv.max_bytes)
         poll = RequestMeta(meta.corr_id)
-        poll.rejudge = meta.rejudge
+        poll.rejudge, poll.shutdown = meta.rejudge, meta.shutdown
         job = self._dispatcher.recv(asked, poll, owner=self._credit)
         try:
             received: m.Received = await answer_of(job.promise)

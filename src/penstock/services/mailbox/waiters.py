@@ -1,8 +1,8 @@
 """Receivers that wait for messages of a topic; each is served by the first shard that has something for it.
 
-A *patient* receiver gave a `wait_ms` and is answered empty when it is over. One that is not patient asked without
-waiting, but a read or an end of lease of its topic was under way: it hears as soon as nothing of the topic is under
-way any more.
+A *patient* receiver gave a `wait_ms` and is answered empty when it is over, or when the listener that it came through
+drains. One that is not patient asked without waiting, but a read or an end of lease of its topic was under way: it
+hears as soon as nothing of the topic is under way any more.
 """
 
 from __future__ import annotations
@@ -19,12 +19,21 @@ from penstock.services.mailbox.shards.topics import Topic
 class Waiter:
     """One parked receiver."""
 
-    __slots__ = ("job", "patient", "timer")
+    __slots__ = ("forget", "job", "patient", "timer")
 
     def __init__(self, job: RecvJob, *, patient: bool) -> None:
         self.job = job
         self.patient = patient
+        # What ends a patient one: its time, and a drain. Both are taken off when it leaves.
         self.timer: asyncio.TimerHandle | None = None
+        self.forget: Callable[[], None] | None = None
+
+    def leave(self) -> None:
+        """Wait for nothing any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.forget is not None:
+            self.forget()
 
 
 class Waiters:
@@ -54,6 +63,8 @@ class Waiters:
             waiter.timer = loop.call_later(
                 job.wait_ms / 1000, self._end, waiter
             )  # lint: allow PK006 one a parked receiver, cancelled when it is served or gone
+            if job.shutdown is not None:
+                waiter.forget = job.shutdown.on_drain(lambda: self._end(waiter))
         job.promise.on_over = lambda: self._gone(waiter)
 
     def first(self, topic: Topic) -> Waiter | None:
@@ -85,13 +96,11 @@ class Waiters:
         self.count -= 1
         self.impatient -= not waiter.patient
         waiter.job.promise.on_over = None
-        if waiter.timer is not None:
-            waiter.timer.cancel()
+        waiter.leave()
 
     def _gone(self, waiter: Waiter) -> None:
         """Take a receiver out that was answered, or that nobody waits for any more."""
-        if waiter.timer is not None:
-            waiter.timer.cancel()
+        waiter.leave()
         topic = waiter.job.topic
         if waiter in topic.waiters:
             topic.waiters.remove(waiter)

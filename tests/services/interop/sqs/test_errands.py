@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from penstock.kernel.lifecycle import Shutdown
 from penstock.net.server.ticket import NoTicket
 from penstock.services.interop.sqs.face.access_keys import AccessKey
 from penstock.services.interop.sqs.face.errands import Errands
@@ -99,7 +100,7 @@ def tasks(monkeypatch) -> list[str]:
     """The ids of the errands that took a coroutine."""
     taken: list[str] = []
     long_way = Errands._run_later
-    monkeypatch.setattr(Errands, "_run_later", lambda self, e, c: taken.append(e.op) or long_way(self, e, c))
+    monkeypatch.setattr(Errands, "_run_later", lambda self, e, *more: taken.append(e.op) or long_way(self, e, *more))
     return taken
 
 
@@ -166,6 +167,22 @@ async def test_the_drain_answers_who_waits_with_nothing(way):
         await until(lambda: waiters(sqs).in_use == 3)
 
     assert [await each for each in waiting] == [[], [], []]
+    assert waiters(sqs).in_use == 0
+
+
+@pytest.mark.parametrize("way", ["short", "long"])
+async def test_a_receive_that_comes_while_its_listener_drains_does_not_wait(way, monkeypatch):
+    async with real(way) as sqs:
+        url = await sqs.queue()
+        await sqs.receive(url)
+        # As at a gateway, which lets requests in that were in its queue when the drain began.
+        monkeypatch.setattr(Shutdown, "draining", True)
+        received = await sqs.bodies(url, WaitTimeSeconds=20)
+        monkeypatch.undo()
+        await sqs.send(url, "x")
+        then = await sqs.bodies(url)
+
+    assert (received, then) == ([], ["x"])
     assert waiters(sqs).in_use == 0
 
 

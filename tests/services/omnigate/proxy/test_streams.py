@@ -310,6 +310,27 @@ async def test_a_drain_waits_for_the_streams_under_way() -> None:
         assert (await client.answer()).body == LONG
 
 
+@pytest.mark.parametrize("kind", ["text/event-stream", "Text/Event-Stream; charset=utf-8"])
+async def test_a_drain_ends_a_stream_of_events_as_its_upstream_would(kind: str) -> None:
+    """It has no end of its own, and its clients come back by themselves."""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    async with gateway(says(head, b"9\r\ndata: 1\n\n\r\n")) as gate:
+        client = gate.connect()
+        client.send(get("/api/x"))
+        await until(client, lambda data: b"data: 1" in data)
+        began = asyncio.get_running_loop().time()
+        gate.site.listener.stop_intake()
+        await gate.site.listener.quiet()
+        elapsed_s = asyncio.get_running_loop().time() - began
+        (answer,) = await client.gone()
+        await settle()
+        left = gate.upstreams["up0.test"].open
+
+    assert (answer.status, answer.body) == (200, b"data: 1\n\n")
+    assert elapsed_s == 0.0
+    assert left == 0
+
+
 async def test_a_gateway_that_closes_cuts_what_is_left() -> None:
     async with gateway(silent) as gate:
         client = gate.connect()

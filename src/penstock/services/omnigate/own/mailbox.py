@@ -11,6 +11,7 @@ from penstock.contracts import mailbox as m
 from penstock.contracts import mailbox_bodies as bodies
 from penstock.contracts.mailbox_rules import PAYLOAD_BYTES_MAX
 from penstock.kernel.deadline import timeout
+from penstock.kernel.lifecycle import until_drain
 from penstock.net.message import Response
 from penstock.net.server.route import Route
 from penstock.services.omnigate.own.calling import (
@@ -161,8 +162,9 @@ class GatewayMailboxRoutes:
 
         async def poll() -> m.Received:
             # What a poll may take is what it asked for and a little, not what the longest one may.
-            async with timeout("rpc", asked.wait_ms / 1000 + LONG_POLL_EXTRA_S):
+            async with until_drain(request.shutdown), timeout("rpc", asked.wait_ms / 1000 + LONG_POLL_EXTRA_S):
                 return await mailbox.recv(later, call)
+            return m.Received(())
 
         return await self._wait(request, poll)
 

@@ -18,7 +18,7 @@ from penstock.net.calls.drive_callback import CallbackDriver
 from penstock.net.calls.plan import Act, CallPlan, NextStep
 from penstock.net.promise import Promise
 from penstock.services.omnigate.gate.ticket import GateTicket
-from penstock.services.omnigate.proxy.relay import RelayStream, relay_stream, relay_whole
+from penstock.services.omnigate.proxy.relay import RelayStream, endless, relay_stream, relay_whole
 from penstock.wire.http1.head import CHUNKED
 
 if TYPE_CHECKING:
@@ -171,8 +171,11 @@ class ProxyCall(Promise):
         if self.done:
             attempt.drop(Canceled())
             return
-        taker = self.request.ticket
-        stream = RelayStream(attempt, connection, self.key, taker if isinstance(taker, GateTicket) else None)
+        ticket = self.request.ticket
+        taker = ticket if isinstance(ticket, GateTicket) else None
+        # Nobody knows how much of another body is left: that is passed on to its end, or until the drain's deadline.
+        shutdown = self.request.shutdown if endless(head) else None
+        stream = RelayStream(attempt, connection, self.key, taker, shutdown)
         self.resolve(relay_stream(head, stream, self.proxy.date))
 
     def lost(self, attempt: ProxyAttempt, error: PenstockError) -> None:

@@ -7,12 +7,14 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.errors import Canceled, PenstockError
+from penstock.kernel.lifecycle import until_drain
 from penstock.net.message import RelayedResponse, StreamResponse
 from penstock.net.server.wheel import NEVER
 from penstock.services.omnigate.proxy.headers import relay_start
 from penstock.wire.http1.answer import Framing
 
 if TYPE_CHECKING:
+    from penstock.kernel.lifecycle import Shutdown
     from penstock.net.calls.connection import ClientConnection
     from penstock.services.omnigate.proxy.call import ProxyAttempt
     from penstock.services.omnigate.proxy.shares import StreamTaker
@@ -55,6 +57,11 @@ def relay_whole(head: AnswerHead, body: bytes, date: DateHeader) -> RelayedRespo
     return RelayedResponse(head.status, start + date.line() + _CORR, body)
 
 
+def endless(head: AnswerHead) -> bool:
+    """Tell whether an answer goes on until somebody ends it: server-sent events, whose clients come back."""
+    return head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == b"text/event-stream"
+
+
 def relay_stream(head: AnswerHead, chunks: RelayStream, date: DateHeader) -> StreamResponse:
     """Pass an answer on whose body is still coming."""
     known = head.framing is Framing.LENGTH
@@ -74,13 +81,22 @@ def relay_stream(head: AnswerHead, chunks: RelayStream, date: DateHeader) -> Str
 class RelayStream(AsyncIterator[bytes]):
     """The body of an upstream's answer, in pieces of at most 64 KiB; nobody reads ahead of the client."""
 
-    __slots__ = ("_attempt", "_connection", "_key", "_taker")
+    __slots__ = ("_attempt", "_connection", "_key", "_shutdown", "_taker")
 
     def __init__(
-        self, attempt: ProxyAttempt, connection: ClientConnection, key: Hashable, taker: StreamTaker | None
+        self,
+        attempt: ProxyAttempt,
+        connection: ClientConnection,
+        key: Hashable,
+        taker: StreamTaker | None,
+        shutdown: Shutdown | None = None,
     ) -> None:
-        """Hold the connection until the body is over, or nobody wants it; who takes it is counted meanwhile."""
+        """Hold the connection until the body is over, or nobody wants it; who takes it is counted meanwhile.
+
+        A drain that `shutdown` tells of ends the body early, as if the upstream had ended it.
+        """
         self._attempt = attempt
+        self._shutdown = shutdown
         self._connection: ClientConnection | None = connection
         self._key = key
         self._taker = taker
@@ -92,7 +108,7 @@ class RelayStream(AsyncIterator[bytes]):
         if self._connection is None:
             raise StopAsyncIteration
         try:
-            piece = await self._connection.chunk()
+            piece = await (self._connection.chunk() if self._shutdown is None else self._next_event(self._shutdown))
         except PenstockError as error:
             self._attempt.cut_short(error)
             raise
@@ -100,6 +116,13 @@ class RelayStream(AsyncIterator[bytes]):
             self._end()
             raise StopAsyncIteration
         return piece
+
+    async def _next_event(self, shutdown: Shutdown) -> bytes:
+        """Wait for the next piece of events, or for a drain: nothing, then."""
+        assert self._connection is not None
+        async with until_drain(shutdown):
+            return await self._connection.chunk()
+        return b""
 
     def stop(self) -> None:
         """Cut the upstream: the client is gone."""

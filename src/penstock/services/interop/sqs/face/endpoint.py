@@ -164,7 +164,7 @@ class SqsEndpoint:
             if not isinstance(errand, Errand):
                 return voice.answer(operation, errand, asked.corr_id)
             request.timeout_s = min(request.timeout_s, errand.budget_s)
-            result = self._errands.run(errand, partial(_concluded, operation, voice))
+            result = self._errands.run(errand, partial(_concluded, operation, voice), request.shutdown)
             if errand.wait_s and not isinstance(result, Response) and not request.ticket.park():
                 # At a gateway a receiver gives its slot back while it waits.
                 _give_up(result)

@@ -6,13 +6,12 @@ handler returns is kept in the step that brings the mailbox's answer, which for 
 long one is a coroutine. It is taken when something has to be waited for before the call can begin, a passport for
 instance, and when the mailbox is another process.
 
-A receiver that waits holds a place among the waiters (`interop.sqs.waiters_max`) and nothing else. When the service
-drains, all of them are answered with what they have: nothing.
+A receiver that waits holds a place among the waiters (`interop.sqs.waiters_max`) and nothing else. When the listener
+that it came through drains, this service's own or a gateway's, it is answered with what it has: nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +28,7 @@ from penstock.contracts.mailbox import (
 from penstock.contracts.mailbox_prompt import LateAnswer, PromptMailbox
 from penstock.kernel.deadline import Deadline, timeout
 from penstock.kernel.errors import PenstockError
+from penstock.kernel.lifecycle import until_drain
 from penstock.net.message import Response
 from penstock.net.promise import Promise
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.contracts.call import Call
     from penstock.contracts.mailbox import Mailbox
     from penstock.kernel.inventory import Inventory
+    from penstock.kernel.lifecycle import Shutdown
     from penstock.services.interop.sqs.face.access_keys import AccessKey
     from penstock.services.interop.sqs.face.backing import SqsBacking
 
@@ -112,23 +113,31 @@ class Errands:
         self._waiters = inventory.limiter("sqs_waiters", waiters_max)
         self._monotonic = inventory.clock.monotonic
         inventory.timeout("sqs_call", CALL_S, "503 ServiceUnavailable")
-        # What ends each wait; bounded by the limit on waiters.
-        self._parked: dict[object, Callable[[], object]] = {}
-        # True once the drain has ended them.
-        self._ended = False
+        # The receivers that wait, each with what takes it off its listener's drain; bounded by the limit on waiters.
+        self._parked: dict[ErrandReply, Callable[[], None]] = {}
 
-    def run(self, errand: Errand, conclude: Conclude) -> Response | ErrandReply | Coroutine[Any, Any, Response]:
-        """Begin an errand; returns its response, a promise of it, or a coroutine. Refusals are raised."""
+    def run(
+        self, errand: Errand, conclude: Conclude, shutdown: Shutdown
+    ) -> Response | ErrandReply | Coroutine[Any, Any, Response]:
+        """Begin an errand; returns its response, a promise of it, or a coroutine. Refusals are raised.
+
+        A drain that `shutdown` tells of ends its wait.
+        """
         late = self._begin(errand)
         if late is None:
-            return self._run_later(errand, conclude)
+            return self._run_later(errand, conclude, shutdown)
         if late.done:
             if errand.wait_s:
                 self._waiters.release()
             return conclude(errand, late.result)
-        reply = ErrandReply(errand, late, conclude, self._over if errand.wait_s else _nothing)
-        if errand.wait_s:
-            self._parked[reply] = lambda: reply.end(Received(()))
+        if not errand.wait_s:
+            return ErrandReply(errand, late, conclude, _nothing)
+        if shutdown.draining:
+            late.cancel()
+            self._waiters.release()
+            return conclude(errand, Received(()))
+        reply = ErrandReply(errand, late, conclude, self._over)
+        self._parked[reply] = shutdown.on_drain(lambda: reply.end(Received(())))
         return reply
 
     # --- the short way ------------------------------------------------------------------------------------------------
@@ -156,16 +165,16 @@ class Errands:
 
     def _over(self, reply: ErrandReply) -> None:
         if not reply.done:
-            self._parked.pop(reply, None)
+            self._parked.pop(reply)()
             self._waiters.release()
 
     # --- the long way -------------------------------------------------------------------------------------------------
 
-    async def _run_later(self, errand: Errand, conclude: Conclude) -> Response:
+    async def _run_later(self, errand: Errand, conclude: Conclude, shutdown: Shutdown) -> Response:
         result: object
         try:
             call = await self._backing.call(errand.key, errand.op, errand.topic, errand.corr_id)
-            result = await (self._wait(errand, call) if errand.wait_s else self._call(errand, call))
+            result = await (self._wait(errand, call, shutdown) if errand.wait_s else self._call(errand, call))
         except PenstockError as error:
             result = error
         return conclude(errand, result)
@@ -174,30 +183,15 @@ class Errands:
         async with timeout("sqs_call", errand.budget_s):
             return await _ask_and_wait(self._backing.mailbox, errand, call)
 
-    async def _wait(self, errand: Errand, call: Call) -> object:
+    async def _wait(self, errand: Errand, call: Call, shutdown: Shutdown) -> object:
         """Wait for the first message; the drain ends the wait, and the answer is then an empty one."""
-        task = asyncio.current_task()
-        assert task is not None
         self._waiters.acquire_or_busy()
-        self._parked[task] = task.cancel
         try:
-            return await self._call(errand, call)
-        except asyncio.CancelledError:
-            # lint: allow PK013 our own cancel and no other: a client that left cancels too
-            if not self._ended or task.uncancel():
-                raise
+            async with until_drain(shutdown):
+                return await self._call(errand, call)
             return Received(())
         finally:
-            del self._parked[task]
             self._waiters.release()
-
-    # --- the end ------------------------------------------------------------------------------------------------------
-
-    def end_waits(self) -> None:
-        """Answer every receiver that waits: the service drains, and must not be held for their sake."""
-        self._ended = True
-        for end in tuple(self._parked.values()):
-            end()
 
 
 def _nothing(_reply: ErrandReply) -> None:

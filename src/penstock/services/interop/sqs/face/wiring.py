@@ -100,10 +100,6 @@ class SqsFace:
             }
         }
 
-    def end_waits(self) -> None:
-        """Let receivers that wait go, because the service drains."""
-        self._errands.end_waits()
-
     async def close(self) -> None:
         """Let the thread go; safe to call twice."""
         await self.keys.close()
