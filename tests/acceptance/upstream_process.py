@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/stall` never answers, `/fail` says 500, `/events` goes on for ever, anything else echoes the request as JSON."""
+    """`/stall` never answers, `/fail` says 500, `/events` never ends, anything else echoes the request as JSON."""
 
     protocol_version = "HTTP/1.1"
 

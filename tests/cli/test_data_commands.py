@@ -461,8 +461,8 @@ def test_where_no_node_runs_every_command_says_so(cli, tmp_path: Path, words: tu
 
     assert (code, out) == (1, "")
     assert err == (
-        f"penstock: no node is running in {tmp_path}: start one with penstock up, or name another by --data-dir or --url "
-        "(PENSTOCK_DATA_DIR, PENSTOCK_URL).\n"
+        f"penstock: no node is running in {tmp_path}: start one with penstock up, or name another by --data-dir or "
+        "--url (PENSTOCK_DATA_DIR, PENSTOCK_URL).\n"
     )
 
 

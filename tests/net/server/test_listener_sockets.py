@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.net.server.listener_kit import (
     BOTH_LOOPS,
     ROUTES,
     RawClient,
+    Site,
     get,
     post,
     route,
@@ -170,6 +172,46 @@ async def test_a_busy_port_is_one_clear_sentence(loop_name: str) -> None:
         with pytest.raises(CannotBind, match=f"cannot listen on 127.0.0.1:{port}: "):
             async with serving(options={**TCP, "port": port}):
                 raise AssertionError("it started")
+
+
+async def shown(site: Site) -> bytes:
+    """Return the certificate that a new client is shown."""
+    client = await site.dial(ssl=trusting_context())
+    client.send(get())
+    assert (await client.answers(1))[0].status == 200
+    found = client.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    assert isinstance(found, bytes)
+    return found
+
+
+@BOTH_LOOPS
+async def test_a_certificate_that_was_replaced_is_shown_after_a_reload_and_old_connections_go_on(
+    loop_name: str, tmp_path: Path
+) -> None:
+    async with serving(options={**TCP, **make_certificate(tmp_path)}) as site:
+        before, kept = await shown(site), await site.dial(ssl=trusting_context())
+        make_certificate(tmp_path)
+        assert await shown(site) == before
+        await site.listener.reconfigure(site.listener.options)
+        after = await shown(site)
+        kept.send(get())
+
+        assert (await kept.answers(1))[0].status == 200
+        assert after != before
+
+
+@pytest.mark.real_loop
+async def test_a_certificate_that_cannot_be_used_is_refused_at_a_reload_and_the_old_one_stays(tmp_path: Path) -> None:
+    files = make_certificate(tmp_path)
+    async with serving(options={**TCP, **files}) as site:
+        before = await shown(site)
+        files["tls_cert_path"].write_text("no certificate")
+        changed = replace(site.listener.options, max_conns=7)
+        with pytest.raises(CertificateRefused, match="are no certificate and its key"):
+            await site.listener.reconfigure(changed)
+
+        assert await shown(site) == before
+        assert site.listener.options.max_conns != 7
 
 
 async def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:

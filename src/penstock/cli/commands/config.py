@@ -122,5 +122,9 @@ def _reload(args: argparse.Namespace) -> int:
         sys.stdout.write(f"{change['key']}: waits for a restart\n")
     for reason in done["failed"]:
         sys.stderr.write(f"penstock: not applied, the old stays: {reason}\n")
-    sys.stdout.write("" if done["changed"] or done["held"] or done["failed"] else "nothing changed\n")
+    sys.stdout.write(
+        ""
+        if done["changed"] or done["held"] or done["failed"]
+        else "no setting has changed; certificates were read again\n"
+    )
     return 1 if done["failed"] else 0

@@ -52,7 +52,7 @@ async def bind(core: Core, options: ListenerOptions) -> list[Acceptor]:
 
 
 async def _bind_tcp(core: Core, options: ListenerOptions, host: str) -> Acceptor:
-    context = _tls(options)
+    context = tls_context(options)
     try:
         sockets = await listen_tcp(core.loop, options, host)
         return Acceptor(core, sockets) if context is None else SecureServer(core, sockets, context)
@@ -65,7 +65,8 @@ async def _bind_tcp(core: Core, options: ListenerOptions, host: str) -> Acceptor
         raise CannotBind(f"cannot listen on {host}:{options.port}: {why}", taken) from exc
 
 
-def _tls(options: ListenerOptions) -> ssl.SSLContext | None:
+def tls_context(options: ListenerOptions) -> ssl.SSLContext | None:
+    """Read the certificate that the options name; None without one."""
     cert_path, key_path = options.tls_cert_path, options.tls_key_path
     if cert_path is None and key_path is None:
         return None

@@ -92,8 +92,8 @@ class Core:
     """One per listener. Connections read it on every request, so everything here is looked up once."""
 
     __slots__ = (
-        "__weakref__", "accept_pauses", "accepting", "admission", "always_open", "bodies_due", "body_buffer", "body_view",
-        "budget", "buffer",
+        "__weakref__", "accept_pauses", "accepting", "admission", "always_open", "bodies_due", "body_buffer",
+        "body_view", "budget", "buffer",
         "buffer_view", "caps", "clock", "closings", "context", "corr_ids", "draining", "draining_refusal", "ended",
         "endpoints", "heads", "hosts", "idle_timeout_s", "inflight", "known_heads", "log", "loop", "matches",
         "metrics", "monotonic", "on_quiet", "options", "options_route", "problem_words", "refusal_lines", "router",

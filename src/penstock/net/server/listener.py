@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.kernel.errors import PenstockError
 from penstock.kernel.lifecycle import Phase
 from penstock.net.server.admission import Admission, ProblemWords, Refusal
-from penstock.net.server.bind import CannotBind, bind, place_of
+from penstock.net.server.bind import CannotBind, bind, place_of, tls_context
 from penstock.net.server.caps import HEALTH_HEAD_S, HEALTH_PLACES, ConnectionCaps
 from penstock.net.server.connection import Connection
 from penstock.net.server.core import (
@@ -37,8 +37,10 @@ from penstock.net.server.core import (
 from penstock.net.server.listener_options import ListenerOptions
 from penstock.net.server.pages import ServicePages
 from penstock.net.server.stranger_quota import Known, StrangerQuota
+from penstock.net.server.tls_accept import SecureServer
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable
     from pathlib import Path
 
@@ -165,7 +167,8 @@ class Listener:
         """Take new options while running. A changed address is bound before the old one is let go.
 
         Connections stay; those of the old address are served to their end. When the new address cannot be
-        bound, `CannotBind` is raised and nothing has changed.
+        bound, `CannotBind` is raised and nothing has changed. A certificate is read again, under the same name too;
+        connections keep theirs, and one that cannot be used is `CertificateRefused`.
         """
         core, old = self._core, self.options
         if core is not None:
@@ -173,8 +176,15 @@ class Listener:
                 servers = await bind(core, options)
                 self._let_go(old, keep=options.uds_path)
                 self._servers = servers
+            else:
+                self._renew(tls_context(options))
             core.apply(options)
         self.options = options
+
+    def _renew(self, context: ssl.SSLContext | None) -> None:
+        for server in self._servers:
+            if context is not None and isinstance(server, SecureServer):
+                server.renew(context)
 
     def _let_go(self, old: ListenerOptions, keep: Path | None) -> None:
         """Stop listening at the old address."""

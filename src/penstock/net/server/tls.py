@@ -22,7 +22,8 @@ def server_context(cert_path: Path, key_path: Path) -> ssl.SSLContext:
             raise CertificateRefused(f"{key_path} can be read by others (mode {mode:04o}); make it 0600")
         return _context(cert_path, key_path)
     except ssl.SSLError as exc:
-        raise CertificateRefused(f"{cert_path} and {key_path} are no certificate and its key: {exc.reason}") from exc
+        why = f": {exc.reason}" if exc.reason else ", or not PEM files"
+        raise CertificateRefused(f"{cert_path} and {key_path} are no certificate and its key{why}") from exc
     except OSError as exc:
         raise CertificateRefused(f"{exc.filename or cert_path} cannot be read: {exc.strerror}") from exc
 

@@ -62,6 +62,10 @@ class SecureServer(Acceptor):
         self._context = context
         super().__init__(core, sockets)
 
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Show another certificate to whoever comes from now on."""
+        self._context = context
+
     def _admit(self, sock: socket.socket, address: tuple[str, int] | str) -> None:
         """Give a place and start the handshake, or hang up: there is no answer before the keys are agreed on."""
         core = self._core
