@@ -38,7 +38,7 @@ def misread(line: str) -> str:
     words = [word for word in shlex.split(line)[1:] if not re.fullmatch(r"\[.*|.*\]", word)]
     try:
         parser_of({words[0]}).parse_args(words)
-    except cli._BadUse as error:
+    except cli.BadUse as error:
         return str(error)
     return ""
 

@@ -168,7 +168,7 @@ class ListIssued(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     # Those that have expired or were revoked, too.
     all: bool = False
-    cursor: str | None = None
+    cursor: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,16}(?![\s\S])")] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=ISSUED_MAX)] = ISSUED_MAX
 
 

@@ -39,6 +39,7 @@ _MEANINGS: Final = (
         "holds letters, digits and . _ : / - only, as in orders/eu; no part between slashes is empty, one dot or two",
     ),
     ("^b3:", "is b3: and 64 hexadecimal digits"),
+    ("^[0-9]{1,16}", "is the cursor of the page before"),
 )
 
 

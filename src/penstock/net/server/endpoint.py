@@ -27,8 +27,8 @@ class Endpoint:
 
     __slots__ = (
         "_body", "_body_too", "_counts", "_metrics", "_own_bytes_max", "_own_deadline_max_s", "_own_deadline_s",
-        "_refusals", "body_bytes_max", "decode", "handler", "latency", "ok", "path", "raw_body", "reread", "stream_body",
-        "timeout_max_s", "timeout_s", "whole_bytes_max",
+        "_refusals", "body_bytes_max", "decode", "handler", "latency", "ok", "path", "raw_body", "reread",
+        "stream_body", "timeout_max_s", "timeout_s", "whole_bytes_max",
     )  # fmt: skip
 
     def __init__(self, route: Route | None, metrics: Metrics, *, body_bytes_max: int, timeout_s: float) -> None:
