@@ -36,3 +36,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """
     with NodeProcess(data_dir=tmp_path_factory.mktemp("node") / ".penstock") as running:
         yield running
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Run pytest inside a test, without the plugin of schemathesis.
+
+    To import that plugin replaces Hypothesis's printer in this process: every counterexample after it lacks its values.
+    """
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:schemathesis")
+    return pytester

@@ -30,7 +30,7 @@ def run(pytester: pytest.Pytester):
         pytester.makepyfile(HEAD + body)
         # Hypothesis takes a second to import, and an inner run imports it anew: only where it is needed.
         plugins = ("penstock.testing.plugin", "no:cacheprovider", *(() if "hypothesis" in body else (NO_HYPOTHESIS,)))
-        return pytester.runpytest_inprocess("-pno:schemathesis", *(f"-p{plugin}" for plugin in plugins), *args)
+        return pytester.runpytest_inprocess(*(f"-p{plugin}" for plugin in plugins), *args)
 
     return run
 
