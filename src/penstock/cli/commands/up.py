@@ -250,7 +250,7 @@ class _Talk:
             missing = {"missing": [f"{service}/{gate.name}" for service, gate in shut]} if shut else {}
             self._line({"event": "ready", **ready, **page, **node.told(), **missing})
         else:
-            self._say(self._table(node))
+            self._say(self._ready_text(node))
 
     def _write_ports(self, node: Node) -> None:
         if self._data_dir is None:
@@ -290,22 +290,19 @@ class _Talk:
     def _line(self, fields: dict[str, object]) -> None:
         self._say(json.dumps(fields) + "\n")
 
-    def _table(self, node: Node) -> str:
-        from rich.table import Table
-
+    def _ready_text(self, node: Node) -> str:
         from penstock.cli.console import Console, PageBuffer
 
         shut = _shut(node)
-        table = Table(title="penstock is up, but not ready" if shut else "penstock is ready", title_justify="left")
-        # Folded on a narrow terminal, never cut: an address is there to be copied.
-        for column in ("service", "address"):
-            table.add_column(column, overflow="fold")
-        for part in node.parts:
-            if part.listener is not None:
-                table.add_row(part.name, ", ".join(part.urls()))
         page = PageBuffer(sys.stdout)
         console = Console(file=page)
-        console.print(table)
+        told = "penstock is up, but not ready" if shut else "penstock is ready"
+        console.print(told, style="yellow" if shut else "green", soft_wrap=True, highlight=False)
+        addresses = [(part.name, url) for part in node.parts if part.listener is not None for url in part.urls()]
+        widest = max((len(name) for name, _url in addresses), default=0)
+        # A line an address, which is never cut or folded: it is there to be copied, and to be found in a log.
+        for name, url in addresses:
+            console.print(f"  {name:{widest}}  {url}", soft_wrap=True, highlight=False)
         self._print_facts(console, node, shut)
         return page.getvalue()
 
