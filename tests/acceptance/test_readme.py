@@ -49,10 +49,11 @@ def shell(node: NodeProcess, script: str) -> list[str]:
 
 
 def test_the_curl_lines_answer_as_they_say(node: NodeProcess) -> None:
-    _, sent, leased, stored, by_gateway, refused, depths = shell(node, SHELL[1])
+    _, sent, leased, acked, stored, by_gateway, refused, depths = shell(node, SHELL[1])
 
     assert '"duplicate":false' in sent
     assert '"attempt":1' in leased
+    assert '"ok":true' in acked
     assert '"b3:' in stored
     assert '"msg_id"' in by_gateway
     assert '"unauthenticated"' in refused
