@@ -231,11 +231,13 @@ async def test_the_descriptions_need_a_session_and_send_others_to_sign_in() -> N
     async with admin() as here:
         session = await here.sign_in()
         away = [await here.ask(get(path)) for path in ("/docs", "/docs/svc-x")]
-        index, one, none = [await here.ask(get(path, session)) for path in ("/docs", "/docs/svc-x", "/docs/other")]
+        paths = ("/docs", "/docs/svc-x", "/docs/x", "/docs/other")
+        index, one, short, none = [await here.ask(get(path, session)) for path in paths]
 
     assert [(answer.status, answer.headers[b"location"]) for answer in away] == [(303, b"/")] * 2
     assert b'href="/docs/svc-x"' in index.body
     assert b"/v1/x" in one.body
+    assert short.body == one.body
     assert one.headers[b"x-content-type-options"] == b"nosniff"
     assert none.status == 404
 

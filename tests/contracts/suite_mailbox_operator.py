@@ -209,8 +209,8 @@ class OperatorSuite:
             assert (await world.api.delete_dead(DeleteDead("orders", 10, dry_run=True))).deleted == 3
             assert len((await world.api.dlq(GetDlq())).entries) == 4
             assert (await world.api.delete_dead(DeleteDead("orders", 10, reason="ttl"))).deleted == 0
-            assert (await world.api.delete_dead(DeleteDead("orders", 2))).deleted == 2
-            assert (await world.api.delete_dead(DeleteDead("orders", 10))).deleted == 1
+            assert (await world.api.delete_dead(DeleteDead("orders"))).deleted == 1
+            assert (await world.api.delete_dead(DeleteDead("orders", 10))).deleted == 2
             assert (await world.api.delete_dead(DeleteDead("nowhere", 10))).deleted == 0
 
             assert [each.topic for each in (await world.api.dlq(GetDlq())).entries] == ["repair"]

@@ -112,9 +112,11 @@ class OperatorPage:
         if away is not None:
             return away
         described = self._descriptions()
-        service = request.params["service"]
+        said = request.params["service"]
+        # `mailbox` is enough for svc-mailbox, as in the list of addresses.
+        service = said if said in described else f"svc-{said}"
         if service not in described:
-            raise NotFound("There is no such service on this node.")
+            raise NotFound("There is no such service on this node.", hint=f"There are {', '.join(sorted(described))}.")
         return guarded(self._assets.dress(service_page(service, described)))
 
     def _sent_away(self, request: Request) -> Response | None:

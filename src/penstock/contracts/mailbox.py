@@ -418,7 +418,8 @@ class Reprocess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """Send dead letters back to their origin, or `to` another topic."""
 
     topic: Topic
-    limit: Annotated[int, Meta(ge=1, le=1_000_000)]
+    # At most so many: nobody touches more than one without having said so.
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
     reason: str | None = None
     dry_run: bool = False
     to: NewTopic | None = None
@@ -436,7 +437,7 @@ class DeleteDead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Remove dead letters for good: of a topic, with a reason, or one alone."""
 
     topic: Topic
-    limit: Annotated[int, Meta(ge=1, le=1_000_000)]
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
     reason: str | None = None
     dry_run: bool = False
     msg_id: MsgId | None = None

@@ -303,7 +303,7 @@ async def test_operator_sees_purges_and_sends_dead_letters_back() -> None:
         assert answer["dead_lettered"] is True
         _, page = await http.request("GET", "/v1/dlq?topic=orders")
         assert (page["entries"][0]["reason"], len(page["entries"][0]["history"])) == ("rejected:no", 5)
-        assert (await http.post("/v1/dlq/reprocess", {"topic": "orders", "limit": 10})) == (202, {"accepted": 1})
+        assert (await http.post("/v1/dlq/reprocess", {"topic": "orders"})) == (202, {"accepted": 1})
         _, body = await http.post("/v1/recv", {"topic": "orders", "wait_ms": 5000})
         assert (body["messages"][0]["attempt"], body["messages"][0]["redriven_from"]) == (1, message["msg_id"])
 
