@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.contracts.call import Call
+from penstock.contracts.handler_error import HandlerError
 from penstock.contracts.mailbox import (
     Ack,
     AckBatch,
@@ -147,6 +148,23 @@ class MailboxSuite(OperatorSuite, PeekSuite):
                 "visibility",
                 "nack" if reason is None else f"rejected:{reason}",
             ]
+
+    @pytest.mark.parametrize("reason", ["no such order", None])
+    async def test_final_nack_makes_a_dead_letter_at_once_and_frees_its_key(self, reason: str | None) -> None:
+        async with self.world(max_attempts=5) as world:
+            for payload in (b"poison", b"next"):
+                await world.api.send(Send("orders", payload, key="k"))
+            got = await self.one(world)
+            error = HandlerError("KeyError", "order 7")
+            answer = await world.api.nack(Nack(got.msg_id, got.receipt, reason, error=error, final=True))
+            (dead,) = (await world.api.dlq(GetDlq("orders"))).entries
+            following = await self.one(world)
+
+            said = "rejected" if reason is None else f"rejected:{reason}"
+            assert (answer.attempt, answer.visible_in_ms, answer.dead_lettered) == (1, 0, True)
+            assert (dead.msg_id, dead.reason, dead.attempts) == (got.msg_id, said, 1)
+            assert [(each.cause, each.error) for each in dead.history] == [(said, error)]
+            assert (following.payload, following.attempt) == (b"next", 1)
 
     async def test_consumer_that_never_answers_dead_letters_by_visibility(self) -> None:
         async with self.world(max_attempts=1) as world:

@@ -50,6 +50,12 @@ def check_visibility_ms(visibility_ms: int | None) -> None:
         raise ValueError(f"visibility_ms must be 0 or at least {VISIBILITY_MS_MIN}.")
 
 
+def check_final(*, final: bool, uncounted: bool, delay_ms: int | None) -> None:
+    """Refuse a nack that makes a dead letter and also says how the message comes again."""
+    if final and (uncounted or delay_ms is not None):
+        raise ValueError("final makes a dead letter at once: it goes with neither delay_ms nor uncounted.")
+
+
 class MessageOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Which message this one was before it was moved, and when (Unix ms) that was sent."""
 
@@ -189,7 +195,7 @@ class Ack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class Nack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Not done: again after `delay_ms`, or after full-jitter backoff."""
+    """Not done: again after `delay_ms`, or after full-jitter backoff; with `final` a dead letter at once."""
 
     msg_id: MsgId
     receipt: Receipt
@@ -199,6 +205,12 @@ class Nack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     error: HandlerError | None = None
     # The attempt does not count: it was not the message's fault.
     uncounted: bool = False
+    # It can never work: a dead letter now, whatever attempts are left.
+    final: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a message that is dead and comes again."""
+        check_final(final=self.final, uncounted=self.uncounted, delay_ms=self.delay_ms)
 
 
 class Extend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

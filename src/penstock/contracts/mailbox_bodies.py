@@ -29,7 +29,12 @@ class NackIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     delay_ms: m.DelayMs | None = None
     error: HandlerError | None = None
     uncounted: bool = False
+    final: bool = False
     nacks: tuple[m.Nack, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a message that is dead and comes again."""
+        m.check_final(final=self.final, uncounted=self.uncounted, delay_ms=self.delay_ms)
 
 
 class ExtendIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -59,6 +64,11 @@ class NackOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     delay_ms: m.DelayMs | None = None
     error: HandlerError | None = None
     uncounted: bool = False
+    final: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a message that is dead and comes again."""
+        m.check_final(final=self.final, uncounted=self.uncounted, delay_ms=self.delay_ms)
 
 
 class ExtendOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -112,10 +122,11 @@ def as_nack(body: NackIn | m.NackBatch, msg_id: str | None) -> m.Nack | m.NackBa
             or body.delay_ms is not None
             or body.error
             or body.uncounted
+            or body.final
             or msg_id
         )
         return m.NackBatch(body.nacks)
-    return m.Nack(*_named(body, msg_id), body.reason, body.delay_ms, body.error, body.uncounted)
+    return m.Nack(*_named(body, msg_id), body.reason, body.delay_ms, body.error, body.uncounted, body.final)
 
 
 def as_extend(body: ExtendIn | m.ExtendBatch, msg_id: str | None) -> m.Extend | m.ExtendBatch:

@@ -112,6 +112,8 @@ BAD = [
     ("POST", "/v1/ack", {"msg_id": "nobody", "receipt": "r"}, 404, "not_found"),
     ("POST", "/v1/ack", {"acks": [], "msg_id": "x"}, 400, "malformed"),
     ("POST", "/v1/ack", {"receipt": "r"}, 400, "malformed"),
+    ("POST", "/v1/nack", {"msg_id": "x", "receipt": "r", "final": True, "delay_ms": 0}, 400, "malformed"),
+    ("POST", "/v1/nack/x", {"receipt": "r", "final": True, "uncounted": True}, 400, "malformed"),
     ("GET", "/v1/send", None, 405, "unsupported"),
     ("GET", "/v1/topics/nowhere", None, 404, "not_found"),
     ("GET", "/v1/topics/orders/peek?limit=0", None, 400, "malformed"),

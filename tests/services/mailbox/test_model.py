@@ -24,7 +24,7 @@ STEPS = st.lists(
         st.tuples(st.just("send"), st.sampled_from([None, "a", "b"])),
         st.tuples(st.just("repeat"), st.integers(0, 5)),
         st.tuples(st.just("recv"), st.integers(1, 3)),
-        st.tuples(st.sampled_from(["ack", "nack", "extend", "stale"]), st.integers(0, 5)),
+        st.tuples(st.sampled_from(["ack", "nack", "reject", "extend", "stale"]), st.integers(0, 5)),
         st.tuples(st.just("tick"), st.sampled_from([0.3, 1.2])),
         st.tuples(st.sampled_from(["restart", "rebind"]), st.integers(1, 4)),
     ),
@@ -74,6 +74,11 @@ class Oracle:
         self.stale.append((msg_id, receipt))
         if self.attempts[msg_id] >= ATTEMPTS:
             del self.waiting[msg_id]
+
+    def rejected(self, msg_id: str, receipt: str) -> None:
+        """Note a message that its consumer gave up for good: a dead letter at its first attempt too."""
+        del self.out[msg_id], self.waiting[msg_id]
+        self.stale.append((msg_id, receipt))
 
     def acked(self, msg_id: str, receipt: str) -> None:
         del self.out[msg_id], self.waiting[msg_id]
@@ -126,7 +131,7 @@ async def step(mailbox, oracle: Oracle, sends: list[tuple[Send, str]], verb: str
         msg_id, receipt = oracle.stale[value % len(oracle.stale)]
         with pytest.raises((Conflict, NotFound)):
             await api.ack(Ack(msg_id, receipt))
-    elif verb in ("ack", "nack", "extend") and held:
+    elif verb in ("ack", "nack", "reject", "extend") and held:
         msg_id, (receipt, _) = held[value % len(held)]
         if verb == "ack":
             await api.ack(Ack(msg_id, receipt))
@@ -135,6 +140,9 @@ async def step(mailbox, oracle: Oracle, sends: list[tuple[Send, str]], verb: str
         elif verb == "nack":
             await api.nack(Nack(msg_id, receipt, delay_ms=0))
             oracle.ended(msg_id, receipt)
+        elif verb == "reject":
+            assert (await api.nack(Nack(msg_id, receipt, final=True))).dead_lettered
+            oracle.rejected(msg_id, receipt)
         else:
             await api.extend(Extend(msg_id, receipt, 1000))
             oracle.out[msg_id] = (receipt, loop.time() + 1.0)

@@ -321,18 +321,18 @@ class ShardWorker:
                     self._alarm.wake(message.until)
                 item.result = m.Extended(value.receipt, now.wall + value.visibility_ms)
         else:
-            cause = NackCause(value.reason, value.delay_ms, value.error, value.uncounted)
+            cause = NackCause(value.reason, value.delay_ms, value.error, value.uncounted, value.final)
             message = shard.nack(name, value.receipt, cause, now, batch)
             decided = message is not None
             if message is not None:
-                item.result = self._nacked(message, now, counted=not value.uncounted)
+                item.result = self._nacked(message, value, now)
         if decided:
             batch.settled.append(item)
         else:
             self._waits.start(self._trace(item, shard), item.refuse)
 
-    def _nacked(self, message: Message, now: Now, *, counted: bool) -> m.Nacked:
-        dead = counted and self._state.options.rules.last_attempt(message)
+    def _nacked(self, message: Message, nack: m.Nack, now: Now) -> m.Nacked:
+        dead = nack.final or (not nack.uncounted and self._state.options.rules.last_attempt(message))
         visible_in_ms = 0 if dead or not message.until else round(message.until - now.mono)
         return m.Nacked(message.attempts, visible_in_ms, dead)
 

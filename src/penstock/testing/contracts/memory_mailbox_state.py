@@ -296,9 +296,10 @@ class MemoryMailboxState:
         return message
 
     def nack(self, nack: Nack, now: MemoryNow) -> MemoryMessage:
-        """End the lease; the message waits out its delay, or is dead after its last attempt."""
+        """End the lease; the message waits out its delay, or is dead: after its last attempt, or when it is final."""
         message = self._in_flight(nack)
-        cause = "nack" if nack.reason is None else f"rejected:{nack.reason}"
+        unsaid = "rejected" if nack.final else "nack"
+        cause = unsaid if nack.reason is None else f"rejected:{nack.reason}"
         delay_ms = nack.delay_ms
         if delay_ms is None:
             delay_ms = int(MAILBOX.delay(message.attempts - 1, self._rng) * 1000)
@@ -306,7 +307,7 @@ class MemoryMailboxState:
             message.receipt = None
             message.attempts -= 1
         else:
-            self._end_attempt(message, cause, now, nack.error)
+            self._end_attempt(message, cause, now, nack.error, final=nack.final)
         message.until_ms = now.mono_ms + delay_ms
         return message
 
@@ -330,7 +331,13 @@ class MemoryMailboxState:
         return message
 
     def _end_attempt(
-        self, message: MemoryMessage, cause: str, now: MemoryNow, error: HandlerError | None = None
+        self,
+        message: MemoryMessage,
+        cause: str,
+        now: MemoryNow,
+        error: HandlerError | None = None,
+        *,
+        final: bool = False,
     ) -> None:
         message.receipt = None
         message.history[:] = [Attempt(each.at, each.cause) for each in message.history]
@@ -338,7 +345,7 @@ class MemoryMailboxState:
         del message.history[16:-16]
         own = self.settings_of(message.sent.topic).max_attempts
         most = self.options.max_attempts if own is None else own
-        if 0 < most <= message.attempts:
+        if final or 0 < most <= message.attempts:
             self._bury(message, "max_attempts" if cause == "nack" else cause, now)
 
     def _bury(self, message: MemoryMessage, reason: str, now: MemoryNow) -> None:

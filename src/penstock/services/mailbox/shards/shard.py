@@ -114,6 +114,14 @@ class NackCause(NamedTuple):
     delay_ms: int | None
     error: HandlerError | None = None
     uncounted: bool = False
+    final: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return what the attempt ended of, as the history and the dead letter say it."""
+        if self.reason is None:
+            return "rejected" if self.final else "nack"
+        return f"rejected:{self.reason}"
 
 
 class _Choice:
@@ -430,7 +438,10 @@ class Shard:
         return places, others
 
     def nack(self, name: MessageName, receipt: str, cause: NackCause, now: Now, batch: Batch) -> Message | None:
-        """End the lease; the message waits, or is dead after its last attempt. None: ask the engine."""
+        """End the lease; the message waits, or is dead: after its last attempt, or when the consumer says so.
+
+        None: ask the engine.
+        """
         message = self._in_flight(name, receipt, now)
         if message is None:
             return None
@@ -444,8 +455,7 @@ class Shard:
             message.attempts -= 1
             self._return(message, until, now, batch)
             return message
-        text = "nack" if cause.reason is None else f"rejected:{cause.reason}"
-        self._end_attempt(message, join_cause(text, cause.error), until, now, batch)
+        self._end_attempt(message, join_cause(cause.text, cause.error), until, now, batch, final=cause.final)
         return message
 
     def extend(self, name: MessageName, receipt: str, visibility_ms: int, now: Now, batch: Batch) -> Message | None:
@@ -507,10 +517,12 @@ class Shard:
 
     # --- the end of an attempt
 
-    def _end_attempt(self, message: Message, cause: str, until: float, now: Now, batch: Batch) -> None:
+    def _end_attempt(  # noqa: PLR0913 - the message, and what is known of the end of its attempt
+        self, message: Message, cause: str, until: float, now: Now, batch: Batch, *, final: bool = False
+    ) -> None:
         self._unlease(message)
         message.history = remember_end(message.history, now.wall, cause)
-        if self.rules.last_attempt(message):
+        if final or self.rules.last_attempt(message):
             reason = plain_cause(cause)
             self._bury(message, "max_attempts" if reason == "nack" else reason, now, batch)
             return
