@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from penstock.contracts import mailbox as m
@@ -90,6 +91,18 @@ async def world(**options: int) -> AsyncIterator[World]:
         yield made
     finally:
         await made.keeper.close()
+
+
+@contextmanager
+def no_logging() -> Iterator[None]:
+    """Be as a program that configured no logging. Within a test: pytest listens to every logger before it begins."""
+    logger = logging.getLogger("penstock.client")
+    before = logger.propagate, logger.handlers[:]
+    logger.propagate, logger.handlers[:] = False, []
+    try:
+        yield
+    finally:
+        logger.propagate, logger.handlers[:] = before
 
 
 @asynccontextmanager

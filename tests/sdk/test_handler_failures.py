@@ -32,7 +32,7 @@ async def test_one_line_says_which_message_failed_how_and_when_it_comes_again(
 
     lines = [line for line in said if line.startswith("penstock:")]
     head = f"penstock: the handler of orders failed on message {msg_id}, attempt"
-    assert lines[0].startswith(f"{head} 1: ValueError: no such size; it comes again in ")
+    assert lines[0].startswith(f"{head} 1: ValueError: no such size; it comes again ")
     assert (
         lines[1] == f"{head} 2: ValueError: no such size; it is a dead letter now (penstock dlq show orders {msg_id})"
     )
@@ -60,7 +60,8 @@ async def test_a_lost_lease_is_told_in_one_line_and_is_no_failure_of_the_handler
 
     assert said == [
         (
-            f"penstock: the lease of message {msg_id} of orders ended before its handler did, attempt 1; "
+            f"penstock: the lease of message {msg_id} of orders ended before its handler did, attempt 1: the mailbox "
+            "has given the message to another, or it was settled elsewhere; "
             "it is delivered again, so it may be handled twice"
         )
     ]

@@ -237,13 +237,21 @@ async def settle_behind_its_back(delivery) -> None:
     await delivery._mailbox.nack(m.Nack(delivery.msg_id, delivery.receipt, None, 60_000))
 
 
-@pytest.mark.parametrize("handler", [fail, fail_as_a_service_would, await_what_is_cancelled, settle_behind_its_back])
-async def test_a_handler_that_ends_by_an_error_is_seen(handler, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("handler", "event"),
+    [
+        (fail, "handler.failed"),
+        (fail_as_a_service_would, "handler.failed"),
+        (await_what_is_cancelled, "handler.failed"),
+        (settle_behind_its_back, "delivery.lost"),
+    ],
+)
+async def test_a_handler_that_ends_by_an_error_is_seen(handler, event: str, caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         await w.send(1)
         counted = await run_once(w, handler)
 
-        assert (counted, events(caplog).count("handler.failed")) == (1, 1)
+        assert (counted, events(caplog)) == (1, [event])
 
 
 async def test_a_message_that_could_not_be_settled_is_seen(caplog: pytest.LogCaptureFixture) -> None:
@@ -254,7 +262,7 @@ async def test_a_message_that_could_not_be_settled_is_seen(caplog: pytest.LogCap
             w.server.down = AWAY
 
         assert await run_once(w, lose_the_node, visibility_ms=300) == 1
-        assert "handler.failed" in events(caplog)
+        assert events(caplog).count("delivery.not_settled") == 1
 
 
 async def test_a_handler_that_awaited_something_cancelled_is_backed_off_as_any_failure() -> None:

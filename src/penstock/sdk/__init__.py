@@ -36,7 +36,7 @@ values         contract values from what a caller wrote
 consumer       takes messages as places are free and runs a handler for each
 handlers       which handlers a consumer can run
 stop_signals   stops a consumer on SIGTERM and Ctrl-C
-handler_failures  what a person reads when a handler fails
+telling/       what a worker says to a person, in one plain line each
 delivery       one leased message in the hands of a handler
 lease_keeper   extends the leases of messages that are being worked on
 sync           the same methods, blocking

@@ -25,20 +25,20 @@ from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import FullJitter
 from penstock.kernel.deadline import current_deadline, pause, timeout
 from penstock.kernel.errors import Malformed, PenstockError, Timeout
-from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
 from penstock.sdk.delivery import Delivery, OnLost
 from penstock.sdk.errors import ClientClosed, ConsumerStopped, waiting_mends
-from penstock.sdk.handler_failures import FailedDelivery, is_mended, is_not_of_the_message, tell_failure
 from penstock.sdk.handlers import WrongHandler, awaited, check_async_handler
 from penstock.sdk.lease_keeper import LeaseKeeper
 from penstock.sdk.stop_signals import stopping_on_signals
+from penstock.sdk.telling.lines import tell
+from penstock.sdk.telling.message_ends import FailedDelivery, is_mended, is_not_of_the_message, tell_failure
 from penstock.sdk.values import checked
+from penstock.wire.plain_words import age_text
 
 Handler = Callable[[Delivery], Awaitable[object]]
 
-_log: Final = Log("client")
 _rng: Final = random.Random()  # noqa: S311 - spreads retries, keeps no secret
 # Between two polls of a node that is not there, or that has nothing to give for now.
 _PAUSE: Final = FullJitter(0.2, cap_s=5.0)
@@ -90,6 +90,8 @@ class MessageSource:
         self._keeper = keeper
         self._on_lost: OnLost = on_lost
         self._failures = 0
+        # Whether the last poll failed.
+        self._waiting = False
 
     async def poll(self, places: int) -> list[Delivery]:
         """Lease up to `places` messages; none after a wait, or after a pause when the node is not there."""
@@ -104,16 +106,31 @@ class MessageSource:
         except PenstockError as error:
             if not waiting_mends(error):
                 raise
-            _log.warning("consumer.waits", topic=ask.topic, code=error.code, failures=self._failures + 1)
+            self._tell_waiting(error)
             await pause("consumer_pause", max(_hint_s(error), _PAUSE.delay(self._failures, _rng)))
             self._failures += 1
             return []
+        self._tell_answered()
         if received.messages:
             self._failures = 0
         elif received.inflight_full or loop.time() - began_at <= ask.wait_ms / 2000:
             # Nothing was waited for: the next poll would come at once, and the next, and the next.
             await pause("consumer_pause", _PAUSE.delay(1, _rng))
         return [self._delivery(envelope) for envelope in received.messages]
+
+    def _tell_waiting(self, error: PenstockError) -> None:
+        """Tell of an outage once: each poll of it fails."""
+        if not self._waiting:
+            self._waiting = True
+            line = f"the consumer of {self.ask.topic} waits for the node and asks again: {error}"
+            tell("consumer.waits", line, topic=self.ask.topic, code=error.code)
+
+    def _tell_answered(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            tell(
+                "consumer.goes_on", f"the consumer of {self.ask.topic} goes on: the node answers", topic=self.ask.topic
+            )
 
     def _delivery(self, envelope: m.Envelope) -> Delivery:
         return Delivery(envelope, self.visibility_ms, self._mailbox, self._keeper, on_lost=self._on_lost)
@@ -237,17 +254,21 @@ class Consumer:
     async def _drain(self, scope: Scope) -> None:
         """Let handlers finish, then cancel the rest; a second cancel ends the waiting."""
         try:
-            await self._joined(scope, self._drain_s)
+            await self._joined(scope, self._drain_s, "cancels what runs and gives the messages back")
         finally:
             scope.cancel()
-            await self._joined(scope, _ABORT_S)
+            await self._joined(scope, _ABORT_S, "leaves what runs; the messages come again when their leases end")
 
-    async def _joined(self, scope: Scope, seconds: float) -> None:
+    async def _joined(self, scope: Scope, seconds: float, after: str) -> None:
         try:
             async with timeout("consumer_drain", seconds):
                 await scope.join()
         except Timeout:
-            _log.warning("consumer.cut", topic=self.topic, handlers=len(scope))
+            count = f"{len(scope)} handlers" if len(scope) > 1 else "a handler"
+            line = (
+                f"the consumer of {self.topic} stops while {count} did not end within {age_text(seconds)}: it {after}"
+            )
+            tell("consumer.cut", line, topic=self.topic, handlers=len(scope))
 
     # --- places
 

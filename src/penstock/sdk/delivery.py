@@ -27,8 +27,10 @@ from penstock.kernel.deadline import no_deadline, pause, timeout
 from penstock.kernel.errors import Conflict, NotFound, PenstockError
 from penstock.kernel.log import Log
 from penstock.sdk.errors import LeaseLost, Reject, waiting_mends
-from penstock.sdk.handler_failures import error_of, is_not_of_the_message
 from penstock.sdk.lease_keeper import LeaseKeeper, sure_s
+from penstock.sdk.telling.lines import as_utf8, tell
+from penstock.sdk.telling.message_ends import error_of, is_not_of_the_message, tell_given_back, tell_lost
+from penstock.sdk.values import checked
 
 T = TypeVar("T")
 OnLost = Literal["interrupt", "tell"]
@@ -54,7 +56,8 @@ class Delivery:
     __slots__ = (
         "__weakref__", "_cancels_before", "_interrupted", "_keeper", "_mailbox", "_on_end", "_on_lost", "_phase",
         "_task",
-        "ends_at", "envelope", "given_back", "lapses_at", "lost", "msg_id", "receipt", "renew_at", "visibility_ms",
+        "ends_at", "envelope", "given_back", "lapses_at", "lost", "msg_id", "receipt", "renew_at",
+        "unsettled", "visibility_ms",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +77,8 @@ class Delivery:
         self.lost: LeaseLost | None = None
         # What the mailbox said when the message was given back after a failure.
         self.given_back: m.Nacked | None = None
+        # Why it could not be acked or given back: it comes again when its lease ends.
+        self.unsettled: PenstockError | None = None
         self._mailbox = mailbox
         self._keeper = keeper
         self._on_lost = on_lost
@@ -140,7 +145,13 @@ class Delivery:
 
     async def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
         """Give the message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
-        await self._nack(m.Nack(self.msg_id, self.receipt, _cut(reason), delay_ms))
+        await self._reject(reason, delay_ms)
+        if self.given_back is not None and self.given_back.dead_lettered:
+            tell_given_back(self.topic, self, reason)
+
+    async def _reject(self, reason: str | None, delay_ms: int | None) -> None:
+        said = {"reason": _cut(reason), "delay_ms": delay_ms}
+        await self._nack(checked(m.Nack, msg_id=self.msg_id, receipt=self.receipt, **said))
 
     async def _nack(self, nack: m.Nack) -> None:
         self.given_back = await self._settle(lambda: self._mailbox.nack(nack))
@@ -162,6 +173,9 @@ class Delivery:
             self.lost = LeaseLost()
             self.lost.facts.update(stale.facts)
             raise self.lost from stale
+        except PenstockError as refused:
+            self.unsettled = refused
+            raise
         finally:
             self._on_end(self)
 
@@ -212,8 +226,7 @@ class Delivery:
         try:
             check_envelope(self.envelope)
         except PenstockError as damaged:
-            _log.warning("delivery.damaged", topic=self.topic, msg_id=self.msg_id)
-            await self._give_back(damaged.code)
+            await self._give_back(damaged.code, damaged)
             raise
         return self
 
@@ -229,7 +242,8 @@ class Delivery:
         if error is None:
             await self.ack()
         elif isinstance(error, Reject):
-            await self.nack(error.reason, delay_ms=error.delay_ms)
+            await self._reject(error.reason, error.delay_ms)
+            tell_given_back(self.topic, self, error.reason)
             return True
         elif isinstance(error, Exception) or self._is_own_cancel(error):
             _log.debug("delivery.failed", topic=self.topic, msg_id=self.msg_id, error=type(error).__name__)
@@ -242,8 +256,9 @@ class Delivery:
         """Note that the lease is lost, and interrupt the block unless the user chose `on_lost="tell"`."""
         self.lost = lost
         self._end()
-        _log.warning("delivery.lost", topic=self.topic, msg_id=self.msg_id)
-        if self._on_lost == "interrupt" and self._task is not None:
+        interrupts = self._on_lost == "interrupt" and self._task is not None
+        tell_lost(self.topic, self, lost, "the handler is interrupted; " if interrupts else "")
+        if interrupts and self._task is not None:
             self._interrupted = True
             self._task.cancel()
 
@@ -280,11 +295,14 @@ class Delivery:
                 async with timeout("give_back", _GIVE_BACK_S):
                     await self._nack(nack)
         except PenstockError as refused:
-            _log.warning("delivery.not_nacked", topic=self.topic, msg_id=self.msg_id, code=refused.code)
+            if error is None:  # nobody else tells it: the work was cancelled, and that goes on
+                said = f"message {self.msg_id} of {self.topic} could not be given back, attempt {self.attempt}"
+                fields = {"topic": self.topic, "msg_id": self.msg_id, "code": refused.code}
+                tell("delivery.not_settled", f"{said}: {refused}; it comes again when its lease ends", **fields)
 
 
 def _cut(reason: str | None) -> str | None:
-    return None if reason is None else reason[:_REASON_CHARS_MAX]
+    return as_utf8(reason)[:_REASON_CHARS_MAX] if isinstance(reason, str) else reason
 
 
 def _nobody(_delivery: Delivery) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from penstock.contracts.mailbox import DelayMs
 from penstock.kernel.errors import Canceled, Conflict, DownstreamUnavailable, Internal, PenstockError, Unauthenticated
+from penstock.sdk.values import checked
 
 
 class NoNode(DownstreamUnavailable):
@@ -27,6 +31,9 @@ class ClientClosed(Canceled):
 class LeaseLost(Conflict):
     """The lease ended before its holder did: another consumer may have the message by now."""
 
+    # Whether a person was told already.
+    told = False
+
 
 class ConsumerStopped(PenstockError):
     """A call that the handler made was refused for its token. The message was given back, and the consumer stopped."""
@@ -35,13 +42,21 @@ class ConsumerStopped(PenstockError):
     status = 403
 
 
+class _Rejection(msgspec.Struct):
+    """What the mailbox takes with a nack."""
+
+    delay_ms: DelayMs | None = None
+
+
 class Reject(Exception):
     """Raise this inside a delivery's block to give the message back with a reason and a delay."""
 
-    def __init__(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
-        """Without `delay_ms` the mailbox backs off with full jitter."""
+    def __init__(self, reason: str | BaseException | None = None, *, delay_ms: int | None = None) -> None:
+        """Without `delay_ms` the mailbox backs off with full jitter. An error as the reason is taken as its text."""
+        # A wrong delay is the handler's mistake, and is told as that: later, the message could not be given back.
+        checked(_Rejection, delay_ms=delay_ms)
         super().__init__(reason or "rejected")
-        self.reason = reason
+        self.reason = None if reason is None else str(reason)
         self.delay_ms = delay_ms
 
 

@@ -13,10 +13,11 @@ from typing import Final, Protocol
 from penstock.contracts import mailbox as m
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import DownstreamUnavailable, PenstockError, Timeout
-from penstock.kernel.log import Log
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
 from penstock.sdk.errors import ClientClosed, LeaseLost
+from penstock.sdk.telling.lines import tell
+from penstock.sdk.telling.loop_stalls import LoopStalls, tick_s
 
 _GONE: Final = frozenset({"conflict", "not_found"})
 _PARTS: Final = 3
@@ -26,7 +27,6 @@ _AGAIN_S_MIN: Final = 0.05
 # A holder lets go this much before the mailbox gives the message to another: a part of the lease, at most so long.
 _MARGIN_PART: Final = 50
 _MARGIN_S_MAX: Final = 0.1
-_log: Final = Log("client")
 
 
 def sure_s(visibility_ms: int) -> float:
@@ -60,6 +60,9 @@ class LeaseKeeper:
         # The instant the task sleeps until, and what wakes it earlier.
         self._due_at = 0.0
         self._wake: asyncio.Event | None = None
+        self._stalls = LoopStalls()
+        # Whether the last renewal failed: one line tells of an outage, not of each try.
+        self._failing = False
         self._renewed = metrics.counter("leases_renewed_total", "Leases that were lengthened.")
         self._lost = metrics.counter("leases_lost_total", "Leases that ended before their holder did.")
 
@@ -81,13 +84,16 @@ class LeaseKeeper:
             # In a context of its own: the deadline of whoever enters first is not the keeper's.
             contextvars.Context().run(self._scope.start, self._run())
             self._wake = asyncio.Event()
+            self._stalls.expect(asyncio.get_running_loop().time())
         elif lease.renew_at < self._due_at:
             self._wake.set()
         self._held[lease] = None
 
     def release(self, lease: HeldLease) -> None:
-        """Stop renewing this lease."""
-        self._held.pop(lease, None)
+        """Stop renewing this lease. If it was the only one, the keeper may have no turn after a stall to tell of it."""
+        if lease in self._held:
+            self._stalls.turn(asyncio.get_running_loop().time(), lease.visibility_ms)
+            del self._held[lease]
 
     async def close(self) -> None:
         """Stop renewing, and tell every holder that its lease is lost: it could no longer settle."""
@@ -100,20 +106,23 @@ class LeaseKeeper:
         try:
             while self._held:
                 now = asyncio.get_running_loop().time()
+                shortest_ms = min(lease.visibility_ms for lease in self._held)
+                self._stalls.turn(now, shortest_ms)
                 self._due_at = min(lease.renew_at for lease in self._held)
                 if self._due_at > now:
-                    await self._sleep(self._due_at - now)
+                    await self._sleep(min(self._due_at, now + tick_s(shortest_ms)))
                     continue
                 self._lose_ended(now)
                 await self._renew([lease for lease in self._held if lease.renew_at <= now + _TOGETHER_S])
         finally:
             self._wake = None
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _sleep(self, until: float) -> None:
         assert self._wake is not None
         self._wake.clear()
+        self._stalls.expect(until)
         try:
-            async with timeout("lease_keeper", seconds):
+            async with timeout("lease_keeper", until - asyncio.get_running_loop().time()):
                 await self._wake.wait()
         except Timeout:
             return
@@ -136,6 +145,7 @@ class LeaseKeeper:
     async def _renew_batch(self, due: list[HeldLease]) -> None:
         began_at = asyncio.get_running_loop().time()
         patience_s = self._patience_s(due, began_at)
+        self._stalls.expect(began_at + patience_s)
         extends = tuple(m.Extend(lease.msg_id, lease.receipt, lease.visibility_ms) for lease in due)
         codes: list[object]
         try:
@@ -144,11 +154,20 @@ class LeaseKeeper:
             if len(results) != len(due):
                 raise DownstreamUnavailable("The answer is about other leases.", status=502)
             codes = [result.code for result in results]
+            self._failing = False
         except PenstockError as error:
-            _log.warning("lease.not_renewed", count=len(due), code=error.code)
+            self._tell_failing(due, error)
             codes = [error.code] * len(due)
         for lease, code in zip(due, codes, strict=True):
             self._take(lease, code, began_at)
+
+    def _tell_failing(self, due: list[HeldLease], error: PenstockError) -> None:
+        if self._failing:
+            return
+        self._failing = True
+        count = f"{len(due)} leases were" if len(due) > 1 else "a lease was"
+        line = f"{count} not renewed: {error}; this is tried again until they end"
+        tell("lease.not_renewed", line, count=len(due), code=error.code)
 
     def _take(self, lease: HeldLease, code: object, began_at: float) -> None:
         """Note the result of one renewal, unless the lease was released meanwhile."""

@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from penstock.contracts import mailbox as m
 from penstock.contracts.passport import IssuedToken
 from penstock.contracts.storage import Stored
-from penstock.kernel.errors import Canceled
+from penstock.kernel.errors import Canceled, PenstockError
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.lock import HIERARCHY, Lock
 from penstock.kernel.metrics import Metrics
@@ -289,6 +289,11 @@ class SyncDelivery:
     def given_back(self) -> m.Nacked | None:
         """Return what the mailbox said when the message was given back."""
         return self._delivery.given_back
+
+    @property
+    def unsettled(self) -> PenstockError | None:
+        """Return why it could not be acked or given back."""
+        return self._delivery.unsettled
 
     @property
     def lost(self) -> LeaseLost | None:
