@@ -90,20 +90,3 @@ def test_stop_drains_a_node_and_waits_until_it_has_ended(tmp_path: Path) -> None
 
     assert (code, '"stopped"' in out) == (0, True)
     assert (none.returncode, "no node is running" in none.stderr) == (1, True)
-
-
-def test_keys_for_sqs_clients_come_from_the_bridge_and_the_gateway_says_so(
-    cli, node: NodeProcess, tmp_path: Path
-) -> None:
-    secret = tmp_path / "token"
-    secret.write_text(node.ready["token"])
-    secret.chmod(0o600)
-    where = {name: ("--url", f"http://127.0.0.1:{node.port(name)}") for name in ("omnigate", "interop")}
-    env = {**os.environ, "PENSTOCK_TOKEN_FILE": str(secret)}
-    env.pop("PENSTOCK_DATA_DIR", None)
-    refused = penstock("sqs", "env", *where["omnigate"], env=env)
-    told = penstock("sqs", "env", *where["interop"], env=env)
-
-    assert "speak to svc-interop itself" in refused.stderr
-    assert "--url http://HOST:5309" in refused.stderr
-    assert told.stdout == cli("sqs", "env")

@@ -50,7 +50,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "get": ("penstock get b3:9f86d0... -o photo.jpg",),
     "route": ("penstock route add /shop http://127.0.0.1:8000", "penstock route list"),
     "webhook": ("penstock webhook list", "penstock webhook listen github --forward http://127.0.0.1:8000/hook"),
-    "sqs": ("penstock sqs env", "penstock sqs key create --topic orders"),
+    "sqs": ("penstock sqs env", "penstock sqs key create --topic sqs/orders"),
     "dht": ("penstock dht status", "penstock dht find b3:9f86d0..."),
     "audit": ("penstock audit verify",),
     "mailbox": ("penstock mailbox check", "penstock mailbox repair"),

@@ -104,6 +104,8 @@ class Node:
         self.interop: Interop | None = None
         # The routes of the SQS face for a gateway; empty where it is not served.
         self.sqs_routes: Sequence[Route] = ()
+        # The operator's routes for its access keys, for a gateway.
+        self.sqs_key_routes: Sequence[Route] = ()
         self.serves_alone = only is not None  # one service, without the admin listener and its token
         self.settings = Snapshot(settings)
         self.own = Inventory(NODE, self._clock)

@@ -182,7 +182,8 @@ def _build_interop(node: Node) -> ServicePart:
     )
     service = InteropService(inventory, options, around)
     node.interop = service.api
-    node.sqs_routes = () if service.sqs is None else service.sqs.gateway_routes()
+    if service.sqs is not None:
+        node.sqs_routes, node.sqs_key_routes = service.sqs.gateway_routes(), service.sqs.gateway_key_routes()
 
     async def close() -> None:
         await service.close()
@@ -208,8 +209,13 @@ def _build_interop(node: Node) -> ServicePart:
 def _mounted(node: Node) -> tuple[MountedService, ...]:
     """List what the gateway serves under its own path: the services of this process, and the operator's questions."""
     services = (MountedService(name=part.supervisor.service, routes=part.routes) for part in node.parts)
-    wanted = tuple(service for service in services if service.name in {PASSPORT, MAILBOX, DHT})
-    return wanted if node.serves_alone else (*wanted, MountedService(name=OMNIGATE, routes=RemoteAdmin(node).routes()))
+    wanted = [service for service in services if service.name in {PASSPORT, MAILBOX, DHT}]
+    if _signed(node) is not None:
+        # The access keys are asked for where they can be used.
+        wanted.append(MountedService(name=INTEROP, routes=node.sqs_key_routes))
+    if not node.serves_alone:
+        wanted.append(MountedService(name=OMNIGATE, routes=RemoteAdmin(node).routes()))
+    return tuple(wanted)
 
 
 def _signed(node: Node) -> SignedService | None:

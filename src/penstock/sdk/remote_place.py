@@ -64,6 +64,11 @@ class RemotePlace:
         self._ca = ca
         self._tls = tls
 
+    @property
+    def ca(self) -> Path | None:
+        """Return the file of the authorities that were given; None: the system's."""
+        return self._ca
+
     def holding(self, token: str) -> RemotePlace:
         """Return the same node for the holder of another token."""
         return RemotePlace(self._url, token=GivenToken(clean_token(token)), ca=self._ca, tls=self._tls)

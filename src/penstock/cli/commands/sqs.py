@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from penstock.sdk import Client
 
 _KEYS = "/v1/sqs/keys"
+_QUEUES = "sqs/"
+_SERVED = (
+    "A node serves it at its gateway and at svc-interop where these listen on a loopback address, elsewhere with "
+    'interop.sqs.enabled = "on".'
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +31,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     create = doing.add_parser("create", help="make a key; its secret is printed once")
     create.add_argument("--name", default="", help="what people call it")
     create.add_argument(
-        "--topic", action="append", metavar="PREFIX", help="only queues whose topic begins so: sqs/orders; repeatable"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="only queues whose topic begins so: sqs/orders; repeatable",
     )
     create.add_argument("--op", action="append", help="only this: send, recv, ack, nack or admin; repeatable")
     create.add_argument("--tenant", default="", help="whose share of the mailbox counts what is sent with it")
@@ -60,9 +69,8 @@ async def _ask(client: Client, args: argparse.Namespace, method: str, path: str,
         return await caller.json(ask, dict[str, Any])
     except NotFound as error:
         if not path.startswith(f"{_KEYS}/"):
-            # A gateway: it leads to the other services, but SQS clients speak to the bridge itself.
-            told = "This URL does not serve SQS: SQS clients speak to svc-interop itself, not to the gateway."
-            raise NotFound(told, hint="Give its own URL, such as --url http://HOST:5309") from error
+            # Nothing else is looked for by these paths.
+            raise NotFound("This URL serves no SQS.", hint=_SERVED) from error
         raise
     finally:
         await caller.close()
@@ -79,12 +87,19 @@ async def _env(client: Client, args: argparse.Namespace) -> int:
         "AWS_SECRET_ACCESS_KEY": told["secret_access_key"],
         "AWS_DEFAULT_REGION": told["region"],
     }
+    if told["endpoint"].startswith("https:") and (ca := getattr(client.place, "ca", None)):
+        # AWS clients trust the system's authorities alone unless they are told of another.
+        variables["AWS_CA_BUNDLE"] = str(ca.absolute())
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     sys.stdout.write(f"export {words}\n")
     return 0
 
 
 async def _create(client: Client, args: argparse.Namespace) -> int:
+    stray = next((topic for topic in args.topic if not topic.startswith(_QUEUES)), None)
+    if stray is not None:
+        said = f"--topic {stray}: the topics of SQS queues begin with {_QUEUES}; did you mean {_QUEUES}{stray}?"
+        return asking.refuse(args, said)
     asked: dict[str, object] = {"name": args.name}
     asked |= {"topics": args.topic} if args.topic else {}
     asked |= {"ops": args.op} if args.op else {}

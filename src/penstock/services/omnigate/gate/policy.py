@@ -84,7 +84,7 @@ DEFAULT: Final = Bundle(
         # The services under their own paths; what each asks of a capability holds as at their own ports.
         *(
             PolicyRule(action="allow", path=f"/v1/{name}")
-            for name in ("send", "recv", "ack", "nack", "extend", "topics", "dlq", "keys", "node")
+            for name in ("send", "recv", "ack", "nack", "extend", "topics", "dlq", "keys", "node", "sqs")
         ),
     )
 )

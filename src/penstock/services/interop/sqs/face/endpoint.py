@@ -155,7 +155,7 @@ class SqsEndpoint:
             operation, fields = voice.read(request, path)
             name = operation.name
             prepare = self._on_messages.get(name)
-            base = self._base(request) if prepare is None else ""
+            base = self.base(request) if prepare is None else ""
             asked = SqsAsked(name, fields, key, region, base, request.corr_id, path, _trace(request))
             self._requests[name].value += 1
             if prepare is None:
@@ -191,7 +191,8 @@ class SqsEndpoint:
             raise SqsRefusal("InvalidClientTokenId", "The security token included in the request is invalid.")
         return key, signer.region
 
-    def _base(self, request: Request) -> str:
+    def base(self, request: Request) -> str:
+        """Return the URL that clients are told: the configured one, else the one that this request came to."""
         if self._url:
             return self._url
         scheme = "https" if request.peer.secure else "http"

@@ -1,4 +1,4 @@
-"""The operator's routes for access keys, on the bridge's listener; they need a token with op=admin for svc-interop."""
+"""The operator's routes for access keys, at the bridge and at the gateway; they need op=admin for svc-interop."""
 
 from __future__ import annotations
 
@@ -82,14 +82,24 @@ def shown(key: AccessKey, *, with_secret: bool = False) -> AccessKeyShown:
 class KeyRoutes:
     """Lists, makes and revokes keys."""
 
-    def __init__(self, keys: KeyRing, allow: Allow, endpoint: Callable[[], str]) -> None:
-        """Take who checks the operator's token, and where clients reach the face."""
+    def __init__(
+        self, keys: KeyRing, allow: Allow, endpoint: Callable[[], str], at_gateway: Callable[[Request], str]
+    ) -> None:
+        """Take who checks the operator's token, and where clients reach the face: at the bridge, and at a gateway."""
         self._keys = keys
         self._allow = allow
         self._endpoint = endpoint
+        self._at_gateway = at_gateway
 
     def routes(self) -> list[Route]:
-        """Describe the routes."""
+        """Describe the routes of the bridge's own listener."""
+        return self._described(self._env)
+
+    def gateway_routes(self) -> list[Route]:
+        """Describe the routes for a gateway: a client is told the gateway's URL, as the operator reached it."""
+        return self._described(self._gateway_env)
+
+    def _described(self, env: Callable[[Request], Awaitable[SqsEnvironment]]) -> list[Route]:
         rows: tuple[tuple[str, str, Any, type | None, type | None, str], ...] = (
             (
                 "GET",
@@ -108,7 +118,7 @@ class KeyRoutes:
                 "Make an access key; its secret is told once.",
             ),
             ("DELETE", "/v1/sqs/keys/{id}", self._revoke, None, AccessKeyShown, "Revoke an access key at once."),
-            ("GET", "/v1/sqs/env", self._env, None, SqsEnvironment, "Tell what an AWS client has to be set to."),
+            ("GET", "/v1/sqs/env", env, None, SqsEnvironment, "Tell what an AWS client has to be set to."),
         )
         return [
             Route(
@@ -138,9 +148,16 @@ class KeyRoutes:
         await self._allow(request, "admin")
         return self.environment()
 
+    async def _gateway_env(self, request: Request) -> SqsEnvironment:
+        await self._allow(request, "admin")
+        return self._environment(self._at_gateway(request))
+
     def environment(self) -> SqsEnvironment:
         """Return what a client needs, with the first key."""
+        return self._environment(self._endpoint())
+
+    def _environment(self, endpoint: str) -> SqsEnvironment:
         key = self._keys.default()
         if key is None:
             raise NotReady("There is no default access key; make one with penstock sqs key create.", phase="opening")
-        return SqsEnvironment(self._endpoint(), key.id, key.secret)
+        return SqsEnvironment(endpoint, key.id, key.secret)

@@ -69,12 +69,18 @@ class SqsFace:
 
     def routes(self, allow: Callable[[Request, str], Awaitable[None]], where: Callable[[], str]) -> list[Route]:
         """Describe the routes: the protocol's, and the operator's for keys."""
-        self.key_routes = KeyRoutes(self.keys, allow, lambda: self.options.url or where())
+        self.key_routes = KeyRoutes(
+            self.keys, allow, lambda: self.options.url or where(), at_gateway=self.endpoint.base
+        )
         return [*self.key_routes.routes(), *self.endpoint.routes()]
 
     def gateway_routes(self) -> list[Route]:
         """Describe the protocol's routes for a gateway of the same process."""
         return self.endpoint.gateway_routes(self.options.account)
+
+    def gateway_key_routes(self) -> list[Route]:
+        """Describe the operator's routes for a gateway that serves the protocol too."""
+        return self.key_routes.gateway_routes()
 
     def children(self) -> list[ChildSpec]:
         """List what the face runs; the keys are open when the registry has announced itself."""
