@@ -49,7 +49,7 @@ OFFERS = pytest.mark.parametrize(
     ("words", "offered"),
     [
         (("d",), {"dht", "dlq", "doctor"}),
-        (("dlq", ""), {"list", "peek", "redrive", "show", "-h", "--help"}),
+        (("dlq", ""), {"delete", "list", "peek", "redrive", "show", "-h", "--help"}),
         (("dlq", "redrive", "--d"), {"--dry-run", "--data-dir"}),
         (("dlq", "redrive", "orders", "--dry"), {"--dry-run"}),
         (("token", "issue", "--class", ""), {"anon", "authed", "internal"}),

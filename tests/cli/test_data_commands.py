@@ -16,28 +16,13 @@ import pytest
 from penstock.cli import main
 from penstock.client import TopicSettings, new_message, sync
 from tests.acceptance.node_process import NodeProcess
+from tests.cli.conftest import dead, rows
 
 TIMEOUT_S = 80
 
 
-@pytest.fixture
-def cli(node: NodeProcess, capsys: pytest.CaptureFixture[str]):
-    """Run a command in this process; returns exit code, standard output and standard error."""
-
-    def run(*words: str, data_dir: str | None = None) -> tuple[int, str, str]:
-        code = main([*words, "--data-dir", data_dir or node.ready["data_dir"]])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
 def command(node: NodeProcess, *words: str) -> list[str]:
     return [sys.executable, "-m", "penstock.cli", *words, "--data-dir", node.ready["data_dir"]]
-
-
-def rows(out: str) -> list[dict]:
-    return [json.loads(line) for line in out.splitlines()]
 
 
 # --- objects
@@ -145,43 +130,6 @@ def test_a_topic_is_deleted_only_by_whoever_said_so(cli) -> None:
 
     assert cli("topic", "delete", "cli/keep", "--yes")[0] == 0
     assert cli("topics", "cli/keep")[0] == 1
-
-
-def dead(cli, topic: str, reasons: list[str]) -> list[str]:
-    """Make a dead letter for each reason; returns their ids."""
-    cli("topic", "set", topic, "max_attempts=1")
-    made = []
-    for reason in reasons:
-        made.append(cli("send", topic, "--data", reason)[1].strip())
-        [got] = rows(cli("recv", topic, "--json", "--wait", "20s")[1])
-        cli("nack", got["msg_id"], got["receipt"], "--reason", reason)
-    return made
-
-
-def test_named_dead_letters_go_back_and_the_others_stay(cli) -> None:
-    first, second, third = dead(cli, "cli/named", ["a", "b", "c"])
-
-    assert cli("dlq", "redrive", "cli/named", second, "--dry-run") == (0, "1 would go back\n", "")
-    assert cli("dlq", "redrive", "cli/named", first, second) == (0, "2 go back\n", "")
-    back = {rows(cli("recv", "cli/named", "--json", "--wait", "20s")[1])[0]["origin_id"] for _ in range(2)}
-    assert back == {first, second}
-    assert [row["msg_id"] for row in rows(cli("dlq", "list", "cli/named", "--json")[1])] == [third]
-    code, out, err = cli("dlq", "redrive", "cli/named", first, "--json")
-    assert (code, rows(out)[0]) == (1, {"accepted": 0, "dry_run": False, "missing": [first]})
-    assert err == f"penstock: cli/named has no dead letter {first}\n"
-    assert cli("dlq", "redrive", "cli/named", third, "--reason", "rejected")[0] == 2
-
-
-def test_the_kind_of_a_reason_stands_for_all_of_it(cli) -> None:
-    dead(cli, "cli/kinds", ["ValueError", "KeyError", "ValueError"])
-
-    assert len(rows(cli("dlq", "list", "cli/kinds", "--reason", "rejected", "--json")[1])) == 3
-    assert cli("dlq", "list", "cli/kinds", "--reason", "reject", "--json")[1] == ""
-    redrive = ("dlq", "redrive", "cli/kinds", "--dry-run")
-    assert cli(*redrive, "--reason", "rejected")[1] == "3 would go back\n"
-    assert cli(*redrive, "--reason", "rejected", "--max", "2")[1] == "2 would go back\n"
-    assert cli(*redrive, "--reason", "rejected:ValueError")[1] == "2 would go back\n"
-    assert cli(*redrive, "--reason", "ttl")[1] == "0 would go back\n"
 
 
 def test_peek_reads_as_many_pages_as_it_takes_and_no_more_than_asked_for(node: NodeProcess, cli) -> None:
@@ -445,6 +393,7 @@ DATA_COMMANDS = [
     ("dlq", "list"),
     ("dlq", "peek", "t"),
     ("dlq", "redrive", "t"),
+    ("dlq", "delete", "t", "--yes"),
     ("peek", "t"),
     ("peek", "t", "--id", "m"),
     ("put", __file__),

@@ -61,7 +61,7 @@ def test_the_help_of_a_command_is_coloured_on_a_terminal_alone(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("penstock dlq", "say what to do: list, peek, show, redrive"),
+        ("penstock dlq", "say what to do: list, peek, show, redrive, delete"),
         ("penstock dlq list --max -1", "argument --max"),
         ("penstock dlq list --max 0", "'0' is no count: write a whole number from 1 on"),
         ("penstock top --max many", "'many' is no count: write a whole number from 1 on"),

@@ -61,7 +61,7 @@ COMMANDS: dict[str, str] = {
     "purge": "remove everything that waits in a topic",
     "topics": "count waiting, leased and dead messages by topic",
     "topic": "show and change the settings of a topic, delete it whole",
-    "dlq": "list dead letters, show them, send them back",
+    "dlq": "list dead letters, show them, send them back, delete them",
     "put": "store bytes; prints their address",
     "get": "fetch an object by its address",
     "route": "lead paths of the gateway to services of your own, while it runs",

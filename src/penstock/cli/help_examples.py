@@ -45,6 +45,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "penstock dlq list orders",
         "penstock dlq show orders",
         "penstock dlq redrive orders --dry-run",
+        "penstock dlq delete orders --reason rejected --dry-run",
     ),
     "put": ("penstock put photo.jpg",),
     "get": ("penstock get b3:9f86d0... -o photo.jpg",),

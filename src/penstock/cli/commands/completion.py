@@ -15,7 +15,11 @@ _WHERE = {
 
 
 # After these words a topic may stand; its names are asked of the node, which may not be there.
-_TAKE_TOPICS = (" send", " recv", " peek", " purge", " topics", " dlq list", " dlq peek", " dlq show", " dlq redrive")
+_TAKE_TOPICS = (
+    *(" send", " recv", " peek", " purge", " topics"),
+    *(" dlq list", " dlq peek", " dlq show", " dlq redrive", " dlq delete"),
+    *(" topic set", " topic unset", " topic show", " topic delete"),
+)
 _QUOTED_TOPICS = "|".join(f'"{at}"' for at in _TAKE_TOPICS)
 _ASK_TOPICS = "penstock topics --names --timeout 1s 2>/dev/null"
 

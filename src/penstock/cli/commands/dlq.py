@@ -1,12 +1,13 @@
-"""`penstock dlq`: list dead letters, show them, send them back."""
+"""`penstock dlq`: list dead letters, show them, send them back, delete them."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from penstock.cli import asking
+from penstock.cli import asking, confirming
 from penstock.cli.commands.peek import show_all
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.sdk import Client
 
 _REASON = "only those with this reason; rejected means all that begin with rejected:"
+_ONE_KIND = "name dead letters or give --reason, not both"
 _FULL = "show long payloads whole on a terminal too"
 
 
@@ -47,6 +49,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     redrive.add_argument("--dry-run", action="store_true", help="only count them")
     asking.add(redrive)
     redrive.set_defaults(action=_redrive)
+    delete = actions.add_parser("delete", help="remove them for good")
+    delete.add_argument("topic", help="of which topic")
+    delete.add_argument("msg_id", nargs="*", help="only these; without any, as many as --max allows, oldest first")
+    delete.add_argument("--reason", help=_REASON)
+    delete.add_argument("--max", type=asking.count, default=1000, metavar="N", help="at most so many (default 1000)")
+    delete.add_argument("--dry-run", action="store_true", help="only count them")
+    confirming.add(delete)
+    asking.add(delete)
+    delete.set_defaults(action=_delete)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,28 +121,71 @@ async def _redrive(client: Client, args: argparse.Namespace) -> int:
     accepted = await client.mailbox.reprocess(
         args.topic, limit=args.max, reason=args.reason, to=args.to, dry_run=args.dry_run
     )
-    return _say_redriven(args, accepted, {})
+    return _say_redriven(args, accepted, [])
 
 
 async def _redrive_some(client: Client, args: argparse.Namespace) -> int:
     """Send the named ones back; what is no dead letter of the topic is told, and the others go."""
+
+    async def redrive(msg_id: str) -> int:
+        return await client.mailbox.reprocess(args.topic, limit=1, msg_id=msg_id, to=args.to, dry_run=args.dry_run)
+
     if args.reason is not None:
-        return asking.refuse(args, "name dead letters or give --reason, not both")
+        return asking.refuse(args, _ONE_KIND)
+    return _say_redriven(args, *await _each(args, redrive))
+
+
+async def _each(args: argparse.Namespace, act: Callable[[str], Awaitable[int]]) -> tuple[int, list[str]]:
+    """Act on each dead letter that was named; returns how many there were, and which of the names are of none."""
     wanted = list(dict.fromkeys(args.msg_id))
-    missing = [
-        msg_id
-        for msg_id in wanted
-        if not await client.mailbox.reprocess(args.topic, limit=1, msg_id=msg_id, to=args.to, dry_run=args.dry_run)
-    ]
+    missing = [msg_id for msg_id in wanted if not await act(msg_id)]
+    return len(wanted) - len(missing), missing
+
+
+def _say_redriven(args: argparse.Namespace, accepted: int, missing: list[str]) -> int:
+    go = "would go" if args.dry_run else "goes" if accepted == 1 else "go"
+    return _say(args, {"accepted": accepted}, f"{accepted} {go} back", missing)
+
+
+def _say(args: argparse.Namespace, done: dict[str, int], text: str, missing: list[str]) -> int:
+    """Say what was done, and which names are of no dead letter; exit 1 if any is."""
     for msg_id in missing:
         sys.stderr.write(f"penstock: {args.topic} has no dead letter {msg_id}\n")
-    return _say_redriven(args, len(wanted) - len(missing), {"missing": missing})
-
-
-def _say_redriven(args: argparse.Namespace, accepted: int, more: dict[str, list[str]]) -> int:
     if args.json:
-        asking.print_json({"accepted": accepted, "dry_run": args.dry_run, **more})
+        asking.print_json({**done, "dry_run": args.dry_run, **({"missing": missing} if args.msg_id else {})})
     else:
-        go = "would go" if args.dry_run else "goes" if accepted == 1 else "go"
-        sys.stdout.write(f"{accepted} {go} back\n")
-    return asking.FAILED if more.get("missing") else 0
+        sys.stdout.write(text + "\n")
+    return asking.FAILED if missing else 0
+
+
+async def _delete(client: Client, args: argparse.Namespace) -> int:
+    """Count first, ask, then delete no more than were counted; a script says --yes."""
+    from penstock.wire.plain_words import counted
+
+    if args.msg_id and args.reason is not None:
+        return asking.refuse(args, _ONE_KIND)
+    if args.dry_run or args.yes:
+        return _say_deleted(args, *await _remove(client, args, args.max, dry_run=args.dry_run))
+    found, missing = await _remove(client, args, args.max, dry_run=True)
+    if not found:
+        return _say_deleted(args, 0, missing)
+    which = f" with the reason {args.reason}" if args.reason is not None else ""
+    code = confirming.refused(args, f"{counted(found, 'dead letter')} of {args.topic}{which}")
+    return _say_deleted(args, *await _remove(client, args, found, dry_run=False)) if code is None else code
+
+
+async def _remove(client: Client, args: argparse.Namespace, limit: int, *, dry_run: bool) -> tuple[int, list[str]]:
+    """Remove the chosen dead letters, or count them; returns how many, and which of the names are of none."""
+
+    async def remove(msg_id: str) -> int:
+        return await client.mailbox.delete_dead(args.topic, limit=1, msg_id=msg_id, dry_run=dry_run)
+
+    if args.msg_id:
+        return await _each(args, remove)
+    return await client.mailbox.delete_dead(args.topic, limit=limit, reason=args.reason, dry_run=dry_run), []
+
+
+def _say_deleted(args: argparse.Namespace, deleted: int, missing: list[str]) -> int:
+    done = "would be removed" if args.dry_run else "removed"
+    cut = ", as many as --max allows" if deleted == args.max and not args.msg_id else ""
+    return _say(args, {"deleted": deleted}, f"{deleted} {done}{cut}", missing)
