@@ -137,7 +137,7 @@ def check_scopes(audience: tuple[str, ...], caveats: Iterable[Caveat]) -> None:
         raise Malformed(
             "A token with a scoped caveat names its audiences; it cannot be for *.",
             reason="bad_caveat",
-            hint="Issue it for the services it is meant for, as --aud svc-mailbox --aud svc-storage.",
+            hint="Name the services: penstock token issue --audience svc-mailbox --audience svc-storage.",
         )
 
 
