@@ -77,6 +77,22 @@ def test_a_breaker_has_one_to_three_probes(probes) -> None:
         BreakerPolicy(probes=probes)
 
 
+def test_breaker_tells_since_when_calls_have_failed_until_one_comes_back_well() -> None:
+    breaker = Breaker("kms", BreakerPolicy(samples_min=2, open_s=5.0))
+    assert (breaker.failing_since, breaker.failures_in_a_row) == (None, 0)
+    for now in (10.0, 11.0):
+        breaker.failure(now)
+    assert breaker.state is BreakerState.OPEN
+    assert breaker.allow(16.0)
+    breaker.failure(16.0)
+    assert (breaker.failing_since, breaker.failures_in_a_row) == (10.0, 3), "a failed probe begins nothing anew"
+
+    assert breaker.allow(21.0)
+    breaker.success(21.0, 0.1)
+
+    assert (breaker.failing_since, breaker.failures_in_a_row) == (None, 0)
+
+
 def test_a_success_ends_a_row_of_timeouts() -> None:
     breaker = Breaker("kms", BreakerPolicy(timeouts_in_a_row=3, error_rate=0.0))
     for _ in range(10):

@@ -15,6 +15,7 @@ console    rich output that survives a closed pipe
 tables     tables for people
 grid       rows under columns, for a terminal of any width
 webhook_signing  has a webhook signed as its provider would, and sends it
+upstreams  upstreams of the gateway's routes that fail, in words
 webhook_tables  webhook endpoints and deliveries for people
 help_page  the page of `penstock --help`
 help_examples  examples for the help of each command

@@ -18,6 +18,7 @@ from penstock.kernel.clock import SYSTEM
 from penstock.wire.plain_words import age_text, counted, size_text
 
 if TYPE_CHECKING:
+    from penstock.cli.upstreams import FailingUpstream
     from penstock.contracts.mailbox import DeadLetter, Envelope, Peeked, TopicStats
 
 # A pipe has no width. Nothing is cut to fit: an id without its end is of no use to whoever reads it.
@@ -43,8 +44,8 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
     table_of([column.replace("_", " ") for column in columns], cells, "")
 
 
-def status(node: dict[str, Any]) -> None:
-    """Print the verdict first, then a row for each service."""
+def status(node: dict[str, Any], down: Iterable[FailingUpstream] = ()) -> None:
+    """Print the verdict first, then a row for each service, then the upstreams that fail."""
     verdict = ("fatal", "red") if node["fatal"] else ("ready", "green") if node["ready"] else ("not ready", "yellow")
     why = (
         f" ({node['fatal']})"
@@ -58,6 +59,9 @@ def status(node: dict[str, Any]) -> None:
     table_of(columns, [_service(row) for row in node["services"]], "no services")
     if any("dht_peers" in row["degraded"] for row in node["services"]):
         say(Text("dht_peers degraded: no other node answers. A node on its own needs none.", "dim"))
+    for each in down:
+        say(Text(printable(each.said()), "yellow"))
+        say(Text(printable(each.hint()), "dim"))
 
 
 def _service(row: dict[str, Any]) -> tuple[object, ...]:

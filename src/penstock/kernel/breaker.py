@@ -59,6 +59,8 @@ class Breaker:
         "_slow",
         "_slow_since",
         "_timeouts",
+        "failing_since",
+        "failures_in_a_row",
         "name",
         "opened",
         "state",
@@ -68,6 +70,9 @@ class Breaker:
         self.name = name
         self.state = BreakerState.CLOSED
         self.opened = 0  # how often it opened
+        # When the first call failed after the last that came back well, and how many have failed since; None: none has.
+        self.failing_since: float | None = None
+        self.failures_in_a_row = 0
         self._policy = policy or BreakerPolicy()
         # Bounded by `samples_max` in `_note`; the two counts are kept beside it, so that a judgement is O(1).
         self._samples: deque[_Sample] = deque()
@@ -97,6 +102,8 @@ class Breaker:
     def success(self, now: float, elapsed_s: float) -> None:
         """Report a call that came back well; enough good probes close the breaker."""
         self._timeouts = 0
+        self.failing_since = None
+        self.failures_in_a_row = 0
         if self.state is BreakerState.HALF_OPEN:
             if self._is_probe(now - elapsed_s):
                 self._probes_passed += 1
@@ -108,6 +115,9 @@ class Breaker:
     def failure(self, now: float, *, timed_out: bool = False, elapsed_s: float = 0.0) -> None:
         """Report a call that failed; a failed probe opens the breaker again."""
         self._timeouts = self._timeouts + 1 if timed_out else 0
+        self.failures_in_a_row += 1
+        if self.failing_since is None:
+            self.failing_since = now
         if self.state is BreakerState.HALF_OPEN:
             if self._is_probe(now - elapsed_s):
                 self._open(now)

@@ -152,7 +152,7 @@ async def _token(client: Client, args: argparse.Namespace) -> list[CheckupFindin
     if verdict.claims.sub != "operator":
         return found
     status = running.fetch(args, "GET", "/v1/node/status")
-    return found if status is None else found + _services(status)
+    return found if status is None else [*found, *_services(status), *_upstreams(args, status)]
 
 
 def _services(status: dict[str, Any]) -> list[CheckupFinding]:
@@ -165,6 +165,26 @@ def _services(status: dict[str, Any]) -> list[CheckupFinding]:
         if service["restarts"]:
             found.append(CheckupFinding("note", f"{name} was restarted {counted(service['restarts'], 'time')}."))
     return found
+
+
+def _upstreams(args: argparse.Namespace, status: dict[str, Any]) -> list[CheckupFinding]:
+    """Have the gateway dial the upstreams of its routes."""
+    from penstock.cli.payloads import printable
+    from penstock.cli.upstreams import failing
+    from penstock.wire.plain_words import counted
+
+    if not any(service["service"] == "omnigate" and service["ready"] for service in status["services"]):
+        return []
+    told = running.fetch(args, "GET", "/v1/node/routes?dial=true")
+    if not told or not told["routes"]:
+        return []
+    down = [
+        CheckupFinding("wrong" if each.alone else "note", printable(each.said()), each.hint())
+        for each in failing(told["routes"])
+    ]
+    routes = len(told["routes"])
+    well = f"The upstreams of {counted(routes, 'route')} answer."
+    return down or [CheckupFinding("ok", well)]
 
 
 async def _mailbox(client: Client, _args: argparse.Namespace) -> list[CheckupFinding]:

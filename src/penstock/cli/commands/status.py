@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli import running
 from penstock.cli.watching import watch
+
+if TYPE_CHECKING:
+    from penstock.cli.upstreams import FailingUpstream
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +30,23 @@ def _draw(args: argparse.Namespace) -> int:
     status = running.fetch(args, "GET", "/v1/node/status")
     if status is None:
         return 1
+    down = _failing_upstreams(args, status)
     if args.json:
-        sys.stdout.write(json.dumps(status) + "\n")
+        sys.stdout.write(json.dumps({**status, "failing_upstreams": [each.plain() for each in down]}) + "\n")
     else:
         from penstock.cli.tables import status as print_status
 
-        print_status(status)
+        print_status(status, down)
     return 0 if status["ready"] else 1
+
+
+def _failing_upstreams(args: argparse.Namespace, status: dict[str, Any]) -> list[FailingUpstream]:
+    """Ask the gateway for the upstreams that fail. A node that has ended meanwhile is told of by the next drawing."""
+    from penstock.cli.upstreams import failing
+
+    if not any(service["service"] == "omnigate" for service in status["services"]):
+        return []
+    try:
+        return failing(running.ask_node(args, "GET", "/v1/node/routes")["routes"])
+    except running.NodeSilent:
+        return []

@@ -139,7 +139,7 @@ class OmnigateService:
         self._kept_routes = (*own, *mounted)
         self._tags = _tags(proxied, signed)
         self.live_routes.on_change = self._serve_routes
-        self.route_admin = RouteAdmin(self.live_routes, self._client, self.proxies.healthy)
+        self.route_admin = RouteAdmin(self.live_routes, self._client, self.proxies, lambda: self.readiness.unreached)
         bundle = _bundle(options.policy)
         self._policy = self._make_policy(bundle)
         self.gate = AdmissionGate(
@@ -293,7 +293,8 @@ class OmnigateService:
         return SupervisorOptions(drain_deadline_s=self._options.drain_deadline_s)
 
     async def _probe(self, child: Child) -> None:
-        await self._prober.run(child, {**self.proxies.probes(), **self._distant})
+        distant = {**self.proxies.probes(), **self._distant}
+        await self._prober.run(child, distant, lambda name: name in self._distant or name in self.proxies.probes())
 
     async def _run_listener(self, child: Child) -> None:
         if self._options.strict_boot and not self._booted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,13 +33,17 @@ class Prober:
         # Those whose answer is still waited for: who hangs is not asked again meanwhile.
         self._asked: set[str] = set()
 
-    async def run(self, child: Child, distant: Mapping[str, Probe]) -> None:
-        """Dial what is in other processes until it was there once, and ask the ill until they are well."""
+    async def run(self, child: Child, distant: Mapping[str, Probe], is_served: Callable[[str], bool]) -> None:
+        """Dial what is in other processes until it was there once, and ask the ill until they are well.
+
+        What is not served any more, such as the upstream of a route that was removed, is not missed.
+        """
         scope, looks = child.scope("probe", max(1, len(distant) + len(self._services))), 0
         while True:
             if distant and not looks % DIAL_EVERY:
-                self._readiness.unreached = await unanswered(distant, scope)
-                distant = {name: distant[name] for name in self._readiness.unreached}
+                unreached = await unanswered({name: distant[name] for name in distant if is_served(name)}, scope)
+                self._readiness.unreached = list(filter(is_served, unreached))
+                distant = {name: distant[name] for name in unreached}
             self.ask_the_ill(scope)
             looks += 1
             if await child.shutdown.sleep(LOOK_S):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -171,6 +171,11 @@ class Proxy:
             self._hedges.observe(elapsed_s)
 
 
+def upstream_name(route: str, url: str) -> str:
+    """Name an upstream of a route where both have to be known."""
+    return f"{route} ({url})"
+
+
 def _less_reserve(limit_s: float) -> float:
     return max(limit_s - RESERVE_S, limit_s / 2)
 
@@ -236,10 +241,14 @@ class Proxies(Resource):
     def probes(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Name for each upstream a way to find out whether it can be reached."""
         return {
-            f"{proxy.route.name} ({url})": upstream.reach
+            upstream_name(proxy.route.name, url): upstream.reach
             for proxy in self.proxies
             for url, upstream in zip(proxy.route.upstreams, proxy.upstreams.all, strict=True)
         }
+
+    def upstreams(self, route: str) -> Sequence[Upstream]:
+        """Return a route's upstreams, in its order; none where it is not served."""
+        return next((proxy.upstreams.all for proxy in self.proxies if proxy.route.name == route), ())
 
     def remember(self, name: str, memo: Memo[HttpHead, tuple[bytes, bytes]]) -> Memo[HttpHead, tuple[bytes, bytes]]:
         """List what a route remembers of heads; one that comes again takes the place of the one before."""
