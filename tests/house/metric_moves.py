@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.house.tree import Tree
 
 _MAKERS = {"counter", "gauge", "histogram", "summary", "watched"}
-_MOVERS = {"inc", "observe", "set", "append"}
+_MOVERS = {"inc", "observe", "observe_many", "set", "append"}
 
 
 @dataclass

@@ -64,6 +64,17 @@ async def test_of_two_nested_timeouts_the_shorter_one_speaks() -> None:
     assert caught.value.op == "inner"
 
 
+async def test_a_deadline_says_since_when_the_caller_waits_through_every_timeout_in_it() -> None:
+    whole = Deadline.after(9.0, now())
+    with use_deadline(whole):
+        await asyncio.sleep(2.0)
+        async with timeout("outer", 5.0), timeout("inner", 1.0):
+            inner = current_deadline()
+
+    assert inner is not None
+    assert (inner.at - whole.since, inner.since) == (3.0, whole.since)
+
+
 async def test_an_error_of_the_block_is_not_hidden_by_a_late_timer() -> None:
     async def fail_to_clean_up() -> None:
         async with timeout("rpc", 1.0):

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class Deadline:
     """An instant on the monotonic clock after which the answer is of no use."""
 
-    __slots__ = ("at", "budget_s")
+    __slots__ = ("at", "budget_s", "since")
 
-    def __init__(self, at: float, budget_s: float) -> None:
+    def __init__(self, at: float, budget_s: float, since: float | None = None) -> None:
         """Set the instant and remember the budget it was made from, for the error that names it."""
         self.at = at
         self.budget_s = budget_s
+        # Since when the caller waits. A deadline that is derived from another one keeps the other's.
+        self.since: float = at - budget_s if since is None else since
 
     @classmethod
     def after(cls, seconds: float, now: float) -> Deadline:
@@ -145,7 +147,8 @@ class timeout:  # noqa: N801 - reads as a verb at the call site: `async with tim
         outer = _current.get()
         self._budget_s = self._seconds if outer is None else outer.clip(self._seconds, now)
         self._task, self._cancels_before = task, task.cancelling()
-        self._token = _current.set(Deadline(now + self._budget_s, self._budget_s))
+        since = now if outer is None else outer.since
+        self._token = _current.set(Deadline(now + self._budget_s, self._budget_s, since))
         self._timer: PendingTimer = (self._timers or loop).call_later(self._budget_s, self._fire)
         return self
 

@@ -85,6 +85,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def observe_many(self, value: float, count: int) -> None:
+        """Count a value that several have in common."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+
     @property
     def count(self) -> int:
         """Return how many values were counted."""

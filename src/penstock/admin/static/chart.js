@@ -141,7 +141,7 @@ export function chart(title, parts, options = {}) {
 
 const say2 = (format, value) => (value === null || value === undefined ? "unknown" : format(value));
 
-export const last = (values) => [...values].reverse().find((v) => v !== null && v !== undefined);
+export const last = (values) => values.at(-1) ?? undefined; // an older value is none of now
 
 export const now = (name) => page.frame.now[name];
 

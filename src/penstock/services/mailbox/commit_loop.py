@@ -20,7 +20,7 @@ gone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.kernel.child import Child
 from penstock.kernel.errors import NotReady, PenstockError
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from penstock.services.mailbox.rows import IdemClaim
     from penstock.services.mailbox.shards.topics import Message
     from penstock.services.mailbox.state import MailboxParts
+
+
+SEND_SECONDS: Final = "From the end of a send's headers, at whichever door, to its commit; each message stored counts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class CommitLoop:
             reason: inventory.metrics.counter("dlq_moved_total", "Messages dead-lettered, by reason.", reason=reason)
             for reason in ("visibility", "rejected", "max_attempts", "integrity", "ttl")
         }
+        self._monotonic = inventory.clock.monotonic
+        self._send_s = inventory.metrics.histogram("send_seconds", SEND_SECONDS)
 
     # --- its life
 
@@ -159,8 +164,11 @@ class CommitLoop:
 
     def _apply_stored(self, batch: Batch) -> None:
         """Let stored messages be delivered, and answer their senders."""
-        shards = self._state.shards
+        shards, now = self._state.shards, self._monotonic()
         for send in batch.stored:
+            if send.deadline is not None:
+                # One without a deadline has nobody who waits: a dead letter that is sent back, say.
+                self._send_s.observe_many(now - send.deadline.since, _messages(send))
             shard = send.slot % len(shards)
             if isinstance(send, SendRun):
                 shards[shard].window.stored_run(send.rows)
@@ -255,3 +263,7 @@ class CommitLoop:
             job.fail(error)
         for future in batch.flushes:
             finish(future)
+
+
+def _messages(send: Stored) -> int:
+    return len(send.rows) if isinstance(send, SendRun) else 1

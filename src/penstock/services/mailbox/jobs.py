@@ -151,8 +151,8 @@ class SendItem:
     """One message of a batch on its way in, and where its answer goes."""
 
     __slots__ = (
-        "bulk", "claim", "claim_name", "claims", "codec", "corr_id", "payload_hash", "place", "redrive", "row", "slot",
-        "strict", "until", "value",
+        "bulk", "claim", "claim_name", "claims", "codec", "corr_id", "deadline", "payload_hash", "place", "redrive",
+        "row", "slot", "strict", "until", "value",
     )  # fmt: skip
 
     def __init__(self, send: m.Send, slot: int, payload_hash: bytes, meta: RequestMeta) -> None:
@@ -161,6 +161,7 @@ class SendItem:
         self.slot = slot
         self.payload_hash = payload_hash
         self.corr_id = meta.corr_id
+        self.deadline = meta.deadline
         self.codec = meta.codec
         self.strict = meta.strict
         self.bulk: BatchPromise
@@ -201,7 +202,8 @@ class SendRun:
     """
 
     __slots__ = (
-        "bulk", "bytes", "claimed", "claiming", "claims", "meta", "places", "rows", "sends", "slot", "sums", "topic",
+        "bulk", "bytes", "claimed", "claiming", "claims", "deadline", "meta", "places", "rows", "sends", "slot", "sums",
+        "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, slot: int, bulk: BatchPromise, meta: RequestMeta, *, claiming: bool) -> None:
@@ -211,6 +213,7 @@ class SendRun:
         self.claiming = claiming
         self.bulk = bulk
         self.meta = meta
+        self.deadline = meta.deadline
         # Of all payloads together.
         self.bytes = 0
         self.sends: list[m.Send] = []

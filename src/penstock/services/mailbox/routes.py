@@ -316,7 +316,8 @@ _SETTLEMENTS: Final = (
 
 def _meta(request: Request) -> RequestMeta:
     strict = request.headers.get(b"x-idempotency-mode") == b"409-conflict"
-    deadline = Deadline(request.received_at + request.timeout_s, request.timeout_s)
+    began_at = request.received_at
+    deadline = Deadline(began_at + request.timeout_s, request.timeout_s, began_at)
     return RequestMeta(request.corr.decode("ascii"), deadline, JSON, strict=strict)
 
 

@@ -100,6 +100,23 @@ async def test_the_wait_for_a_place_is_within_the_deadline_and_nobodys_fault() -
         assert mailbox.healthy
 
 
+async def test_the_service_behind_learns_since_when_the_caller_waits() -> None:
+    seen: list[float] = []
+
+    async def work() -> None:
+        deadline = current_deadline()
+        assert deadline is not None
+        seen.append(deadline.since)
+
+    async with downstream() as (mailbox, _):
+        began_at = asyncio.get_running_loop().time()
+        with use_deadline(Deadline.after(2.0, began_at)):
+            await asyncio.sleep(0.5)
+            await mailbox.call("send", work, idempotent=False)
+
+    assert seen == [began_at]
+
+
 async def test_clients_in_a_hurry_cannot_open_the_breaker_for_the_others() -> None:
     async with downstream(patience_s=2.0) as (storage, _):
         large = Service("done", takes_s=0.3)

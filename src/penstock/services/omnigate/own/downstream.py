@@ -128,10 +128,11 @@ class Downstream:
 
     def _deadline(self, now: float, extra_s: float) -> Deadline:
         limit_s, outer = self.options.timeout_s + extra_s, current_deadline()
-        if outer is not None:
-            left_s = outer.remaining(now)
-            limit_s = min(limit_s, max(left_s - RESERVE_S, left_s / 2))
-        return Deadline.after(limit_s, now)
+        if outer is None:
+            return Deadline.after(limit_s, now)
+        left_s = outer.remaining(now)
+        limit_s = min(limit_s, max(left_s - RESERVE_S, left_s / 2))
+        return Deadline(now + limit_s, limit_s, outer.since)
 
     # --- tries
 
