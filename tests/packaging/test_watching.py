@@ -24,7 +24,7 @@ ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 _WORDS = re.compile(r"[a-z_][a-z0-9_]*(?=[{\[)\s]|$)")
 # What Prometheus and its client library bring themselves, and the words of its language.
 _FOREIGN = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
-_LANGUAGE = {"by", "and", "sum", "rate", "increase", "topk", "histogram_quantile", "le"}
+_LANGUAGE = {"by", "on", "and", "sum", "max", "rate", "increase", "topk", "histogram_quantile", "le"}
 
 
 def panel_queries() -> list[str]:
@@ -39,7 +39,7 @@ def alert_queries() -> list[str]:
 
 
 def metrics_of(query: str) -> set[str]:
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)|\"[^\"]*\"", " ", query)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|(?:by|on) \([^)]*\)|\"[^\"]*\"", " ", query)
     return {word for word in _WORDS.findall(bare) if word not in _LANGUAGE}
 
 
@@ -48,8 +48,10 @@ def known_metrics() -> set[str]:
     node = Node(load(schema(), sources), sources, token="psp1_not-a-real-token")
     node.forget()
     families = [family for part in node.parts for family in part.supervisor.inventory.metrics.families()]
-    buckets = {f"{family.name}_bucket" for family in families if family.kind == "histogram"}
-    return {family.name for family in families} | buckets | _FOREIGN
+    parts = {
+        f"{family.name}_{part}" for family in families if family.kind == "histogram" for part in ("bucket", "count")
+    }
+    return {family.name for family in families} | parts | _FOREIGN
 
 
 def test_every_query_asks_for_a_metric_that_a_node_has() -> None:

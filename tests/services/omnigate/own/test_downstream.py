@@ -227,7 +227,7 @@ async def test_a_storm_of_failures_does_not_become_a_storm_of_retries() -> None:
 
 
 async def test_a_service_that_keeps_failing_is_left_alone_until_a_probe_succeeds() -> None:
-    async with downstream(breaker=BreakerPolicy(samples_min=5, open_s=5.0)) as (mailbox, _):
+    async with downstream(breaker=BreakerPolicy(samples_min=5, open_s=5.0)) as (mailbox, inventory):
         service = Service(*[DownstreamUnavailable()] * 5, "well")
         for _ in range(5):
             with pytest.raises(DownstreamUnavailable):
@@ -235,6 +235,8 @@ async def test_a_service_that_keeps_failing_is_left_alone_until_a_probe_succeeds
         with pytest.raises(DownstreamUnavailable) as refused:
             await mailbox.call("send", service, idempotent=False)
         assert (service.calls, refused.value.facts["retry_after"], mailbox.healthy) == (5, 5, False)
+        assert inventory.metrics.value("breaker_open", service="mailbox") == 1
+        assert inventory.metrics.value("downstream_errors_total", service="mailbox", reason="breaker_open") == 1
         await asyncio.sleep(5.0)
 
         assert await mailbox.call("send", service, idempotent=False) == "well"

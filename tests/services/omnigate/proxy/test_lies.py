@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -228,6 +229,40 @@ async def test_an_upstream_that_fails_too_often_is_left_alone_for_a_while() -> N
         assert (refused.status, refused.json()["code"]) == (503, "downstream_unavailable")
         assert (await gate.ask(get("/api/x"))).status == 200
         assert gate.proxies.healthy() == {"/api": True}
+
+
+async def test_an_open_breaker_is_shown_and_what_it_refuses_is_counted_as_unanswered() -> None:
+    policy = BreakerPolicy(samples_min=4, open_s=5.0)
+    async with gateway(hangs_up, retry=False, options={"breaker": policy}) as gate:
+
+        def told() -> tuple[float, float]:
+            refused = gate.count("downstream_errors_total", service="/api", reason="breaker_open")
+            return gate.count("breaker_open", service="/api", upstream="http://up0.test"), refused
+
+        assert told() == (0, 0)
+        for _ in range(4):
+            await gate.ask(get("/api/x"))
+        assert told() == (1, 0)
+        for _ in range(3):
+            await gate.ask(get("/api/x"))
+        assert told() == (1, 3)
+
+        gate.upstreams["up0.test"].script = says(ok())
+        await asyncio.sleep(5.0)
+        await gate.ask(get("/api/x"))
+        assert told() == (0, 3)
+
+
+async def test_the_breakers_of_a_route_that_is_gone_are_shown_no_more() -> None:
+    async with gateway() as gate:
+        (route,) = (proxy.route for proxy in gate.proxies.proxies)
+        shown = next(f for f in gate.proxies.inventory.metrics.families() if f.name == "breaker_open").series
+        assert len(shown) == 1
+        gate.proxies.serve([replace(route, timeout_s=3.0)])
+        assert len(shown) == 1
+        gate.proxies.serve([])
+
+        assert shown == {}
 
 
 async def test_clients_in_a_hurry_do_not_shut_an_upstream_for_the_others() -> None:

@@ -19,6 +19,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.kernel.backoff import CALLS, MAX_TRIES, Backoff, RetryBudget, Rng
@@ -33,6 +34,7 @@ from penstock.services.omnigate.own.fair_slots import CALLER, FairSlots
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
+    from penstock.kernel.metrics import Counter, Metrics
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
@@ -86,6 +88,7 @@ class Downstream:
         )
         inventory.timeout(f"downstream.{service}", options.timeout_s, "Timeout, 504")
         self.breaker = Breaker(service, options.breaker)
+        tell_breaker(metrics, self.breaker, service)
         self._clock = inventory.clock.monotonic
         self._budget = RetryBudget()
         self._hedges = HedgePolicy(shedding)
@@ -171,6 +174,7 @@ class Downstream:
 
     def _admit(self, now: float) -> None:
         if not self.breaker.allow(now):
+            self._counts.refused()
             wait_s = max(1, math.ceil(self.breaker.retry_after_s(now)))
             raise DownstreamUnavailable(
                 f"{self.options.service} failed too often and is left alone.", retry_after=wait_s
@@ -244,15 +248,31 @@ class DownstreamCounts:
         self._service = service
         self.latency = self._metrics.histogram("downstream_latency_seconds", LATENCY, service=service)
         self._timeouts = self._metrics.counter("io_timeouts_total", "Deadlines that passed.", op="rpc")
-        self._metrics.declare("counter", "downstream_errors_total", ERRORS, "service", "reason")
+        # There from the start: of a series that begins with its first event nobody sees that event as growth.
+        self._errors = {
+            reason: self._metrics.counter("downstream_errors_total", ERRORS, service=service, reason=reason)
+            for reason in ("breaker_open", DownstreamUnavailable.code, Timeout.code)
+        }
         self._metrics.declare("counter", "hedges_total", HEDGES, "service", "result")
         self._metrics.declare("counter", "backoff_retries_total", RETRIES, "op", "result")
 
     def failed(self, error: PenstockError) -> None:
         """Count a call without an answer, or one that was cut."""
-        self._metrics.counter("downstream_errors_total", service=self._service, reason=error.reason).value += 1
+        self._error(error.reason).value += 1
         if isinstance(error, Timeout) and error.op == "rpc":
             self._timeouts.value += 1
+
+    def refused(self) -> None:
+        """Count a call that the open breaker did not let out: for its caller, too, there is no answer."""
+        self._error("breaker_open").value += 1
+
+    def _error(self, reason: str) -> Counter:
+        found = self._errors.get(reason)
+        if found is None:
+            found = self._errors[reason] = self._metrics.counter(
+                "downstream_errors_total", ERRORS, service=self._service, reason=reason
+            )
+        return found
 
     def retried(self, op: str, plan: CallPlan, *, succeeded: bool) -> None:
         """Count what came of a try that was a retry."""
@@ -266,7 +286,19 @@ class DownstreamCounts:
         self._metrics.counter("hedges_total", service=self._service, result=result).value += 1
 
 
+def tell_breaker(metrics: Metrics, breaker: Breaker, service: str, upstream: str = "") -> None:
+    """Show whether a breaker lets calls out; a configured route has one for each of its upstreams."""
+    read = partial(_is_open, breaker)
+    metrics.gauge(BREAKER, "1 while calls are refused, but for probes.", read=read, service=service, upstream=upstream)
+
+
+def _is_open(breaker: Breaker) -> float:
+    # A probe that is under way changes nothing for the others.
+    return 0.0 if breaker.state is BreakerState.CLOSED else 1.0
+
+
+BREAKER: Final = "breaker_open"
 LATENCY: Final = "From the call to its answer's first byte."
-ERRORS: Final = "Calls to a downstream that brought no answer, or only a part of one."
+ERRORS: Final = "Calls to a downstream without a whole answer; breaker_open: refused at once, as others had failed."
 HEDGES: Final = "Second requests by whether they were the first to be answered."
 RETRIES: Final = "Retries by what came of them; denied: the retry budget was empty."

@@ -122,7 +122,7 @@ class ProxyCall(Promise):
         self._begin_try(self.proxy.monotonic(), None if beside is None else beside.upstream, hedge=hedge)
 
     def _begin_try(self, now: float, shunned: Upstream | None, *, hedge: bool) -> None:
-        upstream, trial = self.proxy.upstreams.choose(now, other_than=shunned)
+        upstream, trial = self.proxy.choose(now, shunned)
         attempt = ProxyAttempt(self, upstream, trial, hedge=hedge)
         self._driver.alive.append(attempt)
         attempt.begin()

@@ -22,7 +22,7 @@ from penstock.net.calls.pool import ClientShared, Dial
 from penstock.net.calls.retry import HttpRetries
 from penstock.net.server.route import Route
 from penstock.services.omnigate.gate.ticket import tenant_of
-from penstock.services.omnigate.own.downstream import RESERVE_S, DownstreamCounts
+from penstock.services.omnigate.own.downstream import BREAKER, RESERVE_S, DownstreamCounts, tell_breaker
 from penstock.services.omnigate.proxy.call import ProxyCall
 from penstock.services.omnigate.proxy.headers import (
     forwarded,
@@ -37,6 +37,7 @@ from penstock.services.omnigate.proxy.upstream import Upstream, Upstreams
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory
     from penstock.kernel.limiter import ByteShare
+    from penstock.net.calls.downstream import BreakerReport
     from penstock.net.message import HandlerResult, Request
     from penstock.services.omnigate.proxy.config import ProxyRoute
     from penstock.wire.http1.head import HttpHead
@@ -95,6 +96,8 @@ class Proxy:
         self.route = route
         lanes = [Upstream(url, client, self.counts.latency) for url in route.upstreams]
         self.upstreams = Upstreams(route.name, lanes)
+        for url, lane in zip(route.upstreams, lanes, strict=True):
+            tell_breaker(metrics, lane.lane.breaker, route.name, url)
         self.shares = TenantShares(shared.options.calls_max * len(lanes))
         self.scope = shared.scope
         self.monotonic = shared.inventory.clock.monotonic
@@ -138,6 +141,19 @@ class Proxy:
             raise DownstreamUnavailable("The route leads back to this gateway.", status=502)
         fields = request_fields(head, via, self.route.allow_headers)
         return self._known.put(head, (target_path(head, self._strip), fields))
+
+    def choose(self, now: float, shunned: Upstream | None) -> tuple[Upstream, BreakerReport]:
+        """Take the next upstream that may be asked, rather another than the one that just failed."""
+        try:
+            return self.upstreams.choose(now, other_than=shunned)
+        except DownstreamUnavailable:
+            self.counts.refused()
+            raise
+
+    def forget_breakers(self) -> None:
+        """Show its breakers no more: the route is served no longer."""
+        for url in self.route.upstreams:
+            self._shared.inventory.metrics.forget(BREAKER, service=self.route.name, upstream=url)
 
     # --- bodies that are received before an upstream is asked
 
@@ -211,7 +227,10 @@ class Proxies(Resource):
         known = {proxy.route: proxy for proxy in self.proxies}
         wanted = tuple(routes)
         self._retired = [proxy for proxy in self._retired if proxy.upstreams.live]
-        self._retired += (proxy for route, proxy in known.items() if route not in wanted)
+        gone = [proxy for route, proxy in known.items() if route not in wanted]
+        for proxy in gone:
+            proxy.forget_breakers()
+        self._retired += gone
         self.proxies = tuple(known.get(route) or Proxy(route, self) for route in wanted)
         return self.routes()
 
