@@ -184,7 +184,7 @@ class Tab:
 
     def press(self, key: str) -> None:
         """Press and release a key."""
-        code, text = {"Tab": (9, ""), "Enter": (13, "\r")}.get(key) or (ord(key.upper()), key)
+        code, text = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, "")}.get(key) or (ord(key.upper()), key)
         for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text)
 

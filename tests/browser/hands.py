@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 from tests.acceptance.node_process import NodeProcess
 from tests.browser.chromium import Chromium, Tab
@@ -50,7 +51,7 @@ def send(node: NodeProcess, topic: str, payload: str = "aGk=", **more: Any) -> s
 
 def fail(node: NodeProcess, topic: str, traceback: str, times: int = 1) -> None:
     """Make dead letters as a handler does that raises ValueError."""
-    node.ask("mailbox", "PUT", f"/v1/topics/{topic}/settings", {"max_attempts": 1}, token=True)
+    node.ask("mailbox", "PUT", f"/v1/topics/{quote(topic, '')}/settings", {"max_attempts": 1}, token=True)
     for _ in range(times):
         send(node, topic)
     left, error = times, {"class": "ValueError", "message": "bad postcode", "traceback": traceback}
@@ -77,12 +78,35 @@ def press(tab: Tab, label: str, within: str = "#view") -> None:
     tab.js(f"(() => {{ const found = {found}; found.focus(); found.click(); }})()")
 
 
+def put(tab: Tab, place: str, value: str) -> None:
+    """Put a value into a field, as typing does: the page hears of it."""
+    tab.js(
+        f"(() => {{ const found = document.querySelector('{place}'); found.value = {json.dumps(value)};"
+        " found.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+
+
 def answer(tab: Tab, label: str, **fields: str) -> None:
     """Fill in the dialog and press its button."""
     tab.wait("document.getElementById('ask').open")
     for name, value in fields.items():
-        tab.js(f"document.querySelector('#ask [name={name}]').value = {json.dumps(value)}")
+        put(tab, f"#ask [name={name}]", value)
     press(tab, label, "#ask")
+
+
+def tick(tab: Tab, name: str, on: bool = True) -> None:
+    """Tick a box of the dialog, or clear it."""
+    tab.js(f"document.querySelector('#ask [name={name}]').checked = {json.dumps(on)}")
+
+
+def add_route(tab: Tab, prefix: str, upstream: str, require: str = "", *, keep: bool = False) -> None:
+    """Add a route by its dialog; without anything that a token must cover it is open, and that is said."""
+    press(tab, "Add a route")
+    tab.wait("document.getElementById('ask').open")
+    tick(tab, "open", not require)
+    tick(tab, "keep", keep)
+    answer(tab, "Add the route", prefix=prefix, upstream=upstream, require=require)
+    told(tab, f"{prefix} is live.")
 
 
 def told(tab: Tab, text: str) -> None:

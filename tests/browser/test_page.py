@@ -172,7 +172,7 @@ def test_a_topic_is_paused_resumed_and_given_settings(browser: Chromium, node: N
     kept = node.ask("mailbox", "GET", "/v1/topics/held/settings", token=True).json()["settings"]
     press(tab, "Settings")
     answer(tab, "Save", max_attempts="many")
-    tab.wait("document.getElementById('toast').className === 'bad'")
+    tab.wait("document.querySelector('#ask [role=alert]').innerText.includes('max_attempts')")
 
     assert kept["max_attempts"] == 3
     assert node.ask("mailbox", "GET", "/v1/topics/held/settings", token=True).json()["settings"] == kept

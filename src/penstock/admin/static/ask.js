@@ -40,6 +40,9 @@ export function toast(text, bad = false) {
   toastEnds = setTimeout(() => put($("toast"), ""), bad ? 12000 : 6000);
 }
 
+export const sayFault = (fault) =>
+  fault instanceof Refused ? fault.message : `The node does not answer: ${fault.message}`;
+
 // Do something and say what came of it; a refusal is told, never swallowed.
 export async function doing(act) {
   try {
@@ -47,7 +50,7 @@ export async function doing(act) {
     if (said) toast(said);
     return true;
   } catch (fault) {
-    toast(fault instanceof Refused ? fault.message : `The node does not answer: ${fault.message}`, true);
+    toast(sayFault(fault), true);
     return false;
   }
 }

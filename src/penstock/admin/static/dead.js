@@ -1,6 +1,6 @@
 // Dead letters: grouped by topic and reason, looked at, sent again, edited, deleted.
 
-import { ask, doing, enc, mailbox, toast } from "./ask.js";
+import { Refused, ask, doing, enc, mailbox, toast } from "./ask.js";
 import { field, question } from "./dialog.js";
 import { bits, h, keyed, link, once, pill } from "./element.js";
 import {
@@ -36,7 +36,7 @@ export default function dead(_, query) {
       },
       { key: "reason", title: "reason" },
       { key: "count", title: "letters", kind: "bad" },
-      { key: "first_at", title: "first died", kind: "time", opt: true },
+      { key: "first_at", title: "first died", kind: "time" },
       { key: "last_at", title: "last died", kind: "time" },
       {
         key: "id",
@@ -129,18 +129,19 @@ const chosen = (row) => ({ topic: row.topic, reason: row.reason, limit: 1000000 
 async function redrive(row) {
   await doing(async () => {
     const { accepted } = await mailbox("POST", "dlq/reprocess", { ...chosen(row), dry_run: true });
+    let going;
     const said = await question(
       `Redrive ${plural(accepted, "dead letter")}?`,
       `They died of ${row.reason} in ${row.topic}, and are sent again as new messages.`,
       [field("to", "To topic (empty: where each came from)")],
       "Redrive",
+      false,
+      async ({ to }) => {
+        const elsewhere = to.trim() ? { to: to.trim() } : {};
+        going = await mailbox("POST", "dlq/reprocess", { ...chosen(row), ...elsewhere });
+      },
     );
-    if (!said) return "";
-    const going = await mailbox("POST", "dlq/reprocess", {
-      ...chosen(row),
-      ...(said.to.trim() ? { to: said.to.trim() } : {}),
-    });
-    return `${plural(going.accepted, "letter")} will be sent again.`;
+    return said && `${plural(going.accepted, "letter")} will be sent again.`;
   });
   page.shown.reload?.();
 }
@@ -184,6 +185,14 @@ function drawLetters(box, entries, bodies, reload) {
   );
 }
 
+function compact(json) {
+  try {
+    return JSON.stringify(JSON.parse(json));
+  } catch (fault) {
+    throw new Refused(`This is no JSON any more: ${fault.message}`);
+  }
+}
+
 // What the last attempt that told an error said.
 const lastError = (letter) => letter.history.findLast((each) => each.error)?.error.message;
 
@@ -204,27 +213,27 @@ function letterItem(letter, body, reload) {
     const bytes = fromBase64(body.payload_b64);
     const [kind, text] = legible(bytes);
     if (kind === "bytes") return toast("Its payload is binary and cannot be edited here.", true);
+    let sent;
     const said = await question(
       "Edit and redrive",
       `A new message with this payload goes to ${letter.topic}; then the dead letter is deleted.`,
       [field("payload", "Payload", { tag: "textarea", value: text })],
       "Send",
+      false,
+      async ({ payload }) => {
+        const send = {
+          topic: letter.topic,
+          payload_b64: toBase64(new TextEncoder().encode(kind === "JSON" ? compact(payload) : payload)),
+          attrs: body.attrs || {},
+          idem_key: `edited:${letter.msg_id}`,
+        };
+        if (letter.key) send.key = letter.key;
+        sent = await mailbox("POST", "send", send);
+        await mailbox("POST", "dlq/delete", one);
+      },
     );
-    if (!said) return undefined;
-    await doing(async () => {
-      const edited = kind === "JSON" ? JSON.stringify(JSON.parse(said.payload)) : said.payload;
-      const send = {
-        topic: letter.topic,
-        payload_b64: toBase64(new TextEncoder().encode(edited)),
-        attrs: body.attrs || {},
-        idem_key: `edited:${letter.msg_id}`,
-      };
-      if (letter.key) send.key = letter.key;
-      const sent = await mailbox("POST", "send", send);
-      await mailbox("POST", "dlq/delete", one);
-      return `Sent as ${sent.msg_id}; the dead letter is deleted.`;
-    });
-    return reload();
+    if (said) toast(`Sent as ${sent.msg_id}; the dead letter is deleted.`);
+    return said && reload();
   };
   const past = letter.history.map((each) =>
     h(

@@ -1,6 +1,6 @@
 // One message for people: its payload, its fields, and sending one.
 
-import { doing, enc, mailbox } from "./ask.js";
+import { enc, mailbox, toast } from "./ask.js";
 import { field, question } from "./dialog.js";
 import { bits, h, link, pill } from "./element.js";
 import { page } from "./state.js";
@@ -11,6 +11,7 @@ export const SHOWN = 50; // rows of a long list
 const CONTROL = /[\u0000-\u0008\u000e-\u001f]/;
 
 export async function sendTo(topic) {
+  let sent;
   const said = await question(
     "Send a message",
     "It is stored like any other message, and a consumer will get it.",
@@ -21,15 +22,16 @@ export async function sendTo(topic) {
       field("delay", "Delay in seconds", { type: "number", min: "0" }),
     ],
     "Send",
+    false,
+    async ({ topic: to, payload, key, delay }) => {
+      const body = { topic: to.trim(), payload_b64: toBase64(new TextEncoder().encode(payload)) };
+      if (key) body.key = key;
+      if (Number(delay)) body.delay_ms = Math.round(Number(delay) * 1000);
+      sent = await mailbox("POST", "send", body);
+    },
   );
   if (!said) return;
-  await doing(async () => {
-    const body = { topic: said.topic.trim(), payload_b64: toBase64(new TextEncoder().encode(said.payload)) };
-    if (said.key) body.key = said.key;
-    if (Number(said.delay)) body.delay_ms = Math.round(Number(said.delay) * 1000);
-    const sent = await mailbox("POST", "send", body);
-    return `Stored as ${sent.msg_id}.`;
-  });
+  toast(`Stored as ${sent.msg_id}.`);
   page.shown.reload?.();
 }
 

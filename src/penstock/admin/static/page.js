@@ -9,7 +9,6 @@
 // history    the lines of the open view       rail       the views; each other file is one of them
 
 import { Refused, ask } from "./ask.js";
-import { question } from "./dialog.js";
 import { $, bits, h, keyed, level, put } from "./element.js";
 import { extend, refresh } from "./history.js";
 import { drawBadges, drawRail, goByKey, openView } from "./rail.js";
@@ -175,6 +174,11 @@ $("login").addEventListener("submit", async (event) => {
   return told ? signOut(told) : live();
 });
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names the view that is open
+  $("view").focus();
+});
+
 $("leave").addEventListener("click", async () => {
   await fetch("/logout", { method: "POST" }).catch(() => {});
   location.reload();
@@ -188,6 +192,11 @@ addEventListener("hashchange", () => {
   placeVerdict();
 });
 
+async function showKeys() {
+  const { question } = await import("./dialog.js");
+  question("Keys", "", [bits(KEYS.map(([key, what]) => [h("code", key), what]))], "Close");
+}
+
 let going = false;
 
 addEventListener("keydown", (event) => {
@@ -199,7 +208,7 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
     $("filter").focus();
   }
-  if (event.key === "?") question("Keys", "", [bits(KEYS.map(([key, what]) => [h("code", key), what]))], "Close");
+  if (event.key === "?") showKeys();
 });
 
 async function begin() {

@@ -1,6 +1,6 @@
 // The settings of one topic: read, changed, paused, resumed.
 
-import { doing, enc, mailbox } from "./ask.js";
+import { doing, enc, mailbox, toast } from "./ask.js";
 import { field, question } from "./dialog.js";
 import { bits, h, put } from "./element.js";
 
@@ -52,17 +52,17 @@ export async function editSettings(name) {
     "An empty field means the mailbox's default.",
     TOPIC_SETTINGS.map(([key, label]) => field(key, label, { value: settings[key] ?? "" })),
     "Save",
+    false,
+    async (values) => {
+      const next = { ...settings };
+      for (const [key] of TOPIC_SETTINGS) {
+        const text = values[key].trim();
+        if (!text) delete next[key];
+        // What is no number goes as it is: the node says what is wrong with it, and nothing is changed.
+        else next[key] = key === "dead_letter_to" || Number.isNaN(Number(text)) ? text : Number(text);
+      }
+      await mailbox("PUT", `topics/${enc(name)}/settings`, next);
+    },
   );
-  if (!said) return;
-  await doing(async () => {
-    const next = { ...settings };
-    for (const [key] of TOPIC_SETTINGS) {
-      const text = said[key].trim();
-      if (!text) delete next[key];
-      // What is no number goes as it is: the node says what is wrong with it, and nothing is changed.
-      else next[key] = key === "dead_letter_to" || Number.isNaN(Number(text)) ? text : Number(text);
-    }
-    await mailbox("PUT", `topics/${enc(name)}/settings`, next);
-    return "Saved; it holds from now on.";
-  });
+  if (said) toast("Saved; it holds from now on.");
 }
