@@ -16,8 +16,8 @@ import pytest
 from penstock.client import connect
 from penstock.contracts.mailbox import TopicSettings
 from tests.acceptance.node_process import Answer, NodeProcess, free_port
-from tests.browser.chromium import PROGRAM, Chromium, Tab
-from tests.browser.hands import WEBHOOK_SECRET, answer, cell, go, press, row_of, send, signed_in, told
+from tests.browser.chromium import PROGRAM, Chromium
+from tests.browser.hands import WEBHOOK_SECRET, add_route, answer, cell, go, press, row_of, send, signed_in, told
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 
@@ -187,11 +187,7 @@ def test_a_route_with_two_upstreams_that_needs_a_token_and_keeps_its_prefix(
     tab = signed_in(browser, node)
     go(tab, "gateway")
     first, second = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    tab.wait("document.querySelector('input[name=require]') !== null")
-    tab.js("document.querySelector('input[name=require]').value = 'op=get  topic=orders'")
-    tab.js("document.querySelector('input[name=keep]').click()")
-    route(tab, "/guarded", f"{first}  {second}")
-    told(tab, "/guarded is live.")
+    add_route(tab, "/guarded", f"{first}  {second}", "op=get  topic=orders", keep=True)
     kept = node.ask("admin", "GET", "/admin/routes", token=True).json()["routes"]
     (made,) = [each for each in kept if each["prefix"] == "/guarded"]
 
@@ -202,21 +198,13 @@ def test_a_route_with_two_upstreams_that_needs_a_token_and_keeps_its_prefix(
     assert node.ask("admin", "DELETE", "/admin/routes?prefix=/guarded", token=True).status in {200, 204}
 
 
-def route(tab: Tab, prefix: str, upstream: str) -> None:
-    tab.wait("document.querySelector('input[name=prefix]') !== null")
-    tab.js(f"document.querySelector('input[name=prefix]').value = '{prefix}'")
-    tab.js(f"document.querySelector('input[name=upstream]').value = '{upstream}'")
-    press(tab, "Add the route")
-
-
 def test_a_dead_upstream_is_told_in_the_verdict_and_its_route_is_changed_to_one_that_lives(
     browser: Chromium, node: NodeProcess
 ) -> None:
     tab = signed_in(browser, node)
     go(tab, "gateway")
     dead = f"http://127.0.0.1:{free_port()}"
-    route(tab, "/broken", dead)
-    told(tab, "/broken is live.")
+    add_route(tab, "/broken", dead)
     row = (
         "[...document.querySelectorAll('tbody tr')].find((each) => each.innerText.startsWith('/broken open to anyone'))"
     )
@@ -228,7 +216,8 @@ def test_a_dead_upstream_is_told_in_the_verdict_and_its_route_is_changed_to_one_
     tab.wait("document.getElementById('state').innerText.includes('a dead upstream')")
     tab.wait("/5xx .*at most [1-9]/.test(document.querySelector('.chart').ariaLabel)")
 
-    route(tab, "/broken", f"http://127.0.0.1:{node.port('omnigate')}")
+    press(tab, "Change")
+    answer(tab, "Change", upstream=f"http://127.0.0.1:{node.port('omnigate')}")
     tab.wait(f"{row}.innerText.includes('well http://127.0.0.1:{node.port('omnigate')}')")
     press(tab, "Remove")
     answer(tab, "Remove")

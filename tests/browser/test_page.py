@@ -21,6 +21,7 @@ from tests.browser.hands import (
     STATE,
     VIEWS,
     WIDER,
+    add_route,
     answer,
     at,
     cell,
@@ -275,12 +276,8 @@ def test_a_route_is_added_used_and_removed_while_the_gateway_runs(browser: Chrom
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
         try:
-            tab.wait("document.querySelector('input[name=prefix]') !== null")
-            tab.js("document.querySelector('input[name=prefix]').value = '/shop'")
             url = f"http://127.0.0.1:{server.server_port}"
-            tab.js(f"document.querySelector('input[name=upstream]').value = '{url}'")
-            press(tab, "Add the route")
-            told(tab, "/shop is live.")
+            add_route(tab, "/shop", url)
             used = node.ask("omnigate", "GET", "/shop/x")
             tab.wait(f"{row_of('/shop')}?.innerText.includes('{url}')")
         finally:

@@ -59,6 +59,7 @@ class RouteShown(msgspec.Struct, frozen=True):
     strip_prefix: bool
     require: tuple[str, ...]
     methods: tuple[str, ...]
+    timeout_ms: int
     source: str
     healthy: bool
     upstreams: tuple[UpstreamShown, ...]
@@ -150,9 +151,16 @@ class RouteAdmin:
         )
         well = not known or any(each.healthy for each in known)
         return RouteShown(
-            route.name, route.upstreams, route.strip_prefix, require, route.methods, source, healthy=well,
+            prefix=route.name,
+            upstream=route.upstreams,
+            strip_prefix=route.strip_prefix,
+            require=require,
+            methods=route.methods,
+            timeout_ms=round(route.timeout_s * 1000),
+            source=source,
+            healthy=well,
             upstreams=upstreams,
-        )  # fmt: skip
+        )
 
     def _upstream(self, route: ProxyRoute, url: str, upstream: Upstream, problems: Mapping[str, str]) -> UpstreamShown:
         breaker, name = upstream.lane.breaker, upstream_name(route.name, url)
