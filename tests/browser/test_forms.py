@@ -138,3 +138,42 @@ def test_a_refused_route_stays_in_its_dialog_with_the_reason(browser: Chromium, 
         5000,
         True,
     )
+
+
+# --- the filter of the log
+
+# The first question about the log is answered last.
+HOLD_THE_FIRST = """window.asked = []; const real = window.fetch;
+window.fetch = async (path, options) => {
+  const answer = await real(path, options);
+  if (String(path).startsWith('/logs')) {
+    window.asked.push(String(path));
+    if (window.asked.length === 1) await new Promise((done) => { window.go_on = done; });
+  }
+  return answer;
+}; true"""
+LINES = "document.querySelectorAll('.log > div').length"
+
+
+def test_the_last_typed_filter_of_the_log_wins_over_answers_that_come_late(
+    browser: Chromium, node: NodeProcess
+) -> None:
+    tab = signed_in(browser, node)
+    ids = [node.ask("mailbox", "POST", "/v1/send", {"wrong": n}, token=True).json()["corr_id"] for n in range(3)]
+    tab.js(HOLD_THE_FIRST)
+    go(tab, "logs")
+    tab.wait("Boolean(window.go_on)")
+    tab.press("/")
+    for letter in ids[1]:
+        tab.type(letter)
+    tab.wait(f"{LINES} === 1 && document.querySelector('.log').innerText.includes('{ids[1]}')")
+    tab.js("window.go_on(); new Promise((done) => setTimeout(done, 0))")
+    typed = tab.js("window.asked.filter((each) => !each.endsWith('text=')).length")
+
+    assert tab.js("document.getElementById('filter').value") == ids[1]
+    assert tab.js(LINES) == 1
+    assert typed < len(ids[1])  # not one question for each letter
+    tab.js("document.getElementById('filter').select()")
+    tab.type(ids[2])
+    tab.wait(f"{LINES} === 1 && document.querySelector('.log').innerText.includes('{ids[2]}')")
+    assert tab.complaints() == []

@@ -6,6 +6,8 @@ import { heading } from "./heading.js";
 import { corrLink, fieldsOf } from "./message.js";
 import { moment } from "./words.js";
 
+const TYPING_MS = 150; // who pauses for so long has typed what is meant
+
 export default function logs(_, query) {
   const least = h(
     "select",
@@ -21,9 +23,12 @@ export default function logs(_, query) {
   });
   const box = h(".log", { tabindex: "0", role: "log", "aria-label": "Log lines" });
   const none = h("p.none", { hidden: true }, "No line matches.");
-  let seen = 0;
-  let asking = false;
+  let seen = 0; // the number of the last line that is shown; 0: the next answer begins anew
   let paused = false;
+  let turn = 0; // goes up with each filter: an answer for an older one is dropped
+  let under = -1; // the turn that is being asked for
+  let wanted = "";
+  let typed = 0;
   const pause = h(
     "button",
     {
@@ -33,20 +38,18 @@ export default function logs(_, query) {
         paused = !paused;
         pause.setAttribute("aria-pressed", String(paused));
         put(pause, paused ? "Go on" : "Pause");
-        if (!paused) load(false);
+        if (!paused) load();
       },
     },
     "Pause",
   );
-  const load = async (anew) => {
-    if (asking) return;
-    asking = true;
+  const load = async () => {
+    if (under === turn) return;
+    const mine = (under = turn);
     try {
-      const said = await ask(
-        "GET",
-        `/logs?after=${anew ? 0 : seen}&level=${least.value}&text=${enc(text.value.trim())}`,
-      );
-      if (anew) box.replaceChildren();
+      const said = await ask("GET", `/logs?after=${seen}&${wanted}`);
+      if (mine !== turn) return;
+      if (!seen) box.replaceChildren();
       for (const line of said.lines) {
         const id = line.fields.corr_id;
         box.prepend(
@@ -75,15 +78,25 @@ export default function logs(_, query) {
     } catch (fault) {
       toast(fault.message, true);
     } finally {
-      asking = false;
+      if (under === mine) under = -1;
     }
   };
-  for (const input of [least, text]) input.addEventListener("input", () => load(true));
-  load(true);
+  const filter = () => {
+    turn += 1;
+    seen = 0;
+    wanted = `level=${least.value}&text=${enc(text.value.trim())}`;
+    return load();
+  };
+  least.addEventListener("input", filter);
+  text.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(filter, TYPING_MS);
+  });
+  filter();
   return {
     nodes: [heading("Logs", h("label.tick", "from", least), text, pause), h("section.card", box, none)],
     update() {
-      if (!paused) load(false);
+      if (!paused) load();
     },
   };
 }
