@@ -16,7 +16,7 @@ function trace(values, most, under) {
   const end = (at) => {
     if (began < 0) return;
     if (at - began === 1) path += `h${(100 / last).toFixed(2)}`;
-    if (under) path += `L${((at - 1) * 100) / last} 100L${(began * 100) / last} 100Z`;
+    if (under) path += `L${((at - 1) * 100) / last} 99L${(began * 100) / last} 99Z`;
     began = -1;
   };
   values.forEach((v, at) => {
@@ -192,7 +192,7 @@ export function bars(box, rows, empty) {
 
 // A rate in a cell: its sparkline and what it is now.
 export function rate(cell, series, colour, text) {
-  once(cell, series, () => [canvas(".spark.opt"), h("span")]);
+  once(cell, series, () => [canvas(".spark"), h("span")]);
   spark(cell.firstChild, page.lines[series] || [], colour);
   put(cell.lastChild, ` ${text}`);
 }

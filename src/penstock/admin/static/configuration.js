@@ -22,16 +22,6 @@ const isTable = (value) => typeof value === "object" && JSON.stringify(value).le
 // What stands between backticks is code.
 const prose = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", part) : part));
 
-// On a phone a row is a block, and each cell says what it is.
-const labelled = (key, title, fill) => ({
-  key,
-  title,
-  cell: (cell, row) => {
-    cell.dataset.label = title;
-    fill(cell, row);
-  },
-});
-
 const code = (read) => (cell, row) => {
   const value = read(row);
   put(
@@ -45,10 +35,10 @@ const SETTING = {
   title: "setting",
   cell: (cell, row) => once(cell, row.key, () => [h("code", row.key), h("small.dim", prose(row.help))]),
 };
-const VALUE = labelled("shown", "value", code((row) => row.value));
-const DEFAULT = labelled("default", "default", code((row) => row.default));
-const ORIGIN = labelled("origin", "comes from", (cell, row) => put(cell, row.origin));
-const APPLY = labelled("applies", "a change takes effect", (cell, row) => put(cell, row.applies));
+const VALUE = { key: "shown", title: "value", cell: code((row) => row.value) };
+const DEFAULT = { key: "default", title: "default", cell: code((row) => row.default) };
+const ORIGIN = { key: "origin", title: "comes from" };
+const APPLY = { key: "applies", title: "a change takes effect" };
 
 // What somebody set comes before what follows from it.
 const rank = (row) => (row.follows ? 1 : 0);

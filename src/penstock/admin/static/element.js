@@ -34,6 +34,7 @@ export function level(node, value) {
 // Bring the children of a box in line with data: what stays is the same element.
 export function keyed(box, data, keyOf, begin, fill) {
   const old = box.known || new Map();
+  const focused = box.contains(document.activeElement) && document.activeElement;
   const now = new Map();
   data.forEach((row, at) => {
     const key = keyOf(row);
@@ -44,13 +45,22 @@ export function keyed(box, data, keyOf, begin, fill) {
   });
   for (const [key, node] of old) if (now.get(key) !== node) node.remove();
   box.known = now;
+  refocus(focused);
+}
+
+// What is moved or removed loses the focus: give it back, or to the view where nothing is left to give it to.
+function refocus(focused, instead = $("view")) {
+  if (focused && document.activeElement !== focused)
+    (focused.isConnected ? focused : instead || $("view")).focus({ preventScroll: true });
 }
 
 // What a cell holds is made once and kept while its key is the same.
 export function once(cell, key, make) {
   if (cell.made !== key) {
     cell.made = key;
+    const focused = cell.contains(document.activeElement) && document.activeElement;
     cell.replaceChildren(...[make()].flat());
+    refocus(focused, cell.querySelector("a, button"));
   }
   return cell.firstChild;
 }

@@ -97,7 +97,7 @@ const PICTURES = {
               "text",
             ),
         },
-        { key: "waiting", title: "queued work", kind: "count", opt: true },
+        { key: "waiting", title: "queued work", kind: "count" },
         {
           key: "rate",
           title: "answered",
@@ -105,7 +105,7 @@ const PICTURES = {
           cell: (cell, row) =>
             rate(cell, `answered.${row.service}`, "blue", perSecond(now(`answered.${row.service}`) || 0)),
         },
-        { key: "busy", title: "busy refusals", kind: "bad", opt: true },
+        { key: "busy", title: "busy refusals", kind: "bad" },
         { key: "restarts", title: "restarts", kind: "bad" },
       ],
       { sortable: false },

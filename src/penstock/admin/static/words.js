@@ -42,7 +42,7 @@ const KINDS = {
   count,
   bytes: size,
   percent,
-  rate: perSecond,
+  rate: (n) => (n ? perSecond(n) : "–"),
   time: moment,
   delay,
   seconds: (s) => (s ? lasting(s) : "–"),
