@@ -9,6 +9,7 @@ import msgspec
 from penstock.admin.concern import Concern, PagePart
 from penstock.admin.readings import PerSecond
 from penstock.net.server.route import Route
+from penstock.node.topic_search import TopicSearch
 from penstock.services.mailbox.shards.busiest import TOPICS_MAX, BusiestTopics
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class MailboxPage:
         self._service = service
         self._ledger = service.state.ledger
         self.topics = BusiestTopics(self._ledger)
+        self._search = TopicSearch(self.topics, self._oldest_of, lambda: service.state.now().wall)
         self._rates = PerSecond()
         self._metrics = TopicMetrics(metrics, self.topics)
         ledger = self._ledger
@@ -69,7 +71,11 @@ class MailboxPage:
             errors=("not_ready",),
         )
         return PagePart(
-            readings=self.read, facts=self.facts, concerns=self.concerns, refresh=self.look, routes=(route,)
+            readings=self.read,
+            facts=self.facts,
+            concerns=self.concerns,
+            refresh=self.look,
+            routes=(route, self._search.route()),
         )
 
     # --- once a second
@@ -103,12 +109,17 @@ class MailboxPage:
     async def look(self) -> None:
         """Read when the oldest message of each of the busiest topics was sent."""
         wanted = self.topics.with_messages()
-        if not wanted or not self._service.state.ready:
+        if not wanted:
             return
-        reads = self._service.parts.reader.reads
-        found = await self._service.parts.reader.ask(lambda: [reads.oldest(each.topic.id) for each in wanted])
+        found = await self._oldest_of([each.topic.id for each in wanted])
         for each, oldest in zip(wanted, found, strict=True):
             each.oldest_ms = oldest or 0
+
+    async def _oldest_of(self, topics: list[int]) -> Sequence[int | None]:
+        if not self._service.state.ready:
+            return [None] * len(topics)
+        reads = self._service.parts.reader.reads
+        return await self._service.parts.reader.ask(lambda: list(map(reads.oldest, topics)))
 
     # --- frames and concerns
 

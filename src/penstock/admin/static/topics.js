@@ -1,5 +1,6 @@
 // All topics: filter, sort, open one.
 
+import { ask, enc, sayFault } from "./ask.js";
 import { h, put } from "./element.js";
 import { heading, spanTabs } from "./heading.js";
 import { POINTS } from "./history.js";
@@ -9,16 +10,73 @@ import { table } from "./table.js";
 import { TOPIC_COLUMNS, toTopic } from "./topic_table.js";
 import { count } from "./words.js";
 
+const TYPING_MS = 150; // who pauses for so long has typed what is meant
+const AGAIN_MS = 3000;
+
 export default function topics() {
   const filter = h("input", {
     type: "search",
-    placeholder: "Filter by name",
+    placeholder: "any part of a name",
     "aria-label": "Filter topics by name",
     id: "filter",
   });
-  const rows = table("Topics", TOPIC_COLUMNS, { sort: "ready", empty: "No topic matches." });
-  const told = h("p.dim");
-  filter.addEventListener("input", () => page.shown.update());
+  let [by, down] = ["ready", true];
+  const rows = table("Topics", TOPIC_COLUMNS, {
+    sort: by,
+    empty: "No topic matches.",
+    order: (...now) => {
+      [by, down] = now;
+      draw(true);
+    },
+  });
+  const told = h("p.dim", { role: "status" });
+  let answer = null; // what the node found; null while the frames have every topic
+  let turn = 0; // goes up with each question: an answer for an older one is dropped
+  let askedAt = -Infinity;
+  let typed = 0;
+
+  // A frame has the busiest topics alone: what is beyond them the node is asked for.
+  const search = async () => {
+    turn += 1;
+    askedAt = performance.now();
+    const mine = turn;
+    try {
+      const said = await ask("GET", `/topics?text=${enc(filter.value.trim())}&by=${by}&down=${down}`);
+      if (mine !== turn) return;
+      answer = said;
+    } catch (fault) {
+      if (mine === turn) put(told, `The topics could not be read: ${sayFault(fault)}`);
+      return;
+    }
+    show(answer.topics, answer.found, answer.total, answer.aged);
+  };
+
+  const show = (list, matching, all, aged) => {
+    rows.update(list);
+    const part = matching > list.length ? `The first ${count(list.length)} of ` : "";
+    const which = `${count(all)} topics`;
+    const found = filter.value.trim() ? `${count(matching)} that match, of ${which}` : which;
+    const scope = "The filter and the order look at all of them; one that was drained stays for an hour.";
+    const unaged = aged ? "" : " So many match that only the ages of the busiest are compared: filter for fewer.";
+    put(told, `${part}${found}. ${scope}${unaged}`);
+  };
+
+  const fromFrame = () => {
+    const all = page.frame.topics || [];
+    const text = filter.value.trim().toLowerCase();
+    const list = all.filter((row) => row.topic.toLowerCase().includes(text));
+    show(list, list.length, all.length, true);
+  };
+
+  const draw = (anew) => {
+    if ((page.frame.mailbox?.topics || 0) <= (page.frame.topics || []).length) fromFrame();
+    else if (anew || performance.now() - askedAt > AGAIN_MS) search();
+    else if (answer) rows.update(answer.topics);
+  };
+  filter.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(() => draw(true), TYPING_MS);
+  });
   const form = h("form.row", h("label", "Topic", filter), h("button", { type: "submit" }, "Open"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -29,15 +87,8 @@ export default function topics() {
     points: POINTS,
     nodes: [
       heading("Topics", spanTabs(), h("button.main", { type: "button", onclick: () => sendTo("") }, "Send a message")),
-      h("section.card", form, rows, told),
+      h("section.card", form, told, rows),
     ],
-    update() {
-      const found = (page.frame.topics || []).filter((row) => row.topic.includes(filter.value.trim()));
-      rows.update(found.slice(0, 200));
-      const all = page.frame.mailbox?.topics || 0;
-      const most = (page.frame.topics || []).length;
-      const some = `The busiest ${most} of ${count(all)} topics. Type the whole name of another one and open it.`;
-      put(told, all > most ? some : "Topics that were drained stay here for an hour.");
-    },
+    update: () => draw(false),
   };
 }
