@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.sdk.passport import producer_caveats, worker_caveats
 from tests.acceptance.node_process import NodeProcess, free_port
 from tests.browser.chromium import PROGRAM, Chromium, Tab
-from tests.browser.hands import add_route, answer, go, press, signed_in, tick, told
+from tests.browser.hands import DRAWN, add_route, answer, go, press, put, send, signed_in, tick, told
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
 DIALOG = "document.getElementById('ask')"
@@ -177,3 +179,140 @@ def test_the_last_typed_filter_of_the_log_wins_over_answers_that_come_late(
     tab.type(ids[2])
     tab.wait(f"{LINES} === 1 && document.querySelector('.log').innerText.includes('{ids[2]}')")
     assert tab.complaints() == []
+
+
+# --- more topics than are followed
+
+
+def test_the_filter_and_the_order_reach_every_topic_of_a_node(browser: Chromium, tmp_path: Path) -> None:
+    names = [f"many/{n:03d}" for n in range(230)]
+    with NodeProcess(data_dir=tmp_path) as node:
+        # Each of the others is busier, so that the last ones are not among the busiest.
+        for start in range(0, len(names), 115):
+            messages = [{"topic": name, "payload": 1} for name in names[start : start + 115] * 2]
+            node.ask("mailbox", "POST", "/v1/send/batch", {"messages": messages}, token=True)
+        tab = browser.tab()
+        tab.open(node.page_link())
+        tab.wait(DRAWN)
+        tab.wait("document.querySelectorAll('td a.name').length === 8")
+        for name in ("zz/Needle-one", "zz/needle-two", "aa/quiet"):
+            send(node, name)
+        go(tab, "topics")
+        rows = "[...document.querySelectorAll('td a.name')].map((each) => each.innerText)"
+        tab.wait("document.getElementById('view').innerText.includes('The first 200 of 233 topics.')")
+        assert tab.js(f"{rows}.length") == 200
+        tab.press("/")
+        for letter in "needle":
+            tab.type(letter)
+        tab.wait(f"{rows}.length === 2")
+        assert sorted(tab.js(rows)) == ["zz/Needle-one", "zz/needle-two"]
+        assert "2 that match, of 233 topics" in tab.text()
+        put(tab, "#filter", "")
+        tab.wait(f"{rows}.length === 200")
+
+        press(tab, "topic", "th")
+        tab.wait(f"{rows}[0] === 'aa/quiet'")
+        assert tab.js("document.querySelector('th[aria-sort]').ariaSort") == "ascending"
+        press(tab, "topic", "th")
+        tab.wait(f"{rows}[0] === 'zz/needle-two'")
+        press(tab, "waiting", "th")
+        press(tab, "waiting", "th")
+        tab.wait(f"{rows}.slice(0, 3).sort().join() === 'aa/quiet,zz/Needle-one,zz/needle-two'")
+        assert tab.complaints() == []
+
+
+# --- tokens
+
+
+def issued(tab: Tab) -> list[str]:
+    """List the caveats of the token that is shown."""
+    shown: str = tab.js("document.querySelector('#view .bits dd').innerText")
+    return shown.split()
+
+
+def test_a_token_is_issued_by_role_as_the_command_line_does(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "tokens")
+    press(tab, "Issue")
+    tab.wait(f"{DIALOG}.open")
+    tick(tab, "send")
+    tick(tab, "store_get")
+    answer(tab, "Issue", subject="resizer", topic="images/", ttl="20m")
+    told(tab, "Issued.")
+    worker, audience = issued(tab), worker_caveats("images/", send=True, store=["get"])
+    assert worker == list(audience[1])
+    token = tab.js("document.querySelector('#view pre').textContent")
+    claims = node.ask("passport", "POST", "/v1/passport/verify", {"token": token, "context": {}}, token=True).json()
+    assert claims["claims"]["aud"] == list(audience[0])
+    assert claims["claims"]["exp"] - claims["claims"]["iat"] == 1200
+
+    press(tab, "Issue")
+    answer(tab, "Issue", subject="shop", role="producer", topic="orders/eu", more="budget.reqs=5", rps="3")
+    tab.wait("document.querySelector('#view .bits').innerText.includes('op=send ')")
+    assert issued(tab) == [*producer_caveats("orders/eu", store=[])[1], "rate.rps=3", "budget.reqs=5"]
+    press(tab, "Issue")
+    answer(tab, "Issue", subject="nobody", topic="", role="worker", ttl="soon")
+    assert tab.js(f"{DIALOG}.open")
+    answer(tab, "Issue", topic="orders/")
+    tab.wait(f"{DIALOG}.innerText.includes('Say how long it lives')")
+    press(tab, "Cancel", "#ask")
+
+
+def test_a_token_that_was_shown_once_is_copied_and_hidden(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "tokens")
+    press(tab, "Issue")
+    answer(tab, "Issue", subject="copied", topic="orders/")
+    told(tab, "Issued.")
+    token = tab.js("document.querySelector('#view pre').textContent")
+    # Away from this machine and without TLS a browser gives pages no clipboard: the older way has to do.
+    tab.js("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    tab.js("document.addEventListener('copy', () => { window.copied = String(getSelection()); })")
+    press(tab, "Copy")
+    tab.wait("Boolean(window.copied)")
+    assert tab.js("window.copied.trim()") == token
+    press(tab, "Hide")
+
+    assert token not in tab.js("document.documentElement.outerHTML")
+
+
+def explained(tab: Tab, token: str, against: str) -> tuple[str, str, str]:
+    """Ask what a token is good for; returns the verdict, the reason and what each condition says."""
+    tab.js("document.querySelector('.says')?.remove()")
+    press(tab, "Explain")
+    answer(tab, "Explain", token=token, against=against)
+    tab.wait("document.querySelector('.says') !== null")
+    card = "document.querySelector('.says').closest('section')"
+    shown = f"[{card}.querySelector('h2 .pill').innerText, {card}.querySelector('p').innerText]"
+    verdict, why = tab.js(shown)
+    return verdict, why, tab.js("document.querySelector('.says').innerText")
+
+
+def test_an_explanation_says_which_caveat_decides_about_a_request(browser: Chromium, node: NodeProcess) -> None:
+    asked = {
+        "subject_ref": "explained",
+        "audience": ["svc-mailbox", "svc-storage"],
+        "ttl_s": 600,
+        "caveats": ["svc-mailbox:op=recv,ack", "svc-mailbox:topic=images/", "svc-storage:op=get", "ip=10.0.0.0/8"],
+    }
+    token = node.ask("passport", "POST", "/v1/passport/issue", asked, token=True).json()["token"]
+    tab = signed_in(browser, node)
+    go(tab, "tokens")
+
+    verdict, why, says = explained(tab, token, "recv images/cat")
+    assert (verdict, says.splitlines()[-1]) == ("allowed", "ip=10.0.0.0/8 depends on more than was said")
+    assert "It also depends on ip=10.0.0.0/8." in why
+    verdict, why, says = explained(tab, token, "send images/cat")
+    assert (verdict, "svc-mailbox:op=recv,ack refuses it" in says) == ("refused", True)
+    assert "It may not send images/cat. This needs op=send; the token allows svc-mailbox:op=recv,ack." in why
+    verdict, why, says = explained(tab, token, "recv orders/1")
+    assert "svc-mailbox:topic=images/ refuses it" in says
+    assert "svc-storage:op=get is about another service" in says
+    verdict, why, says = explained(tab, token, "find")
+    assert (verdict, says.splitlines()[0]) == ("refused", "aud=svc-mailbox,svc-storage refuses it")
+    verdict, why, says = explained(tab, token, "")
+    assert (verdict, "its issuer signed it" in why, "it" in says.split()) == ("good", True, False)
+    press(tab, "Explain")
+    answer(tab, "Explain", token="psp1.nonsense", against="")
+    tab.wait(f"{DIALOG}.querySelector('[role=alert]').innerText.length > 10")
+    press(tab, "Cancel", "#ask")

@@ -221,11 +221,14 @@ def test_dead_letters_are_grouped_looked_at_sent_back_edited_and_deleted(browser
     assert tab.complaints() == []
 
 
+VERDICT = "document.querySelector('#view h2 .pill')?.innerText"
+
+
 def test_a_token_is_issued_explained_and_revoked(browser: Chromium, node: NodeProcess) -> None:
     tab = signed_in(browser, node)
     go(tab, "tokens")
     press(tab, "Issue")
-    answer(tab, "Issue", subject="ada", topic="orders")
+    answer(tab, "Issue", subject="ada", role="other", topic="orders", op="send, recv", ttl="30m")
     told(tab, "Issued.")
     token = tab.js("document.querySelector('#view pre').textContent")
     assert token.startswith("psp1")
@@ -235,11 +238,12 @@ def test_a_token_is_issued_explained_and_revoked(browser: Chromium, node: NodePr
     narrow = tab.js("document.querySelector('#view pre').textContent")
     assert narrow != token
     press(tab, "Explain")
-    answer(tab, "Explain", token=narrow, op="send", topic="orders")
-    tab.wait("document.getElementById('view').innerText.includes('refused:')")
+    answer(tab, "Explain", token=narrow, against="send orders")
+    tab.wait(f"{VERDICT} === 'refused'")
+    assert "op=recv refuses it" in tab.js("document.querySelector('.says').innerText")
     press(tab, "Explain")
-    answer(tab, "Explain", token=token, op="send", topic="orders")
-    tab.wait("document.getElementById('view').innerText.includes('allowed')")
+    answer(tab, "Explain", token=token, against="send orders")
+    tab.wait(f"{VERDICT} === 'allowed'")
     assert "ada" in tab.js("document.querySelector('#view .bits').innerText")
     tid = tab.js("document.querySelector('#view .bits').innerText.match(/tid\\s+(\\S+)/)[1]")
     press(tab, "Revoke")
@@ -247,7 +251,7 @@ def test_a_token_is_issued_explained_and_revoked(browser: Chromium, node: NodePr
     told(tab, "Revoked.")
     press(tab, "Explain")
     answer(tab, "Explain", token=token)
-    tab.wait("document.getElementById('view').innerText.includes('refused: revoked')")
+    tab.wait("document.getElementById('view').innerText.includes('does not accept this token: revoked')")
     tab.wait("document.querySelector('#audit').innerText.includes('revoke')")
 
     keys = node.ask("passport", "GET", "/v1/keys", token=True).json()["keys"]

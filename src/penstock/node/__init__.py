@@ -21,7 +21,8 @@ interop_panels  what svc-interop adds to the operator's page
 webhook_signer  signs a webhook as its provider would, for trying an endpoint out
 mailbox_page    what svc-mailbox adds to the page: figures, busiest topics, dead letters
 gateway_page    what the gateway adds to it: routes and upstreams
-passport_page   what svc-passport adds to it: narrowing a token
+topic_search    finds topics among all of a node, sorted by any figure
+passport_page   what svc-passport adds to it: narrowing and explaining tokens
 storage_page    what svc-storage adds to it: how much is stored
 otel            sends spans to an OpenTelemetry collector
 panels          what single services add to the operator's page
