@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -49,7 +49,7 @@ def absent(name: str) -> str:
     return f"{name} does not run here{told}"
 
 
-def convert(value: dict[str, object], kind: type[T]) -> T:
+def convert(value: Mapping[str, object], kind: type[T]) -> T:
     """Read a value from a path, a query or fields by the same rules as a body; numbers come as text there."""
     try:
         return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
