@@ -114,3 +114,19 @@ def test_the_configurations_route_wins_and_bad_ones_are_refused() -> None:
     ):
         with pytest.raises(Malformed):
             routes.add(bad)
+
+
+def test_what_a_route_was_given_is_told_as_a_whole_so_that_it_can_be_given_again(tmp_path: Path) -> None:
+    asked = {
+        "prefix": "/whole",
+        "upstream": ["http://127.0.0.1:9", "http://127.0.0.1:10"],
+        "require": ["op=get", "topic=orders"],
+        "methods": ["GET", "OPTIONS"],
+        "strip_prefix": False,
+        "timeout_ms": 1250,
+    }
+    with NodeProcess(data_dir=tmp_path) as node:
+        assert node.ask("admin", "POST", "/admin/routes", asked, token=True).status == 200
+        (told,) = node.ask("admin", "GET", "/admin/routes", token=True).json()["routes"]
+
+    assert {name: told[name] for name in NewRoute.__struct_fields__} == asked

@@ -8,10 +8,11 @@ import { sendTo } from "./message.js";
 import { page } from "./state.js";
 import { table } from "./table.js";
 import { TOPIC_COLUMNS, toTopic } from "./topic_table.js";
-import { count } from "./words.js";
+import { count, plural } from "./words.js";
 
 const TYPING_MS = 150; // who pauses for so long has typed what is meant
-const AGAIN_MS = 3000;
+const AGAIN_MS = 3000; // between two questions; four times as long where there are very many topics
+const VERY_MANY = 20000;
 
 export default function topics() {
   const filter = h("input", {
@@ -51,10 +52,16 @@ export default function topics() {
     show(answer.topics, answer.found, answer.total, answer.aged);
   };
 
-  const show = (list, matching, all, aged) => {
-    rows.update(list);
-    const part = matching > list.length ? `The first ${count(list.length)} of ` : "";
-    const which = `${count(all)} topics`;
+  // What a frame says of a topic is newer than the answer.
+  const list = (found) => {
+    const live = new Map((page.frame.topics || []).map((row) => [row.topic, row]));
+    rows.update(found.map((row) => live.get(row.topic) || row));
+  };
+
+  const show = (shown, matching, all, aged) => {
+    list(shown);
+    const part = matching > shown.length ? `The first ${count(shown.length)} of ` : "";
+    const which = plural(all, "topic");
     const found = filter.value.trim() ? `${count(matching)} that match, of ${which}` : which;
     const scope = "The filter and the order look at all of them; one that was drained stays for an hour.";
     const unaged = aged ? "" : " So many match that only the ages of the busiest are compared: filter for fewer.";
@@ -64,18 +71,18 @@ export default function topics() {
   const fromFrame = () => {
     const all = page.frame.topics || [];
     const text = filter.value.trim().toLowerCase();
-    const list = all.filter((row) => row.topic.toLowerCase().includes(text));
-    show(list, list.length, all.length, true);
+    const found = all.filter((row) => row.topic.toLowerCase().includes(text));
+    show(found, found.length, all.length, true);
   };
 
   const draw = (anew) => {
     if ((page.frame.mailbox?.topics || 0) <= (page.frame.topics || []).length) fromFrame();
-    else if (anew || performance.now() - askedAt > AGAIN_MS) search();
-    else if (answer) rows.update(answer.topics);
+    else if (anew || performance.now() - askedAt > AGAIN_MS * (answer?.total > VERY_MANY ? 4 : 1)) search();
+    else if (answer) list(answer.topics);
   };
   filter.addEventListener("input", () => {
     clearTimeout(typed);
-    typed = setTimeout(() => draw(true), TYPING_MS);
+    typed = setTimeout(() => page.frame && draw(true), TYPING_MS);
   });
   const form = h("form.row", h("label", "Topic", filter), h("button", { type: "submit" }, "Open"));
   form.addEventListener("submit", (event) => {
