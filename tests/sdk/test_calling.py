@@ -297,6 +297,17 @@ async def test_a_client_that_was_used_on_another_loop_says_so() -> None:
             await HttpMailbox(calls).send(m.Send("t", b"x"))
 
 
+async def test_a_client_whose_loop_has_ended_says_so_when_it_is_closed() -> None:
+    ended = asyncio.new_event_loop()
+    ended.close()
+    async with caller(Peer(SENT)) as calls:
+        await HttpMailbox(calls).send(m.Send("t", b"x"))
+        calls._loop, loop = ended, calls._loop
+        with pytest.raises(RuntimeError, match=r"make one in each asyncio\.run"):
+            await calls._release()
+        calls._loop = loop
+
+
 async def test_a_call_under_way_at_the_close_hears_of_it() -> None:
     calls = caller(Peer(silent))
     asking = asyncio.get_running_loop().create_task(HttpMailbox(calls).recv(m.Recv("t")))

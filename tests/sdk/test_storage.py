@@ -64,7 +64,7 @@ async def test_what_is_not_there_or_no_address_or_beyond_the_end_is_said(node: N
             (client.storage.get(5), Malformed),  # type: ignore[arg-type]
             (client.storage.put("text"), Malformed),  # type: ignore[arg-type]
             (client.storage.get(stored.address, offset=99), Malformed),
-            (client.storage.get(stored.address, offset=-1), ValueError),
+            (client.storage.get(stored.address, offset=-1), Malformed),
         ):
             with pytest.raises(error):
                 await asked

@@ -70,7 +70,8 @@ class Scope:
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None and not isinstance(error, PenstockError):
+        # Ctrl-C and sys.exit leave the loop by themselves, and say what they have to say there.
+        if error is not None and not isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
             self._metrics.counter(
                 "job_failures_total", "Jobs that raised.", worker=self.kind, type=type(error).__name__
             ).value += 1

@@ -29,7 +29,15 @@ from penstock.contracts.call import NOBODY, Call
 from penstock.kernel.backoff import CALLS, MAILBOX, MAX_TRIES, Backoff, FullJitter, Rng
 from penstock.kernel.breaker import BreakerPolicy
 from penstock.kernel.deadline import current_deadline, timeout
-from penstock.kernel.errors import Canceled, DownstreamUnavailable, Expired, NotFound, PenstockError, Unauthenticated
+from penstock.kernel.errors import (
+    Canceled,
+    DownstreamUnavailable,
+    Expired,
+    Malformed,
+    NotFound,
+    PenstockError,
+    Unauthenticated,
+)
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
 from penstock.net.calls.client import (
@@ -48,6 +56,7 @@ from penstock.sdk.errors import ClientClosed, NoNode, NoToken
 from penstock.sdk.problems import raised
 from penstock.sdk.reach_hints import reach_hint, url_hint
 from penstock.sdk.remote_place import NodePlace, RemotePlace
+from penstock.sdk.values import in_words
 
 T = TypeVar("T")
 
@@ -78,6 +87,27 @@ class SdkOptions:
     answer_bytes_max: int = 64 << 20
     # None: what the node's data directory says, else the system's authorities.
     tls: ssl.SSLContext | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that no call could be made within, by its name."""
+        for name in ("timeout_s", "read_timeout_s"):
+            seconds: object = getattr(self, name)
+            if not isinstance(seconds, int | float) or not seconds > 0:
+                raise Malformed(f"SdkOptions: {name} is a number of seconds above 0, not {seconds!r}.")
+        for name in ("connections_max", "tries_max", "answer_bytes_max"):
+            count: object = getattr(self, name)
+            if (count is not None or name != "tries_max") and (not isinstance(count, int) or count < 1):
+                raise Malformed(f"SdkOptions: {name} is a whole number from 1 on, not {count!r}.")
+        tls: object = self.tls
+        if not isinstance(tls, ssl.SSLContext | None):
+            raise Malformed(f"SdkOptions: tls is an ssl.SSLContext, not {tls!r}.")
+
+
+def checked_options(options: object) -> SdkOptions | None:
+    """Return the options that somebody gave, or None; anything else is refused in a sentence."""
+    if isinstance(options, SdkOptions | None):
+        return options
+    raise Malformed(f"options is SdkOptions(timeout_s=3), not {in_words(options)}.")
 
 
 class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,9 +330,12 @@ class Caller(Resource):
             self._http = HttpClient(self._inventory, bounds, rng=self._rng, dial=self._dial or self._dial_now)
             self._loop = asyncio.get_running_loop()
             self.opened(f"client of {self.service}")
+        self._check_loop()
+        return self._http
+
+    def _check_loop(self) -> None:
         if self._loop is not asyncio.get_running_loop():
             raise RuntimeError("a client belongs to the loop it was first used on: make one in each asyncio.run()")
-        return self._http
 
     async def _dial_now(self, origin: HttpOrigin, connection: ClientConnection) -> None:
         """Dial by what is known now: a certificate that the node changed is believed from the next connection on."""
@@ -337,6 +370,8 @@ class Caller(Resource):
 
     async def _release(self) -> None:
         if self._http is not None:
+            if self._loop is not None and self._loop.is_closed():
+                self._check_loop()
             await self._http.close()
 
 

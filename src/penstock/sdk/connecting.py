@@ -9,7 +9,7 @@ from typing import NoReturn, Self
 
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.resource import Resource
-from penstock.sdk.calling import Caller, NodeMet, SdkOptions
+from penstock.sdk.calling import Caller, NodeMet, SdkOptions, checked_options
 from penstock.sdk.dht import DhtClient
 from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.http_mailbox import HttpMailbox
@@ -101,6 +101,7 @@ def place_of(  # noqa: PLR0913 - where the node is and as whom, each by its name
     options: SdkOptions | None = None,
 ) -> NodePlace:
     """Return where a node is. If `ports` are given, only the token is read from the data directory."""
+    options = checked_options(options)
     return find(
         Whereabouts(
             where=where,

@@ -19,7 +19,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Self, get_args
+from typing import Final, NoReturn, Self, get_args
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import FullJitter
@@ -68,6 +68,9 @@ def consumer_of(
         raise Malformed(f"concurrency is a whole number from 1 to {m.BATCH_MAX}, not {places!r}.")
     if options.on_lost not in get_args(OnLost):
         raise Malformed(f"on_lost is one of {', '.join(get_args(OnLost))}, not {options.on_lost!r}.")
+    drain_s: object = options.drain_s
+    if not isinstance(drain_s, int | float) or drain_s < 0:
+        raise Malformed(f"drain_s is a number of seconds from 0 on, not {drain_s!r}.")
     ask = checked(
         m.Recv,
         topic=topic,
@@ -166,6 +169,10 @@ class Consumer:
             poll.cut()
 
     # --- as an iterator
+
+    def __iter__(self) -> NoReturn:
+        """Say how a consumer is used: `for` alone cannot await a message."""
+        raise TypeError("write `async for delivery in consumer`, or use penstock.client.sync")
 
     def __aiter__(self) -> Self:
         """Iterate; several tasks may."""

@@ -18,7 +18,7 @@ import enum
 import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, NoReturn, Self, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import check_envelope
@@ -210,6 +210,13 @@ class Delivery:
         self._on_end = call
 
     # --- the block
+
+    def __enter__(self) -> NoReturn:
+        """Say how a delivery is used: `with` alone cannot await its ack."""
+        raise TypeError("write `async with delivery`")
+
+    def __exit__(self, *_exc: object) -> None:
+        """Be there, so that `with` gets as far as `__enter__`."""
 
     async def __aenter__(self) -> Self:
         """Begin to work: from now on the lease is renewed."""

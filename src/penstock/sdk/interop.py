@@ -8,8 +8,9 @@ from urllib.parse import quote, urlencode
 
 from penstock.contracts import interop as i
 from penstock.contracts.interop_bodies import PutAnswer
-from penstock.kernel.errors import Integrity
+from penstock.kernel.errors import Integrity, Malformed
 from penstock.sdk.calling import Caller, PreparedCall
+from penstock.sdk.values import a_text, in_words
 from penstock.wire.ids import address_of, parse_address
 
 _OCTETS: Final = b"application/octet-stream"
@@ -65,6 +66,8 @@ class InteropClient:
     async def put(self, data: bytes | AsyncIterator[bytes], *, expect: str | None = None) -> str:
         """Store bytes, whole or in pieces; returns their address. With `expect`, only if that is their address."""
         whole = isinstance(data, bytes)
+        if not whole and not isinstance(data, AsyncIterator):
+            raise Malformed(f"put takes bytes, or an async iterator of bytes, not {in_words(data)}.")
         wanted = address_of(data) if isinstance(data, bytes) and expect is None else expect
         headers = () if wanted is None else ((b"X-Expect-Addr", parse_address(wanted).encode("ascii")),)
         wait_s = (len(data) if isinstance(data, bytes) else _STREAM_BYTES) / _SLOW_BYTES_PER_S
@@ -73,7 +76,7 @@ class InteropClient:
 
     async def get(self, address: str) -> bytes:
         """Read an object, which is checked against its address."""
-        body = (await self._caller.ask(_get(f"/o/{parse_address(address)}"))).body
+        body = (await self._caller.ask(_get(f"/o/{parse_address(a_text('An address', address))}"))).body
         if address_of(body) != address:
             raise Integrity("The object was changed on its way.")
         return body

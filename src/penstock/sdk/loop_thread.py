@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from penstock.kernel.errors import Canceled, Timeout
 from penstock.kernel.lock import HIERARCHY, Lock
@@ -18,6 +18,8 @@ from penstock.sdk.errors import ClientClosed
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
+# What a call came to: its result, or the error it raised.
+Outcome: TypeAlias = tuple[T | None, Exception | None]
 
 _START_S: Final = 10.0
 _CLOSE_S: Final = 10.0
@@ -110,7 +112,7 @@ class LoopThread:
         if future.cancelled():
             return  # whoever asked gave up before the loop had a turn
         try:
-            task = self._scope.start(work())
+            task = self._scope.start(_outcome(work))
         except Exception as refused:  # noqa: BLE001 - carried to the caller, who is on another thread
             with suppress(concurrent.futures.InvalidStateError):  # he may give up at this very moment
                 future.set_exception(refused)
@@ -118,12 +120,12 @@ class LoopThread:
         task.add_done_callback(lambda ended: self._hand_over(ended, future))
         future.add_done_callback(lambda _ended: self._give_up(task, future))
 
-    def _give_up(self, task: asyncio.Task[T], future: concurrent.futures.Future[T]) -> None:
+    def _give_up(self, task: asyncio.Task[Outcome[T]], future: concurrent.futures.Future[T]) -> None:
         if future.cancelled():
             with suppress(RuntimeError):  # the loop may end at this very moment, and the task with it
                 self._loop.call_soon_threadsafe(task.cancel)
 
-    def _hand_over(self, task: asyncio.Task[T], future: concurrent.futures.Future[T]) -> None:
+    def _hand_over(self, task: asyncio.Task[Outcome[T]], future: concurrent.futures.Future[T]) -> None:
         """Hand the outcome to the calling thread, unless it gave up and cancelled the future."""
         if not future.set_running_or_notify_cancel():
             return
@@ -132,7 +134,23 @@ class LoopThread:
         elif (error := task.exception()) is not None:
             future.set_exception(error)
         else:
-            future.set_result(task.result())
+            _hand_out(task.result(), future)
+
+
+async def _outcome(work: Work[T]) -> Outcome[T]:
+    """Carry an error to the calling thread as a value: it is raised there, and no task has failed here."""
+    try:
+        return await work(), None
+    except Exception as error:  # noqa: BLE001 - raised to the caller, who is on another thread
+        return None, error
+
+
+def _hand_out(outcome: Outcome[T], future: concurrent.futures.Future[T]) -> None:
+    result, error = outcome
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(cast("T", result))
 
 
 async def _nothing() -> None:

@@ -22,7 +22,7 @@ from penstock.sdk.consumer import (
 )
 from penstock.sdk.delivery import Delivery, OnLost
 from penstock.sdk.lease_keeper import LeaseKeeper
-from penstock.sdk.values import checked, in_words
+from penstock.sdk.values import check_least, checked, in_words, several
 from penstock.wire.ids import address_of
 
 # Bytes as they are, text as UTF-8, anything else as compact JSON.
@@ -104,7 +104,7 @@ class MailboxClient:
 
     async def send_batch(self, messages: Iterable[m.Send]) -> tuple[m.SendResult, ...]:
         """Store up to 256 messages, each on its own; make them by `new_message`. Results are in order."""
-        batch = m.SendBatch(tuple(map(_with_idem_key, messages)))
+        batch = m.SendBatch(tuple(map(_with_idem_key, several("send_batch", messages, "messages by new_message"))))
         async with timeout("send_batch", self._timeout_s):
             return (await self._mailbox.send_batch(batch)).results
 
@@ -159,7 +159,7 @@ class MailboxClient:
 
     async def ack_batch(self, leases: Sequence[Leased]) -> tuple[m.SettleResult, ...]:
         """Acknowledge up to 256 messages, each on its own."""
-        acks = tuple(_ack(lease) for lease in leases)
+        acks = tuple(_ack(lease) for lease in several("ack_batch", leases, "messages"))
         async with timeout("ack_batch", self._timeout_s):
             return (await self._mailbox.ack_batch(m.AckBatch(acks))).results
 
@@ -282,7 +282,7 @@ class MailboxClient:
         self, topic: str, state: m.State = "ready", *, limit: int | None = None, payload: bool = False
     ) -> AsyncIterator[m.Peeked]:
         """Iterate over the messages of a state, or the first `limit` of them, page after page, and lease none."""
-        left, cursor = limit, None
+        left, cursor = checked_limit(limit), None
         while True:
             most = m.BATCH_MAX if left is None else min(left, m.BATCH_MAX)
             page = await self.peek_page(topic, state, limit=most, payload=payload, cursor=cursor)
@@ -373,7 +373,7 @@ class MailboxClient:
     async def put_settings(self, topic: str, settings: m.TopicSettings) -> m.SettingsShown:
         """Give a topic settings in place of those it had; they hold from now on."""
         async with timeout("put_settings", self._timeout_s):
-            return await self._mailbox.put_settings(m.PutSettings(checked(m.GetSettings, topic=topic).topic, settings))
+            return await self._mailbox.put_settings(_put_settings(topic, settings))
 
     async def delete_settings(self, topic: str) -> None:
         """Let a topic have the service's settings again."""
@@ -408,15 +408,18 @@ def new_message(  # noqa: PLR0913 - the options of a message, each by its name
 ) -> m.Send:
     """Make a message to send, with its hash, which shows a change on the way, and with an idem_key."""
     attached = _attrs(attrs)
+    if meta is not None and not isinstance(meta, bytes):
+        raise Malformed(f"meta are bytes, not {in_words(meta)}.")
     if isinstance(payload, bytes):
         data = payload
     elif isinstance(payload, str):
-        data = payload.encode()
+        data = _text_bytes(payload)
     elif isinstance(payload, (bytearray, memoryview)):
         data = bytes(payload)
     else:
         data, kind = json_bytes(payload)
         attached = {CONTENT_TYPE: kind, **attached}
+    _check_utf8(idem_key, key, group, *attached, *attached.values())
     return checked(
         m.Send,
         topic=topic,
@@ -436,11 +439,47 @@ def json_bytes(payload: object) -> tuple[bytes, str]:
     """Return the bytes of a JSON value and their type; what is none is refused here."""
     try:
         return payload_bytes(payload)
+    except RecursionError as exc:
+        said = "A payload is bytes, a text or a JSON value: this one holds itself, or is too deep."
+        raise Malformed(said, reason="bad_payload") from exc
     except (TypeError, ValueError) as exc:
         raise Malformed(f"A payload is bytes, a text or a JSON value: {exc}.", reason="bad_payload") from exc
 
 
+def _text_bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        said = f"The payload has a character that UTF-8 lacks, at place {exc.start}; send bytes in its place."
+        raise Malformed(said, reason="bad_payload") from exc
+
+
+def _check_utf8(*texts: object) -> None:
+    """Refuse a text that cannot be sent, here: in a request that is shared it would fail the calls of others too."""
+    for text in texts:
+        if isinstance(text, str) and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as exc:
+                raise Malformed(f"{text!a} has a character that UTF-8 lacks, at place {exc.start}.") from exc
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """Return how many messages are wanted, or None for all of them."""
+    if limit is not None:
+        check_least("limit", limit, 1)
+    return limit
+
+
+def _put_settings(topic: str, settings: m.TopicSettings) -> m.PutSettings:
+    if not isinstance(settings, m.TopicSettings):
+        raise Malformed(f"put_settings takes TopicSettings(max_attempts=20), not {in_words(settings)}.")
+    return m.PutSettings(checked(m.GetSettings, topic=topic).topic, settings)
+
+
 def _with_idem_key(message: m.Send) -> m.Send:
+    if not isinstance(message, m.Send):
+        raise Malformed(f"send_batch takes messages that new_message made, not {in_words(message)}.")
     if message.idem_key is not None:
         return message
     return msgspec.structs.replace(message, idem_key=secrets.token_hex(16))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable
+from typing import Final
 
 from penstock.contracts import passport as p
 from penstock.contracts.capability import RequestContext, TrafficClass
 from penstock.kernel.deadline import timeout
+from penstock.kernel.errors import Malformed
 from penstock.sdk.token_text import clean_token
-from penstock.sdk.values import checked
+from penstock.sdk.values import a_text, checked, several
+
+# Prefixes of topics; several are separated by commas.
+_PREFIXES: Final = re.compile(r"[A-Za-z0-9._:/*,-]+")
 
 
 class PassportClient:
@@ -37,11 +43,11 @@ class PassportClient:
         asked = checked(
             p.Issue,
             subject_ref=subject,
-            audience=audience if isinstance(audience, str) else tuple(audience),
-            caveats=_several(caveats),
+            audience=audience if isinstance(audience, str) else several("audience", audience, "services"),
+            caveats=_several("caveats", caveats),
             ttl_s=ttl_s,
             tenant=tenant,
-            accept_algs=_several(accept_algs),
+            accept_algs=_several("accept_algs", accept_algs),
             **{"class": traffic_class},
         )
         async with timeout("issue", self._timeout_s):
@@ -83,12 +89,14 @@ class PassportClient:
     async def verify(self, token: str, context: RequestContext | None = None) -> p.Verified:
         """Have the node verify a token; a bad token is an answer, not an error."""
         async with timeout("verify", self._timeout_s):
-            return await self._passport.verify(p.Verify(token.strip(), context or RequestContext()))
+            asked = p.Verify(a_text("token", token).strip(), context or RequestContext())
+            return await self._passport.verify(asked)
 
     async def verify_batch(self, tokens: Iterable[str]) -> tuple[p.Verified, ...]:
         """Have the node verify up to 512 tokens."""
         async with timeout("verify_batch", self._timeout_s):
-            items = tuple(p.Verify(token.strip()) for token in tokens)
+            texts = several("verify_batch", tokens, "tokens")
+            items = tuple(p.Verify(a_text("token", token).strip()) for token in texts)
             return (await self._passport.verify_batch(p.VerifyBatch(items))).results
 
     async def revoke(  # noqa: PLR0913 - exactly one target by its name, and why
@@ -158,9 +166,9 @@ class PassportClient:
             return await self._passport.revocations(p.GetRevocations(since))
 
 
-def _several(texts: Iterable[str]) -> tuple[str, ...]:
+def _several(name: str, texts: Iterable[str]) -> tuple[str, ...]:
     """Return the texts; a single one is meant as a list of one, not as its letters."""
-    return (texts,) if isinstance(texts, str) else tuple(texts)
+    return (texts,) if isinstance(texts, str) else several(name, texts, "texts")
 
 
 def worker_caveats(topic: str, *, send: bool, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -174,7 +182,9 @@ def producer_caveats(topic: str, *, store: Iterable[str]) -> tuple[tuple[str, ..
 
 
 def _scoped(ops: tuple[str, ...], topic: str, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    stored = _several(store)
+    stored = _several("store", store)
+    if not _PREFIXES.fullmatch(a_text("topic", topic)):
+        raise Malformed(f"topic is a topic, or the beginning of several that ends in /, not {topic!r}.")
     caveats = (f"svc-mailbox:op={','.join(ops)}", f"svc-mailbox:topic={topic}")
     if not stored:
         return ("svc-mailbox",), caveats
@@ -187,6 +197,6 @@ def narrow(token: str, *caveats: str, sealed: bool = False) -> str:
     from penstock.capability.caveats import parse_all  # noqa: PLC0415
     from penstock.capability.making import attenuate, seal  # noqa: PLC0415
 
-    held = clean_token(token)
-    narrowed = attenuate(held, parse_all(list(caveats))) if caveats else held
+    held = clean_token(a_text("token", token))
+    narrowed = attenuate(held, parse_all([a_text("a caveat", one) for one in caveats])) if caveats else held
     return seal(narrowed) if sealed else narrowed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -13,7 +13,7 @@ from penstock.contracts.storage import ObjectInfo, Stored
 from penstock.kernel.errors import DownstreamUnavailable, Integrity, Malformed
 from penstock.net.calls.client import StreamAnswer
 from penstock.sdk.calling import Caller, PreparedCall
-from penstock.sdk.values import in_words
+from penstock.sdk.values import check_least, in_words
 from penstock.wire.ids import address_of, format_address, parse_address
 
 _BYTES: Final = b"application/octet-stream"
@@ -44,9 +44,11 @@ class StorageClient:
     ) -> Stored:
         """Store bytes that come in pieces. It is never retried. With `expect`, only if that is their address."""
         digest, told = blake3(), _Counted()
+        _check_pieces(pieces)
 
         async def hashed() -> AsyncIterator[bytes]:
             async for piece in pieces:
+                _check_piece(piece)
                 digest.update(piece)
                 told.size += len(piece)
                 yield piece
@@ -93,6 +95,17 @@ def _bytes(data: object) -> bytes:
     raise Malformed(f"put takes bytes, not {in_words(data)}{how}.")
 
 
+def _check_pieces(pieces: object) -> None:
+    if not isinstance(pieces, AsyncIterable):
+        how = "; for these, call put" if isinstance(pieces, bytes) else ""
+        raise Malformed(f"put_stream takes an async iterator of bytes, not {in_words(pieces)}{how}.")
+
+
+def _check_piece(piece: object) -> None:
+    if not isinstance(piece, bytes | bytearray | memoryview):
+        raise Malformed(f"The pieces of put_stream are bytes, not {in_words(piece)}.")
+
+
 def _path(address: object) -> str:
     if not isinstance(address, str):
         raise Malformed(f"An address is a text such as b3:..., not {in_words(address)}.")
@@ -132,6 +145,7 @@ def _check_part(ask: PreparedCall, status: int) -> None:
 
 
 def _range(offset: int, length: int | None) -> bytes:
-    if offset < 0 or (length is not None and length < 1):
-        raise ValueError("a range begins at 0 or later and holds at least one byte")
+    check_least("offset", offset, 0)
+    if length is not None:
+        check_least("length", length, 1)
     return b"bytes=%d-" % offset if length is None else b"bytes=%d-%d" % (offset, offset + length - 1)

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.passport import IssuedToken
@@ -37,7 +37,7 @@ from penstock.sdk.finding import Whereabouts, find
 from penstock.sdk.handlers import check_outcome, check_plain_handler
 from penstock.sdk.interop import InteropClient
 from penstock.sdk.loop_thread import LoopThread, Work
-from penstock.sdk.mailbox import MailboxClient
+from penstock.sdk.mailbox import MailboxClient, checked_limit
 from penstock.sdk.passport import PassportClient
 from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.stop_signals import stopping_on_signals
@@ -118,7 +118,7 @@ class SyncMailbox(SyncService[MailboxClient]):
         self, topic: str, state: m.State = "ready", *, limit: int | None = None, payload: bool = False
     ) -> Iterator[m.Peeked]:
         """Iterate over the messages of a state, or the first `limit` of them, page after page, and lease none."""
-        left, cursor = limit, None
+        left, cursor = checked_limit(limit), None
         while True:
             most = m.BATCH_MAX if left is None else min(left, m.BATCH_MAX)
             page = self.peek_page(topic, state, limit=most, payload=payload, cursor=cursor)
@@ -308,6 +308,13 @@ class SyncDelivery:
         """Give the message back."""
         self._thread.call(lambda: self._delivery.nack(reason, delay_ms=delay_ms), _CALL_S_MAX)
 
+    async def __aenter__(self) -> NoReturn:
+        """Say how the blocking delivery is used."""
+        raise TypeError("this delivery is of the blocking client: write `with delivery`")
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Be there, so that `async with` gets as far as `__aenter__`."""
+
     def __enter__(self) -> Self:
         """Begin to work: from now on the lease is renewed."""
         self._thread.call(self._delivery.__aenter__, _CALL_S_MAX)
@@ -342,6 +349,10 @@ class SyncConsumer:
         self._stopped.set()
         for poll in tuple(self._polls):
             poll.cancel()
+
+    def __aiter__(self) -> NoReturn:
+        """Say how the blocking consumer is used."""
+        raise TypeError("this consumer is of the blocking client: write `for delivery in consumer`")
 
     def __iter__(self) -> Iterator[SyncDelivery]:
         """Take deliveries until stopped."""
@@ -465,6 +476,13 @@ class SyncClient:
     def close(self) -> None:
         """End what runs, close the connections and end the thread. From any thread, and as often as you like."""
         self._thread.close()
+
+    async def __aenter__(self) -> NoReturn:
+        """Say how the blocking client is used."""
+        raise TypeError("write `with connect_sync(...)`, or with asyncio `async with connect(...)`")
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Be there, so that `async with` gets as far as `__aenter__`."""
 
     def __enter__(self) -> Self:
         """Hand out the open client."""

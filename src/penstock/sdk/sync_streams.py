@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from penstock.kernel.channel import Channel, Full
-from penstock.kernel.errors import Closed
+from penstock.kernel.errors import Closed, Malformed
 from penstock.net.calls.answer import StreamAnswer
 from penstock.sdk.errors import ClientClosed
 from penstock.sdk.loop_thread import LoopThread
+from penstock.sdk.values import in_words
 
 R = TypeVar("R")
 
@@ -112,6 +113,7 @@ def upload(
     limit_s: float,
 ) -> R:
     """Have `store` store what `pieces` yields. If `pieces` raises, the upload is cut and nothing is stored."""
+    _check_pieces(pieces)
     feed = PieceFeed()
 
     async def storing() -> R:
@@ -127,6 +129,11 @@ def upload(
         stored.cancel()
         raise
     return thread.result(stored, limit_s)
+
+
+def _check_pieces(pieces: object) -> None:
+    if not isinstance(pieces, Iterable) or isinstance(pieces, str | bytes):
+        raise Malformed(f"Pieces are an iterable of bytes, such as a list of them, not {in_words(pieces)}.")
 
 
 def _hand_over_all(thread: LoopThread, feed: PieceFeed, pieces: Iterable[bytes]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +19,26 @@ def checked(kind: type[T], **fields: object) -> T:
         return msgspec.convert(fields, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
         raise Malformed(plain_fault(str(exc), kind)) from exc
+
+
+def several(name: str, found: object, of: str) -> tuple[Any, ...]:
+    """Return the things that were given together; a single one, or nothing at all, is refused by its name."""
+    if isinstance(found, Iterable) and not isinstance(found, str | bytes | Mapping):
+        return tuple(found)
+    raise Malformed(f"{name} takes a list of {of}, not {in_words(found)}.")
+
+
+def check_least(name: str, found: object, least: int) -> None:
+    """Refuse what is no whole number, or too small a one, by its name."""
+    if not isinstance(found, int) or found < least:
+        raise Malformed(f"{name} is a whole number from {least} on, not {found!r}.")
+
+
+def a_text(name: str, found: object) -> str:
+    """Return a text as it is; anything else is refused by its name."""
+    if isinstance(found, str):
+        return found
+    raise Malformed(f"{name} is a text, not {in_words(found)}.")
 
 
 _WORDS: Final[dict[type, str]] = {

@@ -17,6 +17,7 @@ _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - 
 _MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _WRONG_KIND: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`(?: - at `\$\.?([\w.\[\]]*)`)?")
 _TOO_LARGE: Final = re.compile(r"Number out of range(?: - at `\$\.?([\w.\[\]]*)`)?")
+_NO_CHOICE: Final = re.compile(r"Invalid enum value (.*?)(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _NAME_CHARS_MAX: Final = 64
 # How much two words have in common that may be meant for each other; a beginning this long may be meant too.
 _NEAR: Final = 0.7
@@ -111,12 +112,28 @@ def plain_fault(said: str, *kinds: type | None) -> str:
     if found := _WRONG_KIND.fullmatch(said):
         wanted = " or ".join(_KINDS.get(kind, kind) for kind in found[1].split(" | "))
         return f"{found[3] or 'The value'} must be {wanted}, not {_KINDS.get(found[2], found[2])}."
+    if found := _NO_CHOICE.fullmatch(said):
+        return f"{found[2] or 'The value'} is not {found[1]}{_choices(found[2], kinds)}."
     if found := _TOO_LARGE.fullmatch(said):
         where = (found[1] or "").replace("[...]", "")
         return f"A number{f' in {where}' if where else ''} is too large for JSON readers."
-    if said == "Input data was truncated":
-        return "The body is no JSON: it ends too early."
-    return said.replace("JSON is malformed", "The body is no JSON", 1)
+    early = "JSON is malformed: it ends too early." if said == "Input data was truncated" else said
+    return early.replace("JSON is malformed", "The body is no JSON", 1)
+
+
+def _choices(name: str | None, kinds: Iterable[type | None]) -> str:
+    """List what a field may be, if it is one of a few words."""
+    for kind in kinds:
+        info = None if kind is None else msgspec.inspect.type_info(kind)
+        for field in info.fields if isinstance(info, msgspec.inspect.StructType) else ():
+            words = [word for each in _alternatives(field.type) for word in getattr(each, "values", ())]
+            if field.encode_name == name and words:
+                return f"; it is one of {', '.join(map(str, words))}"
+    return ""
+
+
+def _alternatives(info: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, ...]:
+    return info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
 
 
 def _meant(name: str, kinds: Iterable[type | None]) -> str:
