@@ -74,3 +74,59 @@ def test_the_cron_line_speaks_only_when_there_are_dead_letters(node: NodeProcess
     assert '"topic": "poor"' in after
     assert '"topic": "fine"' not in after
     assert "dead letters wait" in after
+
+
+# --- rotate tokens
+
+
+def rotating(node: NodeProcess, holding: str) -> str:
+    """Return the block of the guide about tokens that holds a text, with this node's ports."""
+    [block] = [block for block in blocks("rotate-tokens.md", "sh") if holding in block]
+    for port, service in (("5300", "admin"), ("5307", "passport")):
+        block = block.replace(f"127.0.0.1:{port}", f"127.0.0.1:{node.port(service)}")
+    return f"set -e\n{block}"
+
+
+def good(node: NodeProcess, file: str) -> bool:
+    """Ask the node whether the token in a file is good for taking messages."""
+    done = shell(node, f'penstock token verify "$(cat {file})" --aud svc-mailbox --op recv --topic texts --json')
+    return '"ok": true' in done.stdout
+
+
+def test_a_workers_token_is_replaced_and_only_the_old_one_revoked(node: NodeProcess) -> None:
+    issue = "penstock token issue --for worker --subject counter --topic texts --store get"
+    shell(node, f"{issue} > counter.token; cp counter.token old.token")
+
+    done = shell(node, rotating(node, "issue --for worker"))
+
+    assert done.returncode == 0, done.stderr
+    assert (good(node, "counter.token"), good(node, "old.token")) == (True, False)
+
+
+def test_one_narrowing_is_replaced_and_its_parent_stays_good(node: NodeProcess) -> None:
+    issue = "penstock token issue --audience svc-mailbox --subject counter --caveat op=recv,send"
+    shell(node, f'{issue} > parent.token; penstock token attenuate "$(cat parent.token)" --caveat op=recv > old.token')
+    shell(node, "cp old.token shared.token")
+
+    done = shell(node, rotating(node, "--rid"))
+
+    assert done.returncode == 0, done.stderr
+    assert (good(node, "parent.token"), good(node, "old.token")) == (True, False)
+    assert "op=send" in shell(node, 'penstock token inspect "$(cat shared.token)"').stdout
+
+
+def test_keys_and_everything_are_revoked_as_the_guide_says_and_the_command_line_keeps_working(
+    node: NodeProcess,
+) -> None:
+    assert shell(node, rotating(node, "--subject-ref")).returncode == 0
+    assert shell(node, rotating(node, "/rotate")).returncode == 0
+
+    [kid, *_] = re.findall(
+        r'"kid":\s*"(\w+)"', shell(node, rotating(node, "--kid").splitlines()[1].partition(" #")[0]).stdout
+    )
+    assert shell(node, rotating(node, "--kid").replace("KID", kid)).returncode == 0
+
+    told = shell(node, rotating(node, "--epoch").splitlines()[1].partition(" #")[0]).stdout
+    epoch = int(float(told.split()[-1]))
+    assert shell(node, f"penstock token revoke --epoch {epoch + 1}").returncode == 0
+    assert shell(node, "penstock send texts --data x").returncode == 0

@@ -66,3 +66,40 @@ def test_every_text_is_counted_once_and_one_that_is_no_text_becomes_a_dead_lette
     finally:
         worker.send_signal(signal.SIGINT)
         worker.communicate(timeout=STOP_S)
+
+
+def shell(node: NodeProcess, script: str) -> subprocess.CompletedProcess[str]:
+    """Run lines as in the terminal of somebody who follows the tutorial."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "PENSTOCK_DATA_DIR": node.ready["data_dir"]}
+    here = Path(node.ready["data_dir"]).parent
+    if not (here / "examples").exists():
+        (here / "examples").symlink_to(ROOT / "examples")
+    return subprocess.run(
+        ["bash", "-c", f"set -e\n{script}"], cwd=here, env=env, capture_output=True, text=True, timeout=STOP_S,
+        check=False,
+    )  # fmt: skip
+
+
+def tutorial(holding: str) -> str:
+    """Return the one shell block of the tutorial that holds a text."""
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+    [block] = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if holding in block]
+    return block
+
+
+def test_the_tokens_of_the_tutorial_are_good_for_its_programs_and_for_nothing_else(node: NodeProcess) -> None:
+    worker = [line for line in tutorial("--for worker").splitlines() if "worker.py" not in line]
+    explained = shell(node, "\n".join(worker))
+    produced = shell(node, tutorial("--for producer"))
+    env = f"PENSTOCK_TOKEN_FILE={Path(node.ready['data_dir']).parent}/counter.token"
+    stranger = shell(node, f"{env} python examples/word_count/producer.py more.txt")
+
+    assert "refused: This needs op=send" in explained.stdout, explained.stderr
+    assert produced.stdout.startswith("sent "), produced.stderr
+    assert "Forbidden" in stranger.stderr
+
+
+def test_the_dead_letters_of_the_tutorial_are_listed_and_sent_back(node: NodeProcess) -> None:
+    for block in ("penstock dlq list texts", "penstock dlq redrive texts\n"):
+        assert shell(node, tutorial(block)).returncode == 0
