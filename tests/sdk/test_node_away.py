@@ -200,3 +200,18 @@ async def test_a_producer_does_not_notice_that_its_node_was_killed_and_started_a
                 kept = await client.mailbox.recv("restart", max_messages=9, wait_ms=20_000)
 
     assert [message.msg_id for message in kept] == [each.msg_id for each in sent]
+
+
+async def test_a_call_that_a_long_outage_ended_says_what_the_node_failed_by() -> None:
+    """After some failures the node is left alone for a moment, which is no reason that anybody could mend."""
+    peer = Restarting()
+    async with caller(peer) as calls:
+        mailbox = await met(calls)
+        await peer.leave(3600)
+        said = set()
+        for _ in range(4):
+            with pytest.raises(DownstreamUnavailable) as away:
+                await mailbox.send(SEND)
+            said.add(away.value.detail)
+
+        assert said == {"mailbox at http://127.0.0.1:9 is out of reach: Connection refused."}

@@ -167,6 +167,8 @@ class Caller(Resource):
         self._over = False
         self._rng: Rng = random.SystemRandom()
         self._met = met or NodeMet()
+        # Why the node could not be spoken to the last time.
+        self._last_failure = ""
         self._tries_max = self.options.tries_max or MAX_TRIES
         backoff = _BACKOFF.get(service, CALLS)
         self._rules = CallRules(rng=self._rng, tries_max=self._tries_max, backoff=backoff)
@@ -274,10 +276,20 @@ class Caller(Resource):
         base = self._place.url(self.service)
         if error.detail.startswith(f"{self.service} is out of reach"):
             error.detail = error.detail.replace(self.service, f"{self.service} at {base}", 1)
+        self._say_why_left_alone(error)
         by_url = isinstance(self._place, RemotePlace)
         hint = reach_hint(error.detail) or (url_hint(error.detail) if by_url else "")
         if hint:
             error.facts.setdefault("hint", hint)
+
+    def _say_why_left_alone(self, error: PenstockError) -> None:
+        """Say of a node that is left alone for a moment what it failed by: that is what can be mended."""
+        if not isinstance(error, DownstreamUnavailable):
+            return
+        if error.detail == f"{self.service} failed too often and is left alone.":
+            error.detail = self._last_failure or error.detail
+        else:
+            self._last_failure = error.detail
 
     @contextmanager
     def _closing_told(self) -> Iterator[None]:
