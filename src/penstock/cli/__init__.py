@@ -23,6 +23,7 @@ watching   a page drawn again and again
 sdk_signatures  the signatures of the SDK, for the documentation
 quiet_log  a log that a person can read
 countdown  the line that shows how long a drain may still take
+endings    what a drain cut off, and why, in words
 output     what a node prints on standard output, off the loop
 __main__   `python -m penstock.cli`
 """

@@ -45,6 +45,11 @@ class DataDir:
         # Whether the directory was not there before.
         self._made = False
 
+    @property
+    def _ending(self) -> Path:
+        """Name the file that tells how the life before ended."""
+        return self.run / f"{self._only or 'node'}.ending"
+
     def open(self) -> None:
         """Make the directory if needed and take its lock, or say who has it."""
         try:
@@ -52,6 +57,7 @@ class DataDir:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.run.mkdir(mode=0o700, exist_ok=True)
             self._lock()
+            self._ending.unlink(missing_ok=True)
             self._hold_back()
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -152,6 +158,10 @@ class DataDir:
     def write_door(self, door: dict[str, str | None]) -> None:
         """Write the address of the one service that runs alone."""
         self._replace(f"{self._only}.json", door)
+
+    def write_ending(self, told: dict[str, object]) -> None:
+        """Write how the drain went, for whoever waits for the end of this process."""
+        self._replace(self._ending.name, {"pid": os.getpid(), **told})
 
     def _replace(self, name: str, content: object) -> None:
         """Write a file so that readers see the old one or the new one, never half; on a full disk by the reserve."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from penstock.kernel.bus import ShutdownRequested
 from penstock.kernel.lifecycle import Phase, StopRequests
@@ -27,13 +27,28 @@ NOT_READY: Final = 4
 _log = Log("node")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeEnding:
+    """How the drain of a whole node went."""
+
+    reports: Sequence[DrainReport]
+    # Why whatever was late was cut off: the limit of the node, or of a service in it, or a second signal.
+    cause: Literal["deadline", "signal"]
+    limit_s: float
+
+    @property
+    def cut(self) -> list[str]:
+        """Name what was cut off: `svc-echo/worker[0]`."""
+        return [f"{report.service}/{name}" for report in self.reports for name in report.aborted]
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Who wants to hear of the node's life."""
 
     ready: Callable[[Node], None]
     phase: Callable[[str, str], None]
-    stopped: Callable[[list[DrainReport]], None]
+    stopped: Callable[[NodeEnding], None]
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -71,15 +86,14 @@ async def _live(make: Callable[[], Node], hooks: Hooks) -> int:
             await node.root.stop_requested.wait()
         finally:
             # Whatever ended the wait: what was admitted is finished.
-            reports = await _drain(node)  # lint: allow PK014 bounded by node.drain_deadline
+            ending = await _drain(node, life)  # lint: allow PK014 bounded by node.drain_deadline
     finally:
         node.forget()
-    hooks.stopped(reports)
-    clean = all(report.clean for report in reports)
-    return OK if clean and not node.root.fatal else FAILED
+    hooks.stopped(ending)
+    return FAILED if ending.cut or node.root.fatal else OK
 
 
-async def _drain(node: Node) -> list[DrainReport]:
+async def _drain(node: Node, life: _Life) -> NodeEnding:
     """Drain; however long the services may take one after the other, the node as a whole has its own limit."""
     limit_s = node.settings.value.seconds("node.drain_deadline")
     limit = asyncio.get_running_loop().call_later(limit_s, node.root.hurry)  # lint: allow PK006 cancelled below
@@ -88,7 +102,7 @@ async def _drain(node: Node) -> list[DrainReport]:
         await node.close()
     finally:
         limit.cancel()
-    return reports
+    return NodeEnding(reports=reports, cause="signal" if life.was_hurried else "deadline", limit_s=limit_s)
 
 
 class _Life:
@@ -98,6 +112,8 @@ class _Life:
         self._node = node
         self._requests = StopRequests()
         self._loop = asyncio.get_running_loop()
+        # Whether somebody cut the drain short.
+        self.was_hurried = False
 
     def listen_to_signals(self) -> None:
         for name in ("SIGTERM", "SIGINT"):
@@ -112,6 +128,7 @@ class _Life:
             self._node.root.stop_requested.set()
         elif asked is Phase.ABORTING:
             _log.warning("shutdown.impatient", cause=name)
+            self.was_hurried = True
             self._node.root.hurry()
         elif name == "SIGINT":
             # One pressed twice by accident must not cut the drain; one that was meant is pressed again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -10,10 +11,18 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Final
 
 from penstock.cli import asking, running
+from penstock.cli.endings import ending_in_words
+
+UNCLEAN: Final = 5
+"""It has ended, but not everything that was under way was finished."""
 
 _LOOK_S = 0.1
+_UNTOLD: Final[dict[str, Any]] = {"clean": None, "cut": [], "reason": None, "limit_s": None}
+_KILLED: Final = "it was killed or has crashed. What it had acknowledged is in the data directory."
+_AGAIN: Final = "Unsettled messages are delivered again; node.drain_deadline and those of the services give more time."
 _NODE = "the node"
 
 
@@ -27,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask what runs there to drain by SIGTERM; exit 1 when nothing does, 4 when it is not done in time."""
+    """Ask what runs there to drain by SIGTERM; exit 1 when nothing does, 4 when it takes too long, 5 when work was cut."""
     holders = _holders(args.data_dir)
     if not holders:
         return running.refuse(args, f"no node is running in {args.data_dir}", code="downstream_unavailable")
@@ -46,10 +55,34 @@ def run(args: argparse.Namespace) -> int:
             said = f"{named} is still draining; a second penstock stop, or another SIGTERM, does not hurry it"
             return running.refuse(args, said, code="timeout", exit_code=asking.NOT_READY)
         threading.Event().wait(_LOOK_S)
-    alone = sorted(name for name in holders.values() if name != _NODE)
-    text = f"stopped {', '.join(alone)}\n" if alone else "stopped\n"
-    sys.stdout.write('{"stopped": true}\n' if args.json else text)
-    return 0
+    return _say(args, holders, {pid: _ending(args.data_dir, pid, name) for pid, name in holders.items()})
+
+
+def _say(args: argparse.Namespace, holders: dict[int, str], endings: dict[int, dict[str, Any] | None]) -> int:
+    """Say that it has ended, and what became of work that was under way; exit 5 when the drain was not clean."""
+    clean = all(ending is not None and ending["clean"] for ending in endings.values())
+    if args.json:
+        told = [{"name": holders[pid], "pid": pid, **(ending or _UNTOLD)} for pid, ending in endings.items()]
+        sys.stdout.write(json.dumps({"stopped": True, "clean": clean, "endings": told}) + "\n")
+    else:
+        alone = sorted(name for name in holders.values() if name != _NODE)
+        sys.stdout.write(f"stopped {', '.join(alone)}\n" if alone else "stopped\n")
+    for pid, ending in endings.items():
+        if ending is None:
+            sys.stderr.write(f"penstock: {holders[pid]} (process {pid}) has ended without saying how: {_KILLED}\n")
+        elif not ending["clean"]:
+            sys.stderr.write(f"penstock: {holders[pid]} did not drain cleanly; {ending_in_words(ending)}. {_AGAIN}\n")
+    return 0 if clean else UNCLEAN
+
+
+def _ending(data_dir: Path, pid: int, name: str) -> dict[str, Any] | None:
+    """Read how a process said that it ended; None where it has not."""
+    file = data_dir / "run" / f"{'node' if name == _NODE else name.removeprefix('svc-')}.ending"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        told = json.loads(file.read_text())
+        if told.pop("pid") == pid:
+            return {field: told[field] for field in _UNTOLD}
+    return None
 
 
 def _holders(data_dir: Path) -> dict[int, str]:

@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import running
 from penstock.cli import settings as options
 from penstock.cli.countdown import Countdown
+from penstock.cli.endings import ending_in_words, plain_ending
 from penstock.cli.output import Output
 from penstock.cli.quiet_log import HeldStart, QuietLog, SummaryTimer, hold_start, quieten
 from penstock.kernel.errors import PenstockError, Timeout
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
     from penstock.cli.console import Console
     from penstock.config import Settings, Sources
-    from penstock.kernel.drain import DrainReport
     from penstock.kernel.health import Gate
 
 
@@ -277,15 +278,20 @@ class _Talk:
         else:
             self._say(f"{service}: {phase}\n")
 
-    def stopped(self, reports: list[DrainReport]) -> None:
-        aborted = [f"{report.service}/{name}" for report in reports for name in report.aborted]
+    def stopped(self, ending: process.NodeEnding) -> None:
+        told = plain_ending(ending.cut, ending.cause, ending.limit_s)
+        if self._data_dir is not None:
+            with suppress(OSError):
+                # On a full disk nobody is told how it ended; it has ended all the same.
+                self._data_dir.write_ending(told)
         settle()
         if self._countdown is not None:
             self._countdown.end()
         if self._json:
-            self._line({"event": "stopped", "aborted": aborted})
+            why = {"reason": told["reason"]} if ending.cut else {}
+            self._line({"event": "stopped", "aborted": ending.cut, **why})
         else:
-            self._say(f"stopped; cut off: {', '.join(aborted)}\n" if aborted else "stopped, drained cleanly\n")
+            self._say(f"stopped; {ending_in_words(told)}\n" if ending.cut else "stopped, drained cleanly\n")
 
     def _line(self, fields: dict[str, object]) -> None:
         self._say(json.dumps(fields) + "\n")

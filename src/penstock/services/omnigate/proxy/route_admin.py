@@ -135,7 +135,7 @@ class RouteAdmin:
 
     async def _list(self, request: Request) -> RouteList:
         tables = self._routes.tables
-        problems = await self._dialled() if convert(request.query_params(), ListRoutes).dial else {}
+        problems = await self._dialled() if convert({**request.query_params()}, ListRoutes).dial else {}
         return RouteList([self._shown(route, route in tables.configured, problems) for route in tables.served])
 
     def _shown(
