@@ -34,6 +34,7 @@ import argparse
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -87,6 +88,7 @@ INTERRUPTED = 130
 """Ended by Ctrl-C: the shells' own number for it."""
 
 
+_NO_CHOICE = re.compile(r"(argument \S+): invalid choice: '(.*)' \(choose from (.*)\)")
 FAILED = 1
 BAD_USE = 2
 
@@ -191,6 +193,15 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _no_choice(what: str, word: str, known: list[str]) -> str:
+    """Say that a word is none of those that may stand there, and which one was meant."""
+    from penstock.wire.plain_words import near_word
+
+    near = near_word(word, known)
+    meant = f"; did you mean {near}?" if near else ""
+    return f"{what.removeprefix('argument ')}: {word!r} is none of {', '.join(known)}{meant}"
+
+
 class BadUse(Exception):
     """The command line is wrong; the message says how, and where to read more."""
 
@@ -227,6 +238,8 @@ class _Parser(argparse.ArgumentParser):
         if message == "the following arguments are required: action":
             known = next(each.choices for each in self._actions if each.metavar == "action")
             message = f"say what to do: {', '.join(known or ())}"
+        elif found := _NO_CHOICE.fullmatch(message):
+            message = _no_choice(found[1], found[2], re.findall(r"'?([\w.-]+)'?(?:, |$)", found[3]))
         raise BadUse(f"{message} ({self.prog} --help tells more)")
 
 

@@ -10,6 +10,7 @@ from penstock.sdk.reach_hints import reach_hint
 # How an attempt fails where nobody listens.
 _NOBODY: Final = ("connection refused", "the host name", "no route")
 _OUT_OF_REACH: Final = "out of reach: "
+_ENDED_EARLY: Final = "The connection ended before"
 _NO_ROUTE: Final = "There is no such route."
 _UNREADABLE: Final = "carries no readable problem"
 _GIVE_ONE: Final = (
@@ -34,6 +35,8 @@ def words(told: FailureWords, *, reason: str = "", url: str | None = None) -> Fa
     if _OUT_OF_REACH in told.said:
         why = told.said.partition(_OUT_OF_REACH)[2].rstrip(".")
         return FailureWords(nothing_answers(url, why), told.hint or reach_hint(why))
+    if told.said.startswith(_ENDED_EARLY):
+        return FailureWords(f"{url} cannot be reached: the connection ended before an answer.", reach_hint(told.said))
     if told.said == _NO_ROUTE:
         return FailureWords(
             f"{url} is not the URL of a gateway: there is no such path below it.",

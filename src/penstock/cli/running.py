@@ -66,6 +66,11 @@ def place(args: argparse.Namespace) -> NodePlace:
 
     if args.url and args.data_dir:
         raise BadUse("Give --url or --data-dir, not both.")
+    if "" in (args.url, args.context):
+        # From a variable of a script that is not set: the next place in the list is another node.
+        raise BadUse(
+            f"{'--url' if args.url == '' else '--context'} is empty. Say which node is meant, or leave it out."
+        )
     if args.url:
         base_url(args.url)
     where = args.url or args.data_dir
@@ -135,6 +140,7 @@ def ask_node(args: argparse.Namespace, method: str, path: str, body: object = No
     from penstock.cli.failing import no_node, not_a_node, nothing_answers
     from penstock.kernel.errors import Malformed, PenstockError
     from penstock.sdk.errors import NoNode
+    from penstock.sdk.reach_hints import url_hint
 
     url, token, away = "?", "", "downstream_unavailable"
     try:
@@ -150,6 +156,7 @@ def ask_node(args: argparse.Namespace, method: str, path: str, body: object = No
         raise NodeSilent(no_node(directory(args)) if none else said, error.code) from None
     except ConnectionRefusedError:
         said = nothing_answers(url, "connection refused") if remote(args) else no_node(directory(args))
+        said = f"{said} {url_hint('out of reach')}" if remote(args) else said
         raise NodeSilent(said, away) from None
     except _Refused as refused:
         raise NodeSilent(_refusal(args, refused.told, token), str(refused.told.get("code", "internal"))) from None
@@ -184,10 +191,11 @@ def _subject(token: str) -> str:
 
 
 def _no_answer(url: str, error: Exception) -> str:
-    from penstock.sdk.reach_hints import reach_hint
+    from penstock.sdk.reach_hints import reach_hint, url_hint
 
     why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-    return f"the node at {url} did not answer: {why}. {reach_hint(str(error))}".strip()
+    hint = reach_hint(str(error)) or url_hint("out of reach")
+    return f"the node at {url} did not answer: {why}. {hint}"
 
 
 def _connect(found: NodePlace, url: str) -> http.client.HTTPConnection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         report = _check(options)
     except BadConfig as exc:
+        if options.json:
+            print(json.dumps({"error": {"code": "malformed", "detail": str(exc)}}))
         print(f"penstock lint: {exc}", file=sys.stderr)
         return BAD_USE
     print(_shown(report, options))

@@ -105,7 +105,7 @@ def trusting(ca: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as exc:
-        why = exc.strerror or str(exc)
+        why = "it holds no certificate" if isinstance(exc, ssl.SSLError) else exc.strerror or str(exc)
         raise NoNode(f"The CA file {ca} cannot be used: {why}.", hint="Give a file of PEM certificates.") from exc
 
 
@@ -116,7 +116,9 @@ def base_url(text: str) -> str:
         port_is_one = parts.port != 0
     except ValueError:
         port_is_one = False
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_one:
+    if not port_is_one:
+        raise _no_url(text, "its port is a number from 1 to 65535, as https://queue.example.org:5306")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise _no_url(text, "it begins with http:// or https:// and names a host, as https://queue.example.org:5306")
     if parts.username is not None or parts.query or parts.fragment:
         raise _no_url(text, "it holds no user, query or fragment; the token goes into PENSTOCK_TOKEN or a token file")

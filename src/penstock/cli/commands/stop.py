@@ -36,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask what runs there to drain by SIGTERM; exit 1 when nothing does, 4 when it takes too long, 5 when work was cut."""
+    """Ask what runs there to drain by SIGTERM; exit 1 when nothing does, 4 when it is late, 5 when work was cut."""
     holders = _holders(args.data_dir)
     if not holders:
         return running.refuse(args, f"no node is running in {args.data_dir}", code="downstream_unavailable")

@@ -236,9 +236,8 @@ def show_own(args: argparse.Namespace) -> int:
             asking.print_json({"ok": verdict.ok, "reason": verdict.reason, **claims})
             return 0 if verdict.ok else 1
         if not verdict.ok:
-            return running.refuse(
-                args, f"the node does not accept this token: {verdict.reason}", code="unauthenticated"
-            )
+            said = f"the node does not accept this token: {verdict.reason}. Ask its issuer for a new one."
+            return running.refuse(args, said, code="unauthenticated")
         _say(args, _readable(claims))
         return 0
 
