@@ -33,7 +33,9 @@ class ScrapeQuota:
         self._is_operator = is_operator
         self._now = inventory.clock.monotonic
         self._buckets: Memo[str, TokenBucket] = inventory.memo(f"{name}.scrapers", Memo(_ADDRESSES_KEPT))
-        self._refusal = Refusal(RateLimited("This address reads the metrics too often.", scope="scrapes"))
+        said = f"This address reads the metrics too often: {SCRAPES_RPS:g} times a second is the most."
+        hint = "Read them less often, or with the operator token."
+        self._refusal = Refusal(RateLimited(said, scope="scrapes", limit="scrapes", limit_value=SCRAPES_RPS, hint=hint))
         self.refused = 0
         inventory.limit(
             f"{name}.scrapes_each",

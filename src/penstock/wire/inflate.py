@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import zstandard
 
 from penstock.kernel.errors import Malformed, OverLimit, Unsupported
+from penstock.wire.plain_words import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,7 +217,9 @@ class Inflater:
     def _measure(self, step_bytes: int) -> None:
         self._bytes_out += step_bytes
         if self._bytes_out > self._bytes_in * self._ratio_cap:
-            raise OverLimit("The body inflates out of proportion.", limit="inflate_ratio")
+            said = f"The body grows more than {self._ratio_cap} times when it is inflated."
+            raise OverLimit(said, limit="inflate_ratio", limit_value=self._ratio_cap)
         # One that says it will be too large need not be inflated to be believed.
         if self._bytes_out + max(0, self._decoder.owed_bytes) > self._bytes_max:
-            raise OverLimit("The inflated body is too large.", limit="inflate_bytes")
+            said = f"The inflated body is over the limit of {size_text(self._bytes_max)}."
+            raise OverLimit(said, limit="inflate_bytes", limit_value=self._bytes_max)

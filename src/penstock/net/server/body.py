@@ -59,6 +59,24 @@ def too_large(limit_bytes: int, route: Route, table: str, announced: int | None 
     return refusal
 
 
+def with_setting(error: PenstockError, route: Route, table: str) -> PenstockError:
+    """Say which setting a limit of a body is: whoever reads the bytes knows the limit, and the route its name."""
+    limit = error.facts.get("limit")
+    if "setting" in error.facts or limit not in _BODY_LIMITS:
+        return error
+    if limit == "inflate_ratio":
+        error.facts["setting"] = f"{table}.limits.decompress_ratio_cap"
+        return error
+    named = too_large(int(str(error.facts["limit_value"])), route, table)
+    if limit == "body":
+        return named
+    error.facts.update((name, named.facts[name]) for name in ("setting", "hint") if name in named.facts)
+    return error
+
+
+_BODY_LIMITS: Final = frozenset({"body", "inflate_bytes", "inflate_ratio"})
+
+
 class CollectedBody:
     """A body gathered whole; the cap holds while it arrives, whatever Content-Length said."""
 
@@ -243,7 +261,7 @@ class BodyStream:
             if self._inflater is None:
                 yield piece
                 continue
-            for number, step in enumerate(self._inflater.feed(piece), 1):
+            for number, step in enumerate(self._inflated(self._inflater, piece), 1):
                 if step:
                     # The gate charges for what was inflated too, not only for what was received.
                     self.request.ticket.bytes_seen += len(step)
@@ -253,6 +271,12 @@ class BodyStream:
                     await asyncio.sleep(0)
         if self._inflater is not None:
             self._inflater.finish()
+
+    def _inflated(self, inflater: Inflater, piece: bytes) -> Iterator[bytes]:
+        try:
+            yield from inflater.feed(piece)
+        except PenstockError as error:
+            raise with_setting(error, self.request.route, self._table) from None
 
     async def _next(self) -> bytes | None:
         while not self._held:

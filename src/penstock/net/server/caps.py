@@ -48,8 +48,14 @@ class CappedConnection(Protocol):
 class ConnectionCaps:
     """Counts the connections. At the cap the one idle longest is closed; if none is idle, the new one is refused."""
 
-    def __init__(self, *, places: int, per_address: int, reserved: int, uids: frozenset[int] | None) -> None:
-        """Bound the connections, in all and for each address (0: not); `reserved` places are for Unix sockets only."""
+    def __init__(
+        self, *, places: int, per_address: int, reserved: int, uids: frozenset[int] | None, table: str = "http"
+    ) -> None:
+        """Bound the connections, in all and for each address (0: not); `reserved` places are for Unix sockets only.
+
+        `table` is where the settings of the listener are.
+        """
+        self._table = table
         self._places = places
         self._per_address = per_address
         self._reserved = min(reserved, places - 1)
@@ -60,14 +66,24 @@ class ConnectionCaps:
         self.refused: set[CappedConnection] = set()
         # Beyond the cap, for health pages only.
         self.for_health: set[CappedConnection] = set()
-        self.full = Refusal(Busy("The listener has no place for another connection.", limit="max_conns"))
-        self.address_full = Refusal(Busy("This address holds too many connections.", limit="max_conns_per_ip"))
+        self._make_refusals()
 
     def resize(self, places: int, per_address: int) -> None:
         """Change the bounds; whoever is above a lowered one stays until it leaves."""
         self._places = places
         self._per_address = per_address
         self._reserved = min(self._reserved, places - 1)
+        self._make_refusals()
+
+    def _make_refusals(self) -> None:
+        said = f"The listener has no place for another connection: it holds {self._places} at most."
+        self.full = self._refusal(said, "max_conns", self._places)
+        said = f"This address holds too many connections: {self._per_address} is the most."
+        self.address_full = self._refusal(said, "max_conns_per_ip", self._per_address)
+
+    def _refusal(self, said: str, limit: str, most: int) -> Refusal:
+        hint = "Close connections that are not needed, or use one for several requests, and ask again."
+        return Refusal(Busy(said, limit=limit, limit_value=most, setting=f"{self._table}.{limit}", hint=hint))
 
     def enter(self, connection: CappedConnection, now: float) -> Refusal | None:
         """Take a place, or return the refusal."""

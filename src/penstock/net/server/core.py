@@ -26,6 +26,7 @@ from penstock.net.server.ticket import NO_TICKET
 from penstock.net.server.wheel import NEVER, TimerWheel
 from penstock.wire.http1.head import METHODS, HeadMemo
 from penstock.wire.http1.request import HEADS_KEPT, start_lines
+from penstock.wire.plain_words import size_text
 
 if TYPE_CHECKING:
     import asyncio
@@ -238,14 +239,14 @@ class Core:
         if self.budget is None or missing <= 0:
             return
         if not self.budget.try_take(missing):
-            raise _no_bytes()
+            raise _no_bytes(budget=self.budget.capacity)
         request.held_bytes += missing
 
     def check_room(self, length: int) -> None:
         """Raise `Busy` for an announced body that would not fit if it came now; nothing is taken for it yet."""
         budget = self.budget
         if budget is not None and length > budget.capacity - budget.in_use:
-            raise _no_bytes()
+            raise _no_bytes(budget=budget.capacity)
 
     def let_go(self, request: Request) -> None:
         """Give back the bytes that a request holds, if any."""
@@ -276,8 +277,9 @@ def _tell_options(held: ref[Core], request: Request) -> Response:
     return Response(204, content_type=b"", headers=[(b"Allow", ", ".join(allowed).encode("ascii"))])
 
 
-def _no_bytes() -> Busy:
-    return Busy("The node holds as many bytes as it may.", limit="node_bytes")
+def _no_bytes(budget: int) -> Busy:
+    said = f"The node holds as many bytes of bodies and answers as it may: {size_text(budget)}."
+    return Busy(said, limit="node_bytes", limit_value=budget, setting="node.body_bytes")
 
 
 def _timeouts(metrics: Metrics) -> dict[str, Counter]:

@@ -35,6 +35,7 @@ from penstock.net.server.body import (
     UnreadBody,
     gone,
     too_large,
+    with_setting,
 )
 from penstock.net.server.core import UNANSWERED_MAX, RouteMatch
 from penstock.net.server.exchange import Exchange
@@ -58,6 +59,7 @@ LINGER_BYTES_MAX: Final = 16 << 20
 UNREAD_BYTES_MAX: Final = 16 * 1024
 """How much is taken from a client whose request is held; one more buffer may have been on its way."""
 LOOK_S: Final = 0.25
+_SLOW: Final = "Send a request without long pauses; the setting bounds each read of it."
 # Linux tells the state of a connection; where nobody does, the deadline ends the wait.
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
 _TCP_CLOSE: Final = 7
@@ -461,9 +463,11 @@ class Inbox:
     def fault(self, fault: PenstockError) -> None:
         """End reading because the framing is broken or too slow; the answer takes its turn behind earlier ones."""
         core, outbox = self._core, self._outbox
-        forget_where(fault)
         core.heads.tick(core.monotonic())
         intake, self.intake = self.intake, None
+        if isinstance(intake, BodyStream | CollectedBody | InflatingBody):
+            fault = with_setting(fault, intake.request.route, core.settings_table)
+        forget_where(fault)
         self.reader.drop_pending()
         if isinstance(intake, BodyStream):
             outbox.closing = True
@@ -494,7 +498,8 @@ class Inbox:
             # A copy: the refusal itself is shared by all who are refused.
             self.fault(copy(self._core.draining_refusal.error))
         else:
-            self.fault(Timeout("read", budget_s=self._budget_s(now), status=408))
+            setting = f"{self._core.settings_table}.read_timeout"
+            self.fault(Timeout("read", budget_s=self._budget_s(now), status=408, setting=setting, hint=_SLOW))
 
     def hasten(self) -> bool:
         """Wait for the rest of a body no longer than the drain allows; returns whether one is waited for."""

@@ -202,6 +202,7 @@ class Listener:
             per_address=options.per_ip,
             reserved=options.reserved_conns if options.uds_path is not None else 0,
             uids=uids,
+            table=core.settings_table,
         )
         core.admission = self._admission
         core.strangers = self._strangers

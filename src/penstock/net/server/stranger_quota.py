@@ -28,6 +28,10 @@ STRANGERS_DEPTH: Final = 400.0
 # Tokens of exhausted addresses that nobody has judged yet: together, not for each address.
 UNKNOWN_RPS: Final = 50.0
 _ADDRESSES_KEPT: Final = 4096
+_HINT: Final = (
+    f"Send a good token; penstock token explain tells about yours. {STRANGERS_RPS:g} bad ones a second are looked at, "
+    f"{STRANGERS_DEPTH:g} at once."
+)
 
 Known = Callable[["Request"], bool | None]
 """The hook of a service at the end of the headers, without crypto: is the token known to be good? None: not known."""
@@ -88,7 +92,9 @@ class StrangerQuota:
             lambda: self.refused
         )
         detail = "Too many requests of this address came without a good capability."
-        self._refusal = Refusal(RateLimited(detail, scope="strangers"))
+        self._refusal = Refusal(
+            RateLimited(detail, scope="strangers", limit="strangers", limit_value=STRANGERS_RPS, hint=_HINT)
+        )
 
     def admit(self, request: Request) -> Refusal | None:
         """Refuse a request of an exhausted address, unless its token is good or may be looked at."""

@@ -8,6 +8,7 @@ from typing import Final
 import httptools
 
 from penstock.kernel.errors import Malformed, OverLimit, PenstockError, forget_where
+from penstock.wire.plain_words import size_text
 
 CHUNK_OVERHEAD_BYTES_MAX: Final = 16 * 1024
 TRAILER_BYTES_MAX: Final = 4 * 1024
@@ -132,7 +133,8 @@ class ChunkedBody:
             raise Malformed("A chunk size is not a hexadecimal number.")
         self._left = int(match[1], 16)
         if self._data_bytes + self._left > self.bytes_max:
-            raise OverLimit("The body is too large.", limit="body")
+            said = f"The body is over the limit of {size_text(self.bytes_max)}."
+            raise OverLimit(said, limit="body", limit_value=self.bytes_max)
         self._state = _DATA if self._left else _TRAILERS
         if not self._left:
             self._overhead_bytes = 0
@@ -144,14 +146,24 @@ class ChunkedBody:
             return
         self._trailers += 1
         if self._trailers > TRAILERS_MAX:
-            raise OverLimit("The body has too many trailers.", limit="trailers", status=431)
+            raise OverLimit(
+                f"The body has more than {TRAILERS_MAX} trailers.",
+                limit="trailers",
+                limit_value=TRAILERS_MAX,
+                status=431,
+            )
 
     def _check_bytes(self, line_bytes: int) -> None:
         """Bound the bytes that are not data: a fixed number, and an eighth of the data beyond it."""
         overhead_bytes = self._overhead_bytes + line_bytes
         if self._state == _TRAILERS:
             if overhead_bytes > TRAILER_BYTES_MAX:
-                raise OverLimit("The trailers are too large.", limit="trailers", status=431)
+                raise OverLimit(
+                    f"The trailers are over the limit of {size_text(TRAILER_BYTES_MAX)}.",
+                    limit="trailer_bytes",
+                    limit_value=TRAILER_BYTES_MAX,
+                    status=431,
+                )
         elif line_bytes > _SIZE_LINE_BYTES_MAX or (overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX + (self._data_bytes >> 3)):
             raise OverLimit("The chunk framing is out of proportion to the data.", limit="chunk_overhead")
 

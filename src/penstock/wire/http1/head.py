@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from penstock.kernel.errors import Malformed, OverLimit, PenstockError, Unsupported
+from penstock.wire.plain_words import size_text
 from penstock.wire.target import Target, parse_target
 
 REQUEST_LINE_BYTES_MAX: Final = 8 * 1024
@@ -141,17 +142,22 @@ def _check_line(data: bytes, at: int, number: int, line: tuple[int, int]) -> Non
         (bare, Malformed("The head has a CR or LF that is not part of a CRLF.")) for bare in (cr, lf) if bare >= 0
     ]
     if stop - start > line_bytes_max:
-        found.append((start + line_bytes_max, _too_large(name)))
+        found.append((start + line_bytes_max, _too_large(name, line_bytes_max)))
     if stop - at > HEAD_BYTES_MAX:
-        found.append((at + HEAD_BYTES_MAX, _too_large("head")))
+        found.append((at + HEAD_BYTES_MAX, _too_large("head", HEAD_BYTES_MAX)))
     if number > FIELDS_MAX and stop > start:
-        found.append((start, _too_large("fields")))
+        said = f"The request head has more than {FIELDS_MAX} fields."
+        found.append((start, OverLimit(said, limit="fields", limit_value=FIELDS_MAX, status=431)))
     if found:
         raise min(found, key=lambda item: item[0])[1]
 
 
-def _too_large(what: str) -> OverLimit:
-    return OverLimit("The request head is too large.", limit=what, status=431)
+_WHAT: Final = {"field": "A field", "request_line": "The request line", "head": "The request head"}
+
+
+def _too_large(what: str, bytes_max: int) -> OverLimit:
+    said = f"{_WHAT[what]} is over the limit of {size_text(bytes_max)}."
+    return OverLimit(said, limit=what, limit_value=bytes_max, status=431)
 
 
 def parse_start_line(line: bytes) -> StartLine:

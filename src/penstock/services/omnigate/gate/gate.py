@@ -108,11 +108,10 @@ class AdmissionGate:
         self._shed = Refusal(Backpressure("The gateway is degraded and takes no writes for now."))
         self._scarce = Refusal(Backpressure("The class is nearly full and takes no writes for now.", queue="work"))
         self._missing = Refusal(Unauthenticated("No capability was given.", reason="missing"))
-        self._full = {
-            name: Refusal(Busy(f"The class {name} is full.", queue="work", traffic_class=name))
-            for name in self.queue.classes
-        }
-        self._hopeless = Refusal(Busy("Its turn would come after its deadline.", queue="work", why="deadline"))
+        self._full = {name: Refusal(_class_full(name, each.capacity)) for name, each in self.queue.classes.items()}
+        hint = "Allow more time by X-Deadline-Ms, or wait for Retry-After and ask again; nothing was done."
+        late = "Its turn would come after its deadline."
+        self._hopeless = Refusal(Busy(late, queue="work", why="deadline", hint=hint))
 
     # --- the end of the headers ------------------------------------------------------------------------
 
@@ -416,6 +415,18 @@ class AdmissionGate:
     async def close(self) -> None:
         """Drop verifications under way; whoever waited for them is gone with the listener."""
         await self._scope.close()
+
+
+def _class_full(name: str, capacity: int) -> Busy:
+    said = f"As many requests of the class {name} wait as may: {capacity} (omnigate.channels.work)."
+    return Busy(
+        said,
+        queue="work",
+        traffic_class=name,
+        limit="class_queue",
+        limit_value=capacity,
+        setting="omnigate.channels.work",
+    )
 
 
 def _identify(ticket: GateTicket, standing: JudgedToken) -> str:

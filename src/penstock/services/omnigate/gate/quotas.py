@@ -13,6 +13,7 @@ from penstock.kernel.limiter import TokenBucket
 from penstock.kernel.memo import Memo
 from penstock.net.server.admission import Refusal
 from penstock.net.server.caps import address_block
+from penstock.wire.plain_words import counted
 
 if TYPE_CHECKING:
     from penstock.kernel.inventory import Inventory, Row
@@ -101,9 +102,6 @@ class GatewayQuotas:
         self.all = TokenBucket("global", rate=quotas.default_rps, depth=quotas.burst_rps, now=now)
         self.per_ip = QuotaBuckets(0, now)
         self.per_cap = QuotaBuckets(0, now)
-        self.all_used = _refusal("global")
-        self.ip_used = _refusal("per_ip")
-        self.cap_used = _refusal("per_cap")
         self._blocks: Memo[str, tuple[str]] = inventory.memo("quotas.addresses", Memo(_BLOCKS_KEPT))
         self.apply(quotas)
         self._declare(inventory)
@@ -113,6 +111,9 @@ class GatewayQuotas:
         self.all.rate, self.all.depth = float(quotas.default_rps), float(quotas.burst_rps)
         self.per_ip.set_rate(float(quotas.per_ip_rps))
         self.per_cap.set_rate(float(quotas.per_cap_rps))
+        self.all_used = _refusal("global", "default_rps", quotas.default_rps)
+        self.ip_used = _refusal("per_ip", "per_ip_rps", quotas.per_ip_rps)
+        self.cap_used = _refusal("per_cap", "per_cap_rps", quotas.per_cap_rps)
 
     def turn(self, now: float) -> None:
         """Let the tables forget."""
@@ -153,5 +154,18 @@ def _live(table: QuotaBuckets) -> Callable[[], Row]:
     return lambda: {"in_use": len(table), "rate": table.rate, "refused": table.refused}
 
 
-def _refusal(scope: str) -> Refusal:
-    return Refusal(RateLimited(f"The quota {scope} is used up.", scope=scope))
+def _refusal(scope: str, setting: str, most: int) -> Refusal:
+    whose, hint = _QUOTAS[scope]
+    said = f"{whose} may make {counted(most, 'request')} a second (omnigate.quotas.{setting}); the quota is used up."
+    key = f"omnigate.quotas.{setting}"
+    return Refusal(RateLimited(said, scope=scope, limit=scope, limit_value=most, setting=key, hint=hint))
+
+
+_QUOTAS: Final = {
+    "global": ("All callers together", "Wait for Retry-After; the operator can raise the setting."),
+    "per_ip": (
+        "Callers of one address without a good token",
+        "Wait for Retry-After, or send a good token: its requests are not held to this quota.",
+    ),
+    "per_cap": ("Callers with one token", "Wait for Retry-After; the operator can raise the setting."),
+}
