@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.kernel.metrics import Metrics
 from penstock.node.mailbox_page import TopicMetrics
-from penstock.services.mailbox.ledger import MailboxBounds, MailboxLedger
+from penstock.services.mailbox.ledger import DEPARTED_MAX, MailboxBounds, MailboxLedger
 from penstock.services.mailbox.shards.busiest import LOOKED_AT, QUIET_S, TOPICS_MAX, BusiestTopics
 
 
@@ -46,6 +46,50 @@ def test_rates_are_those_of_the_last_step() -> None:
     assert (busy.in_rate, busy.recv_rate, busy.out_rate) == (5.0, 2.0, 2.0)
     topics.step(3.0)
     assert busy.in_rate == 0.0
+
+
+def test_a_topic_that_came_and_was_drained_between_two_steps_shows_what_it_did() -> None:
+    ledger = ledger_of()
+    topics = BusiestTopics(ledger)
+    topics.step(0.0)
+    send(ledger, "flash", 50)
+    ack(ledger, "flash", 50)
+    topics.step(2.0)
+
+    busy = topics.busy["flash"]
+    assert (busy.in_rate, busy.recv_rate, busy.out_rate) == (25.0, 25.0, 25.0)
+    topics.step(3.0)
+    assert (busy.in_rate, busy.out_rate) == (0.0, 0.0)
+
+
+def test_a_topic_that_the_ledger_forgot_shows_what_it_did_and_all_its_lives_once_it_is_followed() -> None:
+    ledger = ledger_of()
+    topics = BusiestTopics(ledger)
+    topics.step(0.0)
+    for step_s in (1.0, 2.0):
+        for _ in range(3):
+            send(ledger, "flash", 10)
+            ack(ledger, "flash", 10)
+            assert ledger.forget_idle(ledger.topics["flash"])
+        topics.step(step_s)
+        rates = topics.busy["flash"].in_rate, topics.busy["flash"].out_rate
+
+        assert rates == ((10.0, 10.0) if step_s == 1.0 else (30.0, 30.0))
+        assert ledger.departed == []
+    assert topics.other_sent + topics.busy["flash"].sent == ledger.sent
+
+
+def test_topics_that_were_forgotten_are_kept_in_a_bounded_number() -> None:
+    ledger = ledger_of()
+    for number in range(2 * DEPARTED_MAX):
+        send(ledger, f"flash{number}")
+        ack(ledger, f"flash{number}")
+        assert ledger.forget_idle(ledger.topics[f"flash{number}"])
+    topics = BusiestTopics(ledger)
+
+    assert len(ledger.departed) == DEPARTED_MAX
+    topics.step(0.0)
+    assert (len(topics.busy), topics.other_sent, ledger.departed) == (TOPICS_MAX, 2 * DEPARTED_MAX, [])
 
 
 def test_what_is_counted_by_topic_and_as_other_is_everything() -> None:

@@ -25,6 +25,8 @@ from penstock.services.mailbox.shards.topics import (
 
 # How many msg_ids that were handed out are remembered; then all are forgotten.
 NAMES_MAX: Final = 16_384
+# How many topics that were forgotten are kept until their counts were looked at; others count in the sums only.
+DEPARTED_MAX: Final = 256
 # A ready message, and its `until` when that was written. If it has another by now, it was leased again.
 Over = tuple[Message, float]
 
@@ -113,6 +115,8 @@ class MailboxLedger:
         self.lapsed = self.dropped = self.died = 0
         # Messages that were stored, handed out (again too) and acknowledged since the process began.
         self.sent = self.delivered = self.acked = 0
+        # Topics that did something and were forgotten since `BusiestTopics` looked last: it empties this each second.
+        self.departed: list[Topic] = []
         self.clear()
 
     def clear(self) -> None:
@@ -188,6 +192,8 @@ class MailboxLedger:
         del self.topics[topic.name]
         self.topic_names.discard(topic.name)
         self.by_id.pop(topic.id, None)
+        if topic.sends + topic.recvs + topic.acks > topic.sampled and len(self.departed) < DEPARTED_MAX:
+            self.departed.append(topic)
         return True
 
     def take_room(self, size: int) -> None:

@@ -3,6 +3,9 @@
 There may be a hundred thousand topics, so nobody looks at all of them at once. A step looks at some of the others in
 turn and takes in those that did something since the last look; when there are more than 200, the one that did the least
 lately makes room. A topic that is drained stays for an hour, unless a busier one needs its place.
+
+A drained topic is forgotten by the ledger within a second, so one may come and go between two steps. The ledger keeps
+those that did something until the next step, at most 256; if there are more, what the rest did is part of `other` only.
 """
 
 from __future__ import annotations
@@ -45,15 +48,16 @@ class BusyTopic:
         # When its oldest message was sent (Unix ms), as the disk last told; 0 for none.
         self.oldest_ms = 0
 
-    def step(self, current: Topic | None, now_s: float, passed_s: float) -> tuple[int, int, int]:
-        """Take what happened since the last step; returns it."""
-        if current is not None and current is not self.topic:
-            # It was forgotten when it was empty, and has begun again.
-            self.topic, self.sends, self.recvs, self.acks = current, 0, 0, 0
+    def step(self, lives: Iterable[Topic], now_s: float, passed_s: float) -> tuple[int, int, int]:
+        """Take what happened since the last step; returns it. `lives` are the topics of its name, the present last."""
+        sent, delivered, acked = self._news()
+        for topic in lives:
+            if topic is not self.topic:
+                # It was forgotten when it was empty, and has begun again.
+                self.topic, self.sends, self.recvs, self.acks = topic, 0, 0, 0
+                begun = self._news()
+                sent, delivered, acked = sent + begun[0], delivered + begun[1], acked + begun[2]
         topic = self.topic
-        sent, delivered, acked = topic.sends - self.sends, topic.recvs - self.recvs, topic.acks - self.acks
-        self.sends, self.recvs, self.acks = topic.sends, topic.recvs, topic.acks
-        topic.sampled = topic.sends + topic.recvs + topic.acks
         self.sent += sent
         self.delivered += delivered
         self.acked += acked
@@ -62,6 +66,18 @@ class BusyTopic:
         if sent or delivered or acked or topic.living or topic.dead:
             self.active_at = now_s
         return sent, delivered, acked
+
+    def _news(self) -> tuple[int, int, int]:
+        """Take what its topic did since this was asked last."""
+        topic = self.topic
+        news = topic.sends - self.sends, topic.recvs - self.recvs, topic.acks - self.acks
+        self.sends, self.recvs, self.acks = topic.sends, topic.recvs, topic.acks
+        topic.sampled = topic.sends + topic.recvs + topic.acks
+        return news
+
+    def begin(self, passed_s: float) -> None:
+        """Take all that a new topic did as the doing of the last second: it was not there before."""
+        self.in_rate, self.recv_rate, self.out_rate = (n / passed_s for n in (self.sends, self.recvs, self.acks))
 
     @property
     def ready(self) -> int:
@@ -87,15 +103,26 @@ class BusiestTopics:
         passed_s = 1.0 if self._at is None else max(0.001, now_s - self._at)
         self._at = now_s
         ledger = self.ledger
+        departed, ledger.departed = ledger.departed, []
+        lives: dict[str, list[Topic]] = {}
+        for topic in departed:
+            lives.setdefault(topic.name, []).append(topic)
         sums = [0, 0, 0]
         for each in self.busy.values():
-            for place, count in enumerate(each.step(ledger.topics.get(each.name), now_s, passed_s)):
+            present = ledger.topics.get(each.name)
+            known = [*lives.get(each.name, ()), *(() if present is None else (present,))]
+            for place, count in enumerate(each.step(known, now_s, passed_s)):
                 sums[place] += count
         before, self._totals = self._totals, (ledger.sent, ledger.delivered, ledger.acked)
         self.other_sent += max(0, ledger.sent - before[0] - sums[0])
         self.other_delivered += max(0, ledger.delivered - before[1] - sums[1])
         self.other_acked += max(0, ledger.acked - before[2] - sums[2])
-        return [*self._let_go(now_s), *self._take_in(self._some(), now_s)]
+        whole = not self._after
+        topics = self._some()
+        # Those that a round over many topics comes to now and then may have done it at any time of the round.
+        new_s = passed_s if whole and not self._after else None
+        gone = self._take_in(departed, now_s, passed_s)
+        return [*self._let_go(now_s), *gone, *self._take_in(topics, now_s, new_s)]
 
     def _let_go(self, now_s: float) -> list[str]:
         quiet = [name for name, each in self.busy.items() if now_s - each.active_at > QUIET_S]
@@ -109,8 +136,11 @@ class BusiestTopics:
         self._after = names[-1] if len(names) == LOOKED_AT else ""
         return [self.ledger.topics[name] for name in names]
 
-    def _take_in(self, topics: Iterable[Topic], now_s: float) -> list[str]:
-        """Follow those that did something, or that hold something while there is room."""
+    def _take_in(self, topics: Iterable[Topic], now_s: float, new_s: float | None) -> list[str]:
+        """Follow those that did something, or that hold something while there is room.
+
+        One that nobody has looked at before did all of it in the last `new_s` seconds; None where that is not known.
+        """
         gone: list[str] = []
         # The lightest first, once there is no room; made once a step, not for every topic that is looked at.
         lightest: list[tuple[float, str]] = []
@@ -118,6 +148,7 @@ class BusiestTopics:
             done = topic.sends + topic.recvs + topic.acks - topic.sampled
             if topic.name in self.busy or not (done or topic.living or topic.dead) or len(gone) >= _CHANGED_MAX:
                 continue
+            is_new = not topic.sampled
             topic.sampled += done
             if len(self.busy) >= TOPICS_MAX:
                 if not lightest:
@@ -131,6 +162,8 @@ class BusiestTopics:
                 gone.append(name)
             each = self.busy[topic.name] = BusyTopic(topic, now_s)
             each.weight = done
+            if is_new and new_s is not None:
+                each.begin(new_s)
         return gone
 
     def with_messages(self) -> list[BusyTopic]:
