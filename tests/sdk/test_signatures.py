@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +61,27 @@ def test_the_blocking_twin_takes_the_same(kind: type, twin: type) -> None:
 def test_a_misspelt_option_is_refused_by_its_name() -> None:
     with pytest.raises(TypeError, match="delay"):
         sdk.new_message("orders", "x", delay=5)  # type: ignore[call-arg]
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", sdk.__all__)
+def test_every_public_name_is_in_the_page_of_signatures(name: str) -> None:
+    assert re.search(rf"\b{name}\b", (DOCS / "_generated" / "sdk.md").read_text())
+
+
+@pytest.mark.parametrize("kind", ASYNC)
+def test_the_sdks_page_names_every_method_and_the_reference_every_client(kind: type) -> None:
+    page = (DOCS / "sdk.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")]
+
+    assert [name for name in methods(kind) if f"`{name}`" not in row] == []
+    assert f"{kind.__name__}\n" in (DOCS / "sdk-reference.md").read_text()
+
+
+def test_every_error_is_shown_with_its_code_and_status() -> None:
+    page = (DOCS / "_generated" / "sdk.md").read_text()
+
+    assert "| `LeaseLost` | `Conflict` | `conflict` | 409 |" in page
+    assert "| `Reject` | `Exception` | | |" in page

@@ -10,7 +10,9 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
+from penstock import sdk
 from penstock.contracts import mailbox as m
+from penstock.kernel.errors import PenstockError
 from penstock.sdk import Client, SdkOptions, connect, connect_sync
 from penstock.sdk.consumer import Consumer
 from penstock.sdk.delivery import Delivery
@@ -58,6 +60,7 @@ def signatures_page() -> str:
     parts = [_section("Functions", [_entry(call, name) for name, call in _FUNCTIONS])]
     parts += [_section(f"{name}: {kind.__name__}", _methods(kind, name)) for name, kind in _CLIENTS]
     parts += [_section(kind.__name__, [_fields(kind)]) for kind in (*_GIVEN, *_values())]
+    parts.append(_section("Errors", [_errors()]))
     return f"{_NOTE}\n# Signatures of the SDK\n\n{text}\n\n" + "\n\n".join(parts) + "\n"
 
 
@@ -66,7 +69,30 @@ def _section(title: str, entries: list[str]) -> str:
 
 
 def _methods(kind: type, name: str) -> list[str]:
-    return [_entry(member, f"{name}.{each}") for each, member in _calls(kind)]
+    entries = [_entry(member, f"{name}.{each}") for each, member in _calls(kind)]
+    read = [_property(each, member) for each, member in vars(kind).items() if isinstance(member, property)]
+    return [*entries, "| read | type | |\n|---|---|---|\n" + "\n".join(read)] if read else entries
+
+
+def _property(name: str, member: property) -> str:
+    answer = _bare_type(_PREFIX.sub("", str(inspect.signature(member.fget).return_annotation))) if member.fget else ""
+    return f"| `{name}` | `{answer}` | {inspect.getdoc(member) or ''} |"
+
+
+def _errors() -> str:
+    """List every error that a program may catch: what it is a kind of, its code and status, and what it says."""
+    kinds = [found for name in sdk.__all__ if isinstance(found := getattr(sdk, name), type)]
+    rows = [_error_row(kind) for kind in kinds if issubclass(kind, Exception)]
+    head = "All are in `penstock.client`; all but `Reject`, which a handler raises, are kinds of `PenstockError`."
+    return f"{head}\n\n| error | a kind of | code | status | says |\n|---|---|---|---|---|\n" + "\n".join(rows)
+
+
+def _error_row(kind: type[Exception]) -> str:
+    said = (inspect.getdoc(kind) or "").partition("\n")[0]
+    if not issubclass(kind, PenstockError):
+        return f"| `{kind.__name__}` | `{kind.__base__.__name__ if kind.__base__ else ''}` | | | {said} |"
+    base = kind.__base__.__name__ if kind.__base__ else ""
+    return f"| `{kind.__name__}` | `{base}` | `{kind.code}` | {kind.status} | {said} |"
 
 
 def _calls(kind: type) -> Iterator[tuple[str, Any]]:
