@@ -16,6 +16,8 @@ import pytest
 
 from penstock.cli import COMMANDS, main
 from penstock.cli.commands.completion import places
+from penstock.contracts.mailbox import TopicSettings
+from penstock.node.services import schema
 
 ASK = """
 source '{script}'
@@ -57,6 +59,11 @@ OFFERS = pytest.mark.parametrize(
         (("lint", "--st"), {"--statistics"}),
         (("get", "b3:x", "--r"), {"--range"}),
         (("nonsense", "--json"), set()),
+        (("up", "--set", "node.log.l"), {f"node.log.level={level}" for level in ("debug", "info", "warn", "error")}),
+        (("config", "show", "--set", "node.drain_d"), {"node.drain_deadline="}),
+        (("topic", "set", "orders", "pau"), {"paused=true", "paused=false"}),
+        (("topic", "set", "orders", "dedup.w"), {"dedup.window_s="}),
+        (("topic", "unset", "orders", "max_a"), {"max_attempts"}),
     ],
     # In one order: the processes that run tests side by side must call them the same.
     ids=lambda words: " ".join(sorted(words)) if isinstance(words, set) else " ".join(words),
@@ -206,3 +213,28 @@ def test_bash_offers_the_topics_of_the_node_where_one_may_stand(tmp_path: Path) 
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout == "orders/eu\nnone:\n"
+
+
+@needs("bash")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("up", "--set", "node.echo", "="), ["true", "false"]),
+        (("up", "--set", "node.echo", "=", "t"), ["true"]),
+        (("topic", "set", "orders", "on_expiry", "=", "d"), ["dlq", "drop"]),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else None,
+)
+def test_bash_completes_a_value_behind_the_sign_at_which_it_splits_words(
+    completed, words: tuple[str, ...], offered: list[str]
+) -> None:
+    assert completed(*words) == offered
+
+
+def test_every_setting_of_the_configuration_and_of_a_topic_is_offered() -> None:
+    found = {place.at: place for place in places()}
+    keys = {word.partition("=")[0] for word in dict(found[" up"].choices)["--set"]}
+    settings = {word.partition("=")[0].partition(".")[0] for word in found[" topic set"].settings}
+
+    assert keys == set(schema().keys)
+    assert settings == set(TopicSettings.__struct_fields__) == set(found[" topic unset"].settings)
