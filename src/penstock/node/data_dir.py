@@ -57,7 +57,6 @@ class DataDir:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.run.mkdir(mode=0o700, exist_ok=True)
             self._lock()
-            self._ending.unlink(missing_ok=True)
             self._hold_back()
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -152,11 +151,13 @@ class DataDir:
 
     def write_ports(self, ports: dict[str, int], admin: dict[str, object]) -> None:
         """Write the addresses of the services, once all are bound, for the command line and the SDK."""
+        self._ending.unlink(missing_ok=True)
         self._replace("ports.json", ports)
         self._replace("admin.json", admin)
 
     def write_door(self, door: dict[str, str | None]) -> None:
         """Write the address of the one service that runs alone."""
+        self._ending.unlink(missing_ok=True)
         self._replace(f"{self._only}.json", door)
 
     def write_ending(self, told: dict[str, object]) -> None:
