@@ -55,6 +55,16 @@ class StorageSuite:
 
             assert (await world.api.put(Put(DATA, ADDRESS))).existed
 
+    async def test_address_that_differs_from_a_stored_one_in_its_last_digit_alone_is_not_found(self) -> None:
+        async with self.world() as world:
+            await world.api.put(Put(DATA))
+            near = ADDRESS[:-1] + ("0" if ADDRESS[-1] != "0" else "1")
+            for request in (world.api.get(Get(near)), world.api.head(Head(near))):
+                with pytest.raises(NotFound):
+                    await request
+
+            assert (await world.api.get(Get(ADDRESS))).data == DATA
+
     async def test_expected_address_that_does_not_match_stores_nothing(self) -> None:
         async with self.world() as world:
             with pytest.raises(Conflict):

@@ -3,8 +3,8 @@
 Entries stand in 65,536 buckets by the first two bytes of their digest. A bucket is one run of bytes: for each object
 the next 20 bytes of its digest and 8 bytes that say where it is. So an object costs 30 to 60 bytes of memory, and is
 found by one search through a short run. Together that is 176 bits of the digest: two objects that share them are as
-unlikely as in a hash of that length, and would be seen as damage, not mixed up, because what is read is held against
-its address.
+unlikely as in a hash of that length. Whoever changes only the rest of an address finds the object of another one:
+what is read is held against the whole address, so they are not mixed up.
 
 The thread that commits is the only writer. Others may look while it writes: every change is a single step of the
 interpreter.
@@ -19,6 +19,8 @@ _PLACE_BYTES: Final = 8
 _ENTRY_BYTES: Final = _DIGEST_BYTES + _PLACE_BYTES
 _SIZE_BITS: Final = 17
 _OFFSET_BITS: Final = 27
+# So much of a digest is known here, bucket and entry together.
+KNOWN_BYTES: Final = 2 + _DIGEST_BYTES
 # The greatest number a pack can have.
 PACKS_MAX: Final = (1 << 64 - _SIZE_BITS - _OFFSET_BITS) - 1
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from penstock.kernel.errors import Integrity
+from penstock.kernel.errors import Integrity, NotFound
 
 LEAF_BYTES: Final = 64 << 10
 DIGEST_BYTES: Final = 32
@@ -80,6 +80,11 @@ def decode(address: str, size: int, written: bytes) -> Manifest:
 def damaged(reason: str) -> Integrity:
     """Make the refusal of an object that is not what its address says."""
     return Integrity("The stored object is damaged.", reason=reason)
+
+
+def absent() -> NotFound:
+    """Make the refusal of an address that nothing is stored under."""
+    return NotFound("There is no object at this address.")
 
 
 def _hold(good: bool, reason: str = "payload") -> None:  # noqa: FBT001 - reads as an assertion

@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 
 from blake3 import blake3
 
-from penstock.kernel.errors import NotFound
 from penstock.services.storage import manifest
 from penstock.services.storage.engines.disk import FileStamp, NotPlain, StorageDisk
 from penstock.services.storage.index import LOOSE, ObjectIndex
-from penstock.services.storage.manifest import LEAF_BYTES, Manifest, damaged
+from penstock.services.storage.manifest import LEAF_BYTES, Manifest, absent, damaged
 from penstock.services.storage.temporary_object import TemporaryObject
 from penstock.wire.ids import format_address
 
@@ -192,7 +191,7 @@ class ObjectFiles:
             written = self._disk.read(path, size, stamp.size - size)
             return FoundObject(manifest.decode(address, size, written), stamp)
         except FileNotFoundError:
-            raise NotFound("There is no object at this address.") from None
+            raise absent() from None
         except NotPlain:
             raise damaged("payload") from None
 
