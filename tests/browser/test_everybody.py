@@ -114,6 +114,30 @@ def test_on_a_phone_a_row_names_each_of_its_values_and_can_still_be_sorted(
     assert names == [*(f"more/{n}" for n in range(6)), "short", LONG, WORD]
 
 
+# A table as the page makes them, in the view that is open; its one row grows.
+GROWING = """(async () => {
+  const { table } = await import(document.querySelector('script[type=module]').src.replace('page.js', 'table.js'));
+  const made = table('Growing', [{ key: 'name', title: 'name' }, { key: 'n', title: 'n', kind: 'count' }]);
+  document.querySelector('#view > .stack').append(made);
+  const seen = [];
+  for (const n of [1, 1e290]) {
+    made.update([{ name: 'one', n }]);
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const box = made.firstChild;
+    seen.push(box.classList.contains('stacked'), box.scrollWidth > box.clientWidth);
+  }
+  return seen;
+})()"""
+
+
+def test_a_table_that_outgrows_its_place_is_stacked_then(browser: Chromium, busy: NodeProcess) -> None:
+    tab = signed_in(browser, busy, width=1024)
+    go(tab, "storage")
+    tab.wait("document.querySelectorAll('#view .card').length > 0")
+
+    assert tab.js(GROWING) == [False, False, True, False]
+
+
 # --- without a mouse
 
 FOCUS = """(() => { const found = document.activeElement; const style = getComputedStyle(found);

@@ -23,6 +23,7 @@ export function table(caption, columns, options = {}) {
   let by = sort;
   let down = true;
   let rows = [];
+  let due = 0;
   const text = ({ kind }) => (kind === undefined || kind === "text" ? "text" : "");
   const heads = columns.map((column) => {
     const inner =
@@ -91,6 +92,11 @@ export function table(caption, columns, options = {}) {
       },
     );
     if (grew && box.isConnected) fitted(box, grid);
+    // A text that has grown may not fit any more: that is known once the browser has laid everything out.
+    due ||= requestAnimationFrame(() => {
+      due = 0;
+      if (box.scrollWidth > box.clientWidth) fitted(box, grid);
+    });
   };
   return node;
 }
