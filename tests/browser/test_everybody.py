@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.acceptance.node_process import NodeProcess, free_port
-from tests.browser.chromium import PROGRAM, Chromium
+from tests.browser.chromium import PROGRAM, Chromium, Tab
 from tests.browser.hands import VIEWS, answer, fail, go, press, row_of, send, signed_in
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (on Debian: apt-get install chromium)")
@@ -149,18 +149,35 @@ MARK = """(() => { let n = 0;
   document.querySelector('.skip').focus(); return n; })()"""
 
 
+# How many questions of the page are unanswered, and what the node said last.
+WATCH = """(async () => {
+  const real = window.fetch;
+  window.pending = 0;
+  window.fetch = async (...asked) => {
+    window.pending += 1;
+    try { return await real(...asked); } finally { setTimeout(() => { window.pending -= 1; }, 0); }
+  };
+  const files = document.querySelector('script[type=module]').src;
+  window.state = (await import(files.replace('page.js', 'state.js'))).page;
+})()"""
+
+
+def settled(tab: Tab) -> None:
+    """Wait until a view has what it asked for, and two frames have drawn it."""
+    frame = tab.js("window.state.frame.number")
+    tab.wait(f"window.state.frame.number > {frame} + 1 && window.pending === 0")
+    tab.js(DRAWN_TWICE)
+
+
 def test_every_control_of_every_view_is_reached_by_tab_in_order_and_seen(browser: Chromium, busy: NodeProcess) -> None:
     tab = signed_in(browser, busy, width=1400)
+    tab.js(WATCH)
     lost: dict[str, Any] = {}
     for view in [*VIEWS, f"topic/{quote(LONG, '')}", letters(LONG)]:
         if view == "configuration":
             continue  # it is all headings of tables, as elsewhere, and hundreds of rows without controls
         go(tab, view)
-        tab.wait("document.querySelectorAll('#view .card').length > 0")
-        if view.startswith(("dead?", "topic/")):
-            tab.wait("document.querySelector('details.item') !== null")
-        if view.startswith("topic/"):
-            tab.wait("![...document.querySelectorAll('.head button')].some((each) => each.hidden)")
+        settled(tab)
         if view == "logs":
             press(tab, "Pause")
             tab.js("[...document.querySelectorAll('.log > div')].slice(5).forEach((each) => each.remove())")
