@@ -1,10 +1,13 @@
-"""What the gateway adds to the operator's page: its classes, and what it sheds with the figures that decide it."""
+"""What single services add to the operator's page: the gateway's classes and what it sheds, the issuer's audit."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from penstock.admin.node_panels import services
 from penstock.admin.view import _service
-from penstock.node.panels import gateway_brownout, traffic_classes
+from penstock.node.panels import audit, gateway_brownout, traffic_classes
+from penstock.services.passport.audit_writer import AuditEntry
 from tests.services.omnigate.agents.test_prober import fall_ill, running
 
 
@@ -23,3 +26,15 @@ async def test_a_gateway_that_sheds_writes_says_so_in_its_status_and_on_its_pane
     assert (ill[0]["brownout"], ill[0]["brownout_why"], ill[1]) == (True, why, why)
     assert (ill[2][0]["now"], ill[2][0]["state"]) == ("svc-mailbox", "sheds writes")
     assert shed == {"writes"}
+
+
+def test_a_row_of_the_audit_leaves_out_the_tenant_and_class_that_nobody_chose() -> None:
+    facts = {"sub": "w1", "tid": "t1", "tenant": "sub:w1", "traffic_class": "authed", "kid": "k", "exp": 60}
+    usual, chosen = (
+        SimpleNamespace(trail=SimpleNamespace(recent=[AuditEntry(1, 0, "issue", facts | more)]))
+        for more in ({}, {"tenant": "acme", "traffic_class": "internal"})
+    )
+    rows = [audit(service).source()[0] for service in (usual, chosen)]
+
+    assert [row["more"] for row in rows] == ["tid t1", "tid t1, tenant acme, traffic_class internal"]
+    assert rows[0]["until"] == 60_000

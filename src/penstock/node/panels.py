@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.admin.panel import Column, Panel, Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.services.omnigate.fair.entry import Tenant
     from penstock.services.omnigate.service import OmnigateService
     from penstock.services.passport.audit_writer import AuditEntry
@@ -130,11 +132,12 @@ _AUDIT_COLUMNS = (
     Column("aud", "for services"),
     Column("caveats", "caveats"),
     Column("until", "until", "time"),
-    Column("more", "and"),
+    Column("more", "more"),
 )
 # Not shown: the token that asked, and what every token has; `penstock token list --json` tells all.
 _AUDIT_LEFT_OUT = frozenset({"by", "exp", *(column.key for column in _AUDIT_COLUMNS)})
 _OF_EVERY_TOKEN = frozenset({"kid", "epoch", "rid", "via"})
+_USUAL_CLASS = "authed"
 
 
 def issuer(service: PassportService) -> Panel:
@@ -181,12 +184,18 @@ def audit(service: PassportService) -> Panel:
 
 def _recorded(entry: AuditEntry) -> dict[str, object]:
     facts = {name: _fact(name, value) for name, value in entry.facts.items()}
-    left_out = _AUDIT_LEFT_OUT | _OF_EVERY_TOKEN if entry.action == "issue" else _AUDIT_LEFT_OUT
+    left_out = _AUDIT_LEFT_OUT | _unremarkable(facts) if entry.action == "issue" else _AUDIT_LEFT_OUT
     more = ", ".join(f"{name} {fact}" for name, fact in facts.items() if name not in left_out)
     shown = {column.key: facts.get(column.key, "") for column in _AUDIT_COLUMNS}
     until = entry.facts.get("exp")
     own = {"n": entry.n, "at": entry.at_ms, "action": entry.action, "until": until and until * 1000}
     return {**shown, **own, "more": more}
+
+
+def _unremarkable(facts: Mapping[str, str]) -> frozenset[str]:
+    """Name what says nothing of a token: what every token has, and a tenant and class that nobody chose."""
+    usual = {"tenant": f"sub:{facts.get('sub', '')}", "traffic_class": _USUAL_CLASS}
+    return _OF_EVERY_TOKEN | {name for name, value in usual.items() if facts.get(name) == value}
 
 
 def _fact(name: str, value: object) -> str:
