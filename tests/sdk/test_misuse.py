@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Client, Malformed, Reject, SdkOptions, connect, connect_sync, narrow, new_message, sync
+from penstock.contracts.mailbox import Ack
 from tests.acceptance.node_process import NodeProcess
 from tests.sdk.kit import TOPIC, no_logging, world
 
 NOWHERE = "http://127.0.0.1:9"
 TOKEN = "psp1_x"
+
+
+LEASE = Ack("a message", "a receipt")
 
 
 def itself() -> list[object]:
@@ -40,6 +44,8 @@ WRONG: list[tuple[str, Callable[[Client], object]]] = [
     ("send_batch takes a list of messages by new_message, not None", lambda c: c.mailbox.send_batch(None)),
     ("not an object of Send", lambda c: c.mailbox.send_batch(new_message("a", "x"))),
     ("send_batch takes messages that new_message made, not an object", lambda c: c.mailbox.send_batch([{}])),
+    ("final makes a dead letter at once: it", lambda c: c.mailbox.nack(LEASE, delay_ms=1, final=True)),
+    ("final must be true or false, not a text", lambda c: c.mailbox.nack(LEASE, final="yes")),
     ("ack_batch takes a list of messages, not a whole number", lambda c: c.mailbox.ack_batch(5)),
     ("state is not 'done'; it is one of ", lambda c: c.mailbox.peek("a", "done")),
     ("put_settings takes TopicSettings", lambda c: c.mailbox.put_settings("a", {"max_attempts": 3})),
@@ -188,3 +194,7 @@ def test_no_handler_that_exits_is_told_as_a_task_that_failed(
 def test_reject_is_made_with_what_the_mailbox_takes() -> None:
     with pytest.raises(Malformed, match="delay_ms must be at least 0"):
         Reject(delay_ms=-1)
+    with pytest.raises(
+        Malformed, match=r"final makes a dead letter at once: it cannot be given together with delay_ms"
+    ):
+        Reject("never", delay_ms=0, final=True)

@@ -55,6 +55,18 @@ def test_what_is_given_back_is_there_at_once_and_settled_ones_are_forgotten(clie
     wait_until(lambda: client.get().mailbox.topic(topic).ready == 3)
 
 
+def test_what_is_rejected_for_good_is_kept_as_a_dead_letter(client: ProcessClient):
+    held, topic = HeldMessages(client), topic_of("transports/", "ended")
+    client.get().mailbox.send(topic, "x")
+    (delivery,) = held.take(topic, wait_ms=1000)
+    held.hold("tag", delivery)
+
+    held.end("tag")
+
+    (letter,) = client.get().mailbox.dead_letters(topic)
+    assert (letter.msg_id, letter.reason, letter.attempts, len(held)) == (delivery.msg_id, "rejected", 1, 0)
+
+
 def test_a_lost_lease_is_no_error_of_the_framework(client: ProcessClient):
     held, topic = HeldMessages(client), topic_of("transports/", "lost")
     client.get().mailbox.send(topic, "x")

@@ -53,7 +53,8 @@ def check_visibility_ms(visibility_ms: int | None) -> None:
 def check_final(*, final: bool, uncounted: bool, delay_ms: int | None) -> None:
     """Refuse a nack that makes a dead letter and also says how the message comes again."""
     if final and (uncounted or delay_ms is not None):
-        raise ValueError("final makes a dead letter at once: it goes with neither delay_ms nor uncounted.")
+        other = "uncounted" if uncounted else "delay_ms"
+        raise ValueError(f"final makes a dead letter at once: it cannot be given together with {other}.")
 
 
 class MessageOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -4,7 +4,7 @@
 |---|---|
 | is running | its lease is renewed |
 | ends | acked |
-| raises `Reject` | nacked with its reason and delay; the block ends quietly |
+| raises `Reject` | nacked with its reason and delay, or dead-lettered if it is final; the block ends quietly |
 | raises anything else | nacked with the error's name, backed off by the mailbox; the error goes on |
 | is cancelled | given back with no delay, so that another consumer gets it; the cancel goes on |
 | settled it itself (`ack`, `nack`) | left as it is |
@@ -19,6 +19,8 @@ import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, Self, TypeVar
+
+import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_rules import check_envelope
@@ -143,15 +145,22 @@ class Delivery:
         """Acknowledge the message: it is not delivered again. Retried until the lease ends; then `LeaseLost`."""
         await self._settle(lambda: self._mailbox.ack(m.Ack(self.msg_id, self.receipt)))
 
-    async def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
-        """Give the message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
-        await self._reject(reason, delay_ms)
+    async def nack(self, reason: str | None = None, *, delay_ms: int | None = None, final: bool = False) -> None:
+        """Give the message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter.
+
+        With `final` it is not delivered again: it is a dead letter at once.
+        """
+        await self._reject(reason, delay_ms=delay_ms, final=final)
         if self.given_back is not None and self.given_back.dead_lettered:
             tell_given_back(self.topic, self, reason)
 
-    async def _reject(self, reason: str | None, delay_ms: int | None) -> None:
-        said = {"reason": _cut(reason), "delay_ms": delay_ms}
-        await self._nack(checked(m.Nack, msg_id=self.msg_id, receipt=self.receipt, **said))
+    async def _reject(
+        self, reason: str | None, *, delay_ms: int | None, final: bool, origin: BaseException | None = None
+    ) -> None:
+        nack = checked(
+            m.Nack, msg_id=self.msg_id, receipt=self.receipt, reason=_cut(reason), delay_ms=delay_ms, final=final
+        )
+        await self._nack(nack if origin is None else msgspec.structs.replace(nack, error=error_of(origin)))
 
     async def _nack(self, nack: m.Nack) -> None:
         self.given_back = await self._settle(lambda: self._mailbox.nack(nack))
@@ -249,7 +258,7 @@ class Delivery:
         if error is None:
             await self.ack()
         elif isinstance(error, Reject):
-            await self._reject(error.reason, error.delay_ms)
+            await self._reject(error.reason, delay_ms=error.delay_ms, final=error.final, origin=error.origin)
             tell_given_back(self.topic, self, error.reason)
             return True
         elif isinstance(error, Exception) or self._is_own_cancel(error):

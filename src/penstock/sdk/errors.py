@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.contracts.mailbox import DelayMs
+from penstock.contracts.mailbox import DelayMs, check_final
 from penstock.kernel.errors import Canceled, Conflict, DownstreamUnavailable, Internal, PenstockError, Unauthenticated
 from penstock.sdk.values import checked
 
@@ -46,18 +46,40 @@ class _Rejection(msgspec.Struct):
     """What the mailbox takes with a nack."""
 
     delay_ms: DelayMs | None = None
+    final: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a message that is dead and comes again."""
+        check_final(final=self.final, uncounted=False, delay_ms=self.delay_ms)
 
 
 class Reject(Exception):
-    """Raise this inside a delivery's block to give the message back with a reason and a delay."""
+    """Raise this inside a delivery's block to give the message back with a reason and a delay, or to end it."""
 
-    def __init__(self, reason: str | BaseException | None = None, *, delay_ms: int | None = None) -> None:
-        """Without `delay_ms` the mailbox backs off with full jitter. An error as the reason is taken as its text."""
+    def __init__(
+        self, reason: str | BaseException | None = None, *, delay_ms: int | None = None, final: bool = False
+    ) -> None:
+        """Without `delay_ms` the mailbox backs off with full jitter. An error as the reason is taken as its text.
+
+        With `final` the message can never work: it is a dead letter at once, whatever attempts are left. The error that
+        this one was raised from is kept in the dead letter's history.
+        """
         # A wrong delay is the handler's mistake, and is told as that: later, the message could not be given back.
-        checked(_Rejection, delay_ms=delay_ms)
+        checked(_Rejection, delay_ms=delay_ms, final=final)
         super().__init__(reason or "rejected")
         self.reason = None if reason is None else str(reason)
         self.delay_ms = delay_ms
+        self.final = final
+
+    @property
+    def origin(self) -> BaseException | None:
+        """Return the error that made the handler reject: the one it was raised from, or during, or its reason."""
+        if self.__cause__ is not None or self.__suppress_context__:
+            return self.__cause__
+        if self.__context__ is not None:
+            return self.__context__
+        reason: object = self.args[0]
+        return reason if isinstance(reason, BaseException) else None
 
 
 def waiting_mends(error: PenstockError) -> bool:

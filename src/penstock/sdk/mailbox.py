@@ -143,10 +143,17 @@ class MailboxClient:
         async with timeout("ack", self._timeout_s, self._timers):
             return await self._mailbox.ack(_ack(lease))
 
-    async def nack(self, lease: Leased, reason: str | None = None, *, delay_ms: int | None = None) -> m.Nacked:
-        """Give a message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter."""
+    async def nack(
+        self, lease: Leased, reason: str | None = None, *, delay_ms: int | None = None, final: bool = False
+    ) -> m.Nacked:
+        """Give a message back, to be delivered again. Without `delay_ms` the mailbox backs off with full jitter.
+
+        With `final` it is not delivered again: it is a dead letter at once, whatever attempts are left.
+        """
         held = _ack(lease, "nack")
-        request = checked(m.Nack, msg_id=held.msg_id, receipt=held.receipt, reason=reason, delay_ms=delay_ms)
+        request = checked(
+            m.Nack, msg_id=held.msg_id, receipt=held.receipt, reason=reason, delay_ms=delay_ms, final=final
+        )
         async with timeout("nack", self._timeout_s, self._timers):
             return await self._mailbox.nack(request)
 

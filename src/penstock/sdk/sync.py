@@ -304,9 +304,9 @@ class SyncDelivery:
         """Acknowledge the message."""
         self._thread.call(self._delivery.ack, _CALL_S_MAX)
 
-    def nack(self, reason: str | None = None, *, delay_ms: int | None = None) -> None:
-        """Give the message back."""
-        self._thread.call(lambda: self._delivery.nack(reason, delay_ms=delay_ms), _CALL_S_MAX)
+    def nack(self, reason: str | None = None, *, delay_ms: int | None = None, final: bool = False) -> None:
+        """Give the message back, or with `final` make it a dead letter at once."""
+        self._thread.call(lambda: self._delivery.nack(reason, delay_ms=delay_ms, final=final), _CALL_S_MAX)
 
     async def __aenter__(self) -> NoReturn:
         """Say how the blocking delivery is used."""

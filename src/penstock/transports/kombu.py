@@ -88,11 +88,11 @@ class KombuChannel(virtual.Channel):
         super().basic_ack(delivery_tag, multiple)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001, FBT002 - kombu's own
-        """Give a message back, or throw it away."""
+        """Give a message back, or make it a dead letter."""
         if requeue:
             self._messages.give_back(delivery_tag)
         else:
-            self._messages.ack(delivery_tag)
+            self._messages.end(delivery_tag)
         # Not kombu's own requeue: it would publish the message a second time.
         self.qos.ack(delivery_tag)
 

@@ -70,6 +70,12 @@ class HeldMessages:
         if delivery is not None:
             _settle(delivery.ack)
 
+    def end(self, tag: str) -> None:
+        """Make a message that nobody is to work on again a dead letter: it is kept, and can be sent back."""
+        delivery = self._held.pop(tag, None)
+        if delivery is not None:
+            _settle(lambda: delivery.nack(final=True))
+
     def give_back(self, tag: str, *, delay_ms: int = 0) -> None:
         """Return a message to its queue."""
         delivery = self._held.pop(tag, None)
