@@ -118,15 +118,18 @@ def test_one_narrowing_is_replaced_and_its_parent_stays_good(node: NodeProcess) 
 def test_keys_and_everything_are_revoked_as_the_guide_says_and_the_command_line_keeps_working(
     node: NodeProcess,
 ) -> None:
+    shell(node, "penstock token issue --for worker --subject counter --topic texts > counter.token")
     assert shell(node, rotating(node, "--subject-ref")).returncode == 0
-    assert shell(node, rotating(node, "/rotate")).returncode == 0
+    assert not good(node, "counter.token")
+    assert shell(node, rotating(node, "token rotate")).returncode == 0
 
     [kid, *_] = re.findall(
         r'"kid":\s*"(\w+)"', shell(node, rotating(node, "--kid").splitlines()[1].partition(" #")[0]).stdout
     )
     assert shell(node, rotating(node, "--kid").replace("KID", kid)).returncode == 0
 
-    told = shell(node, rotating(node, "--epoch").splitlines()[1].partition(" #")[0]).stdout
-    epoch = int(float(told.split()[-1]))
-    assert shell(node, f"penstock token revoke --epoch {epoch + 1}").returncode == 0
+    shell(node, "penstock token issue --for worker --subject counter --topic texts > counter.token")
+    assert good(node, "counter.token")
+    assert shell(node, f"{rotating(node, 'revoke --all').rstrip()} --yes").returncode == 0
+    assert not good(node, "counter.token")
     assert shell(node, "penstock send texts --data x").returncode == 0

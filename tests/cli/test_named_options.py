@@ -21,6 +21,7 @@ SHARED = OPTIONS["topics"] & OPTIONS["status"] | OPTIONS["up"]
 SPEAKS_FOR = {
     "cli/payloads.py": ("get", "peek"),
     "cli/token_roles.py": ("token issue",),
+    "cli/token_revoking.py": ("token revoke", "token issue"),
     "cli/webhook_signing.py": ("webhook sign",),
     "cli/confirming.py": ("purge",),
     "cli/asking.py": ("recv",),

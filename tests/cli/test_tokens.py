@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_a_workers_token_is_issued_explained_and_listed(cli) -> None:
     assert "verdict   allowed" in cli("token", "explain", told["token"], "--against", "get")
     refused = cli("token", "explain", told["token"], "--against", "send pics/1", code=1)
     assert "refused: This needs op=send; the token allows svc-mailbox:op=recv,ack,nack." in refused
-    assert f"{told['tid']}  resizer  svc-mailbox,svc-storage" in listed
+    assert re.search(rf"(?m)^resizer +in .* good +{told['tid']} +svc-mailbox, svc-storage", listed)
     cli("token", "revoke", "--tid", told["tid"])
     assert told["tid"] not in cli("token", "list")
     assert "revoked" in next(line for line in cli("token", "list", "--all").splitlines() if told["tid"] in line)
@@ -106,9 +107,17 @@ def test_revoking_says_what_was_revoked_and_how_many_tokens_that_reached(cli) ->
 
     told = cli("token", "revoke", "--subject-ref", "leaver")
     assert told.startswith("revoked subject leaver: 2 tokens no longer good; the epoch is ")
-    again = json.loads(cli("token", "revoke", "--subject-ref", "nobody-like-this", "--json").splitlines()[0])
-    assert (again["revoked"], again["tokens"]) == ({"subject_ref": "nobody-like-this"}, 0)
-    assert "no good token is known for it" in cli("token", "revoke", "--subject-ref", "nobody-like-this")
+
+
+def test_a_revocation_that_reaches_no_token_says_so_fails_and_is_recorded(cli) -> None:
+    told = cli("token", "revoke", "--subject-ref", "nobody-like-this", code=1)
+    as_json = json.loads(cli("token", "revoke", "--subject-ref", "nobody-like-that", "--json", code=1).splitlines()[0])
+
+    assert "no good token is known of subject nobody-like-this, so nothing changed for anybody" in told
+    assert "revoked" not in told.replace("revocation", "")
+    assert (as_json["revoked"], as_json["tokens"]) == ({"subject_ref": "nobody-like-that"}, 0)
+    # Each of the two revocations raised the epoch.
+    assert f"the epoch is {as_json['current_epoch'] - 1} now" in told
 
 
 def test_every_option_of_revoke_says_what_it_revokes(cli) -> None:
@@ -126,7 +135,7 @@ def test_the_tokens_of_a_node_are_listed_and_counted_by_its_url(cli, node: NodeP
     listed = cli("token", "list", "--url", url, "--token-file", str(secret))
     by_hand = cli("token", "revoke", "--tid", told["tid"], "--url", url, "--token-file", str(secret))
 
-    assert f"{told['tid']}  afar  svc-mailbox" in listed
+    assert re.search(rf"(?m)^afar +in .*{told['tid']} +svc-mailbox", listed)
     assert ": 1 token no longer good; the epoch is " in by_hand
     assert told["tid"] not in cli("token", "list", "--url", url, "--token-file", str(secret))
 
@@ -169,3 +178,88 @@ async def _is_refused(worker: Client) -> None:
     for call in (worker.mailbox.send("shots/1", "x"), worker.mailbox.recv("other"), worker.storage.put(b"x")):
         with pytest.raises(Forbidden):
             await call
+
+
+def test_every_topic_and_operation_that_is_named_is_allowed_and_no_other(cli, tmp_path: Path) -> None:
+    worker = ("token", "issue", "--for", "worker", "--subject", "both")
+    token = cli(*worker, "--topic", "left", "--topic", "right/", "--store", "get", "--store", "put").strip()
+    file = tmp_path / "token"
+    file.write_text(token)
+    as_worker = ("--token-file", str(file))
+
+    for topic in ("left", "left/x", "left.x", "right/x"):
+        assert "nothing there" in cli("recv", topic, *as_worker)
+        assert "allowed" in cli("token", "explain", token, "--against", f"recv {topic}")
+    for topic in ("leftx", "right", "other"):
+        assert f"This needs topic={topic}" in cli("recv", topic, *as_worker, code=1)
+        assert "refused" in cli("token", "explain", token, "--against", f"recv {topic}", code=1)
+    assert "allowed" in cli("token", "explain", token, "--against", "get")
+    assert "allowed" in cli("token", "explain", token, "--against", "put")
+    topics = "topics    left and what goes on after it with / : or . or all below right/"
+    assert topics in cli("token", "explain", token)
+
+
+def test_an_empty_topic_among_several_is_refused(cli) -> None:
+    assert "topic is a topic" in cli("token", "issue", "--for", "worker", "--topic", "a", "--topic", "", code=2)
+
+
+def test_the_subject_of_a_role_is_the_roles_name_unless_one_is_said(cli) -> None:
+    token = cli("token", "issue", "--for", "producer", "--topic", "a").strip()
+
+    assert "subject   producer" in cli("token", "explain", token)
+    refused = cli("token", "issue", "--audience", "svc-mailbox", "--caveat", "op=recv", code=2)
+    assert "--subject says whom the token is for" in refused
+
+
+def test_a_token_in_a_file_is_read_by_its_option_and_named_where_a_token_is_meant(cli, tmp_path: Path) -> None:
+    file = tmp_path / "w.token"
+    file.write_text(cli("token", "issue", "--for", "worker", "--topic", "a", "--subject", "filed"))
+
+    assert "subject   filed" in cli("token", "explain", "--file", str(file))
+    assert f"is a file: say --file {file}" in cli("token", "explain", str(file), code=2)
+    assert "one of them" in cli("token", "explain", code=2)
+    assert "nowhere cannot be read: No such file" in cli(
+        "token", "explain", "--file", str(tmp_path / "nowhere"), code=2
+    )
+
+
+def test_the_list_has_a_heading_and_marks_the_tokens_that_the_node_gave_itself(cli) -> None:
+    cli("token", "issue", "--for", "worker", "--topic", "a", "--subject", "mine")
+    own = ("--subject", "svc-interop", "--tenant", "svc-interop", "--class", "internal")
+    cli("token", "issue", *own, "--audience", "svc-mailbox", "--caveat", "op=recv")
+
+    listed = cli("token", "list").splitlines()
+
+    # What has no room beside the others stands below its row, by name.
+    assert listed[0].split()[:4] == ["subject", "expires", "state", "tid"]
+    assert any(line.startswith("svc-interop (the node's own) ") for line in listed)
+    assert any(re.match(r"mine +in ", line) for line in listed)
+
+
+def test_the_key_is_rotated_and_everything_revoked_by_a_command(tmp_path: Path) -> None:
+    with NodeProcess(data_dir=tmp_path / "data") as node:
+        env = {**os.environ, "PENSTOCK_DATA_DIR": node.ready["data_dir"]}
+
+        def told(*words: str, code: int = 0) -> str:
+            done = penstock("token", *words, env=env)
+            assert done.returncode == code, done.stderr
+            return done.stdout + done.stderr
+
+        first = told("issue", "--for", "worker", "--topic", "a").strip()
+        kid = json.loads(told("rotate", "--json"))["kid"]
+        second = told("issue", "--for", "worker", "--topic", "a").strip()
+
+        assert json.loads(told("inspect", first, "--json"))["kid"] != kid
+        assert json.loads(told("inspect", second, "--json"))["kid"] == kid
+        assert _verdict(told("verify", first)) == "true"
+        assert "say --yes" in told("revoke", "--all", code=2)
+        assert _verdict(told("verify", first)) == "true"
+        assert "revoked every token issued so far" in told("revoke", "--all", "--yes")
+        assert _verdict(told("verify", first, code=1)) == "false"
+        assert _verdict(told("verify", second, code=1)) == "false"
+        # The operator goes on with a token of its own that was made in the same step.
+        assert told("issue", "--for", "worker", "--topic", "a")
+
+
+def _verdict(shown: str) -> str:
+    return next(line.split()[1] for line in shown.splitlines() if line.startswith("ok "))

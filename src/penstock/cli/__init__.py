@@ -7,6 +7,8 @@ failing    words for a failure
 running    finds a running node and asks its admin listener
 settings   the options that lead to settings
 token_roles  tokens by what they are for, and caveats that shut each other out
+token_revoking  takes tokens back, and has the node sign with another key
+token_tables  issued tokens for people
 settling   what ack, nack and extend share
 confirming  asks before a topic's messages are gone for good
 following  how a command that follows a stream ends
@@ -53,7 +55,7 @@ COMMANDS: dict[str, str] = {
     "status": "show services, readiness, queues and restarts of a running node",
     "tour": "demonstrate the promises on a running node, or on a node of its own",
     "context": "name nodes, and choose the one that commands go to",
-    "token": "issue, narrow, explain, list, verify and revoke capabilities",
+    "token": "issue, narrow, explain, list, verify and revoke capabilities; rotate the key",
     "whoami": "show whose token is used, and what it is good for",
     "send": "store a message",
     "recv": "lease messages and show them",

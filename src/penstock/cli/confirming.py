@@ -1,4 +1,4 @@
-"""Asks before something is gone for good: on a terminal by the topic's name, elsewhere --yes has to be said."""
+"""Asks before something is gone for good: on a terminal by a word, elsewhere --yes has to be said."""
 
 from __future__ import annotations
 
@@ -14,14 +14,23 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def refused(args: argparse.Namespace, what: str) -> int | None:
-    """Return None when `what` may be removed, else the exit code; `what` is a noun with its number."""
+    """Return None when `what` of a topic may be removed, else the exit code; `what` is a noun with its number."""
+    question = f"Remove {what} for good? Write the topic's name to do it: "
+    return declined(args, question, args.topic, f"{what} would be gone for good; say --yes to do it")
+
+
+def declined(args: argparse.Namespace, question: str, word: str, without: str) -> int | None:
+    """Return None when --yes was said or `word` is the answer, else the exit code.
+
+    `without` is said where nobody can be asked.
+    """
     if args.yes:
         return None
     if not sys.stdin.isatty():
-        return asking.refuse(args, f"{what} would be gone for good; say --yes to do it")
-    sys.stderr.write(f"Remove {what} for good? Write the topic's name to do it: ")
+        return asking.refuse(args, without)
+    sys.stderr.write(question)
     sys.stderr.flush()
-    if sys.stdin.readline().strip() == args.topic:
+    if sys.stdin.readline().strip() == word:
         return None
-    sys.stderr.write("nothing was removed\n")
+    sys.stderr.write("nothing was removed\n" if hasattr(args, "topic") else "nothing was changed\n")
     return asking.FAILED

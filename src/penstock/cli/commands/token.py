@@ -5,32 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import asking, running
+from penstock.cli import asking, running, token_revoking
 from penstock.kernel.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.capability.token import IssuingLevel
-    from penstock.contracts.passport import IssuedToken
     from penstock.sdk import Client
 
-# What can be revoked, and what that refuses from now on.
-_TARGETS = {
-    "epoch": "every token of an epoch below this one; one more than the current epoch refuses all there are",
-    "kid": "every token that this key signed; another key takes its place",
-    "tenant": "every token of this tenant",
-    "subject-ref": "every token that was issued to this --subject, and whatever was issued with those",
-    "tid": "one token, with all its narrowings (penstock token list shows the tid)",
-    "rid": "one narrowing of a token (penstock token inspect shows the rids)",
-}
-# What a revocation names, and how that is called in what was issued.
-_NAMED_BY = {"tid": "tid", "subject_ref": "sub", "kid": "kid", "tenant": "tenant"}
-# Tokens are counted for so long before they are revoked.
-_COUNT_S = 2.0
+_STDIN = "-"
 _CONTEXT = ("aud", "op", "topic", "method", "route", "ip", "tenant", "region")
 
 
@@ -60,18 +49,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     verify.set_defaults(action=_verify)
     for name in _CONTEXT:
         verify.add_argument(f"--{name}", help=f"the request's {name}")
-    revoke = actions.add_parser("revoke", help="revoke by epoch, key, tenant, subject, token or block")
-    which = revoke.add_mutually_exclusive_group(required=True)
-    for name, text in _TARGETS.items():
-        which.add_argument(f"--{name}", type=int if name == "epoch" else str, help=text)
-    revoke.add_argument("--reason", default="", help="why, for the audit")
-    revoke.add_argument("--force", action="store_true", help="the operator's own token too")
-    asking.add(revoke)
-    revoke.set_defaults(action=_revoke)
+    token_revoking.add(actions)
 
 
 def _add_issue(issue: argparse.ArgumentParser) -> None:
-    issue.add_argument("--subject", required=True, help="whom the token is for")
+    issue.add_argument(
+        "--subject", help="whom the token is for; it is revoked by this name (default: the role of --for)"
+    )
     issue.add_argument("--audience", action="append", help="who shall accept it; repeatable")
     issue.add_argument(
         "--for",
@@ -79,9 +63,21 @@ def _add_issue(issue: argparse.ArgumentParser) -> None:
         choices=("worker", "producer"),
         help="worker: take and settle messages of --topic; producer: send to it",
     )
-    issue.add_argument("--topic", help="with --for: the topic, or with / at its end all below it")
+    issue.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        help="with --for: this topic and all below it (orders covers orders/eu and orders.eu, not orders2); with / at"
+        " its end only those below it; repeatable",
+    )
     issue.add_argument("--send", action="store_true", help="of a worker: it may send to the topic too")
-    issue.add_argument("--store", metavar="OPS", help="with --for: what it may do in the store: get, put or get,put")
+    issue.add_argument(
+        "--store",
+        action="append",
+        default=[],
+        metavar="OPS",
+        help="with --for: what it may do in the store: get, put or get,put; repeatable",
+    )
     issue.add_argument("--caveat", action="append", default=[], metavar="NAME=VALUE", help="repeatable: op=recv,ack")
     issue.add_argument("--tenant", help="whose quota it spends")
     issue.add_argument(
@@ -103,7 +99,8 @@ def _offline(actions: Any, name: str, text: str, act: Any) -> argparse.ArgumentP
 
 
 def _add_token(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("token", help="the token, or - to read it from standard input")
+    parser.add_argument("token", nargs="?", help="the token, or - to read it from standard input")
+    parser.add_argument("--file", type=Path, help="a file that holds the token")
 
 
 def _seconds(text: str) -> int:
@@ -112,9 +109,30 @@ def _seconds(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked; a refusal is one sentence and an exit code."""
-    if getattr(args, "token", "") == "-":
+    fault = _read_token(args) if hasattr(args, "token") else ""
+    return asking.refuse(args, fault) if fault else int(args.action(args))
+
+
+def _read_token(args: argparse.Namespace) -> str:
+    """Put the token in its place, from wherever it was said to be; returns what is wrong with that, else nothing."""
+    if (args.token is None) is (args.file is None):
+        return "give the token, - to read it from standard input, or --file FILE; one of them"
+    if args.token == _STDIN:
         args.token = sys.stdin.readline().strip()
-    return int(args.action(args))
+    elif args.file is not None:
+        try:
+            args.token = args.file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            return f"{args.file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}"
+    elif _is_file(args.token):
+        return f"{args.token} is a file: say --file {args.token} to use the token in it"
+    return ""
+
+
+def _is_file(text: str) -> bool:
+    with suppress(OSError, ValueError):
+        return not text.startswith("psp1_") and Path(text).is_file()
+    return False
 
 
 def _by_itself(args: argparse.Namespace, act: Callable[[argparse.Namespace], int]) -> int:
@@ -211,7 +229,7 @@ def _issue_checked(args: argparse.Namespace) -> int:
 
     async def work(client: Client) -> int:
         issued = await client.passport.issue(
-            args.subject,
+            args.subject or args.for_,
             scope.audience,
             caveats=scope.caveats,
             ttl_s=args.ttl,
@@ -266,6 +284,7 @@ def _until(unix_s: int) -> str:
 def _explain(args: argparse.Namespace) -> int:
     from penstock.capability.explaining import judge_offline, read_question, unjudged
     from penstock.capability.token import decode
+    from penstock.cli import token_roles
 
     token = decode(args.token)
     asked = None if args.against is None else read_question(args.against)
@@ -273,6 +292,8 @@ def _explain(args: argparse.Namespace) -> int:
     said: dict[str, Any] = {"subject": root.sub, "tenant": root.owner, "class": root.class_}
     said |= {"audience": ", ".join(root.aud), "expires": _until(root.exp)}
     said["may"] = "; ".join(map(str, token.caveats)) or "everything of its audience but admin, issue, revoke"
+    if topics := token_roles.topics_in_words(token.caveats):
+        said["topics"] = topics
     if asked is None:
         return _say(args, said)
     verdict = judge_offline(token, asked, SYSTEM.wall())
@@ -286,20 +307,17 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     async def work(client: Client) -> int:
-        async for token in client.passport.issued(include_ended=args.all):
-            _show_issued(args, token)
+        found = [token async for token in client.passport.issued(include_ended=args.all)]
+        if args.json:
+            for token in found:
+                asking.print_json(asking.plain(token))
+            return 0
+        from penstock.cli.token_tables import issued
+
+        issued(found, SYSTEM.wall())
         return 0
 
     return asking.ask(args, work)
-
-
-def _show_issued(args: argparse.Namespace, token: IssuedToken) -> None:
-    if args.json:
-        asking.print_json(asking.plain(token))
-        return
-    caveats = "; ".join(token.caveats)
-    sys.stdout.write(f"{token.tid}  {token.sub}  {','.join(token.aud)}  {caveats}  {_until(token.exp)}")
-    sys.stdout.write("\n" if token.state == "good" else f"  {token.state}\n")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -312,44 +330,3 @@ def _verify(args: argparse.Namespace) -> int:
         return 0 if verdict.ok else 1
 
     return asking.ask(args, work)
-
-
-def _revoke(args: argparse.Namespace) -> int:
-    named = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _TARGETS}
-    target: Any = {name: value for name, value in named.items() if value is not None}
-    ((kind, value),) = target.items()
-
-    async def work(client: Client) -> int:
-        hit = await _good_tokens(client, kind, value)
-        epoch = await client.passport.revoke(**target, reason=args.reason, force=args.force)
-        if args.json:
-            asking.print_json({"revoked": target, "tokens": hit, "current_epoch": epoch})
-            return 0
-        sys.stdout.write(f"revoked {kind.replace('_ref', '')} {value}{_known(hit)}; the epoch is {epoch} now\n")
-        if hit == 0:
-            sys.stderr.write("penstock: note: no good token is known for it; see penstock token list\n")
-        return 0
-
-    return asking.ask(args, work)
-
-
-def _known(hit: int | None) -> str:
-    from penstock.wire.plain_words import counted
-
-    return "" if hit is None else f": {counted(hit, 'token')} no longer good"
-
-
-async def _good_tokens(client: Client, kind: str, value: object) -> int | None:
-    """Count the good tokens that a revocation names; None where that cannot be told, or not within a moment."""
-    from penstock.kernel.deadline import timeout
-    from penstock.kernel.errors import PenstockError
-
-    name = _NAMED_BY.get(kind)
-    if name is None:
-        return None
-    try:
-        async with timeout("issued", _COUNT_S):
-            return len([1 async for token in client.passport.issued() if getattr(token, name) == value])
-    except PenstockError:
-        # The token may revoke and not look; and a revocation does not wait for a figure.
-        return None
