@@ -98,6 +98,21 @@ def test_a_nacked_message_becomes_a_dead_letter_and_comes_back(cli) -> None:
     assert (back["attempt"], cli("ack", back["msg_id"], back["receipt"])[0]) == (1, 0)
 
 
+def test_a_message_that_can_never_work_is_a_dead_letter_at_once(cli, capsys: pytest.CaptureFixture[str]) -> None:
+    cli("send", "cli/never", "--data", "bad")
+    [got] = rows(cli("recv", "cli/never", "--json", "--wait", "20s")[1])
+    lease = (got["msg_id"], got["receipt"])
+    with pytest.raises(SystemExit) as both:
+        cli("nack", *lease, "--final", "--delay", "1s")
+    refused = capsys.readouterr().err
+    said = cli("nack", *lease, "--final", "--reason", "no such order")
+    [entry] = rows(cli("dlq", "list", "cli/never", "--json")[1])
+
+    assert (both.value.code, "--delay: not allowed with argument --final" in refused) == (2, True)
+    assert said == (0, f"{got['msg_id']} is a dead letter now\n", "")
+    assert (entry["reason"], entry["attempts"]) == ("rejected:no such order", 1)
+
+
 def test_topics_are_counted(cli) -> None:
     cli("send", "cli/counted", "--data", "x", "--delay", "1h")
     code, out, _ = cli("topics")
