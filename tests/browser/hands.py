@@ -43,6 +43,13 @@ def go(tab: Tab, view: str) -> None:
     tab.wait(f"document.getElementById('view').dataset.view === '{name}'")
 
 
+def later_frames(tab: Tab, count: int) -> None:
+    """Wait until so many frames of the stream have come after this moment."""
+    state = "document.querySelector('link[href*=\"state.js\"]').href"
+    tab.js(f"import({state}).then((m) => {{ window.state = m.page; window.since = m.page.frame.number; }})")
+    tab.wait(f"window.state.frame.number >= window.since + {count}")
+
+
 def send(node: NodeProcess, topic: str, payload: str = "aGk=", **more: Any) -> str:
     answer = node.ask("mailbox", "POST", "/v1/send", {"topic": topic, "payload_b64": payload, **more}, token=True)
     assert answer.status == 200, answer.body

@@ -41,7 +41,7 @@ class Shop(BaseHTTPRequestHandler):
 
 
 class Work:
-    """The doings of a small shop: orders that are sent, taken and acked, a page behind the gateway, and some mistakes."""
+    """The doings of a small shop: orders sent, taken and acked, a page behind the gateway, and some mistakes."""
 
     def __init__(self, node: NodeProcess) -> None:
         """Connect to the node once."""

@@ -46,7 +46,7 @@ LINES = [
     ("$P recv t --max 0", 2, "'0' is no count"),
     ("$P token inspect - <&-", 2, "not a token"),
     ("$P put /proc/self/mem", 2, "/proc/self/mem cannot be read"),
-    ("$P put /dev/zero", 1, "too large"),
+    ("$P put /dev/zero", 1, "over the limit of 64 MiB"),
     ("$P status >/dev/full", 1, "the output cannot be written: No space left on device"),
     ("$P recv t --json >/dev/full", 1, "the output cannot be written: No space left on device"),
     ("PENSTOCK_TOKEN=psp1_☃ $P status", 1, "a character that no token has"),

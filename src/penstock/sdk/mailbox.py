@@ -468,7 +468,7 @@ def _check_utf8(*texts: object) -> None:
             try:
                 text.encode()
             except UnicodeEncodeError as exc:
-                raise Malformed(f"{text!a} has a character that UTF-8 lacks, at place {exc.start}.") from exc
+                raise Malformed(f"{text!a} is not UTF-8 text: its character {exc.start + 1} cannot be sent.") from exc
 
 
 def checked_limit(limit: int | None) -> int | None:
