@@ -54,12 +54,12 @@ def test_public_url_and_a_given_one_are_used(body, capsys):
     ("arguments", "told"),
     [
         (["sign", "nobody", "body.json", *GITHUB], "There is no endpoint 'nobody'"),
-        (["sign", "github", "missing.json", *GITHUB], "No such file"),
+        (["sign", "github", "missing.json", *GITHUB], "missing.json cannot be read: No such file"),
         (
             ["sign", "discord", "body.json", "--set", "interop.providers.discord.secrets=env:DISCORD"],
             "Only Discord can sign",
         ),
-        (["sign", "github", "body.json", *GITHUB, "--send", "--url", "http://127.0.0.1:1"], "cannot be reached"),
+        (["sign", "github", "body.json", *GITHUB, "--send", "--url", "http://127.0.0.1:1"], "nothing answers at"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(body, capsys, monkeypatch, arguments, told):
@@ -159,3 +159,30 @@ def test_a_bridge_with_tls_is_sent_to_by_its_own_certificate_or_a_given_one(tmp_
     assert (found.returncode, found.stdout[:4]) == (0, "202 "), found.stderr
     assert (trusted.returncode, "duplicate" in trusted.stdout) == (0, True), trusted.stderr
     assert (unknown.returncode, "cannot be reached" in unknown.stderr) == (1, True)
+    assert "Give its CA file (--ca," in unknown.stderr
+    assert "[SSL" not in unknown.stderr
+
+
+def test_a_printed_line_trusts_the_certificates_that_were_given(body, capsys):
+    main(["webhook", "sign", "github", str(body), *GITHUB, "--url", "https://hooks.example.org", "--ca", "my ca.pem"])
+
+    words = shlex.split(capsys.readouterr().out)
+    assert words[words.index("--cacert") + 1] == "my ca.pem"
+
+
+def test_the_node_that_signs_is_named_by_a_context(bridge, body, monkeypatch, tmp_path):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "HOOK_"))}
+    env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    url = f"http://127.0.0.1:{bridge.port('omnigate')}"
+    penstock("context", "add", "near", "--data-dir", bridge.ready["data_dir"], "--use", env=env)
+    penstock("context", "add", "far", "--url", url, env=env)
+
+    by_use = penstock("webhook", "sign", "github", str(body), env=env, cwd=tmp_path)
+    by_name = penstock("webhook", "sign", "github", str(body), "--context", "near", env=env, cwd=tmp_path)
+    far = penstock("webhook", "sign", "github", str(body), "--context", "far", env=env, cwd=tmp_path)
+    none = penstock("webhook", "sign", "github", str(body), "--data-dir", str(tmp_path), env=env, cwd=tmp_path)
+
+    assert by_use.stdout.startswith("curl "), by_use.stderr
+    assert by_name.stdout.startswith("curl "), by_name.stderr
+    assert (far.returncode, f"the node at {url} signs nothing by its gateway" in far.stderr) == (1, True)
+    assert (none.returncode, f"no node that takes webhooks runs in {tmp_path}" in none.stderr) == (1, True)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from penstock.services.interop.signing import SignedDelivery
 
 _SEND_S = 10.0
+_ELSEWHERE = (
+    "the node at {} signs nothing by its gateway: run this on the node's machine, by its data directory; or give"
+    " --config FILE (or --set) with the endpoint, and --url where it shall be sent"
+)
 _PATH = "/v1/node/webhooks/sign"
 
 
@@ -43,48 +47,65 @@ def add(actions: Any) -> None:  # noqa: ANN401 - a private type of argparse
     sign.add_argument("file", type=Path, help="the body")
     sign.add_argument("--send", action="store_true", help="send it to the node, and print what came back")
     sign.add_argument(
-        "--url", help="where the bridge is (default: where the node listens; printed: interop.public_url)"
+        "--url",
+        help="where it is sent to, a bridge's or a gateway's URL; not which node signs (default: where the node"
+        " listens; printed: interop.public_url)",
     )
     sign.add_argument("--ca", type=Path, metavar="FILE", help="certificates that the one at --url is held against")
+    sign.add_argument("--context", metavar="NAME", help="the node that signs, by its name in penstock context")
     sign.add_argument("--content-type", default="application/json", help="the body's type")
     options.add(sign)
     sign.set_defaults(action=_by_itself)
 
 
 def _by_itself(args: argparse.Namespace) -> int:
-    from penstock.kernel.errors import PenstockError
+    from penstock.kernel.errors import NotFound, PenstockError
     from penstock.services.interop.providers.verdict import BadWebhookSetup
 
+    node = _signer(args)
     try:
-        return _sign(args)
-    except (BadWebhookSetup, OSError) as exc:
-        sys.stderr.write(f"penstock: {getattr(exc, 'strerror', None) or exc}\n")
-        return asking.FAILED
+        return _sign(args, node)
+    except OSError as error:
+        what = f"{error.filename or args.file} cannot be read"
+        return running.refuse(node, f"{what}: {error.strerror or error}", code="malformed")
+    except BadWebhookSetup as bad:
+        return running.refuse(node, str(bad), code="malformed")
+    except NotFound:
+        # Only the settings of this machine were looked into: a node that refuses has said so itself.
+        return running.refuse(node, _unknown(args, node), code="not_found")
     except PenstockError as error:
-        return asking.explain(argparse.Namespace(json=False), error)
+        return asking.explain(node, error)
 
 
-def _sign(args: argparse.Namespace) -> int:
-    node = argparse.Namespace(
-        url=None,
-        context=None,
-        token_file=None,
-        ca=args.ca,
-        json=False,
-        data_dir=Path(args.data_dir) if args.data_dir else None,
-    )
+def _unknown(args: argparse.Namespace, node: argparse.Namespace) -> str:
+    said = f"There is no endpoint {args.name!r} in the settings"
+    if args.config is not None or args.set:
+        return f"{said}: [interop.providers.{args.name}] makes one."
+    where = (running.directory(node) or Path()).absolute()
+    return f"{said} here, and no node that takes webhooks runs in {where}: name its --data-dir, or give --config FILE."
+
+
+def _signer(args: argparse.Namespace) -> argparse.Namespace:
+    """Return the options that lead to the node that signs: --url and --ca are about where the request goes."""
+    where = Path(args.data_dir) if args.data_dir else None
+    return argparse.Namespace(url=None, context=args.context, token_file=None, ca=None, json=False, data_dir=where)
+
+
+def _sign(args: argparse.Namespace, node: argparse.Namespace) -> int:
+    from penstock.sdk.remote_place import RemotePlace
+
     place = running.place(node)
-    if args.config is None and not args.set and _can_sign(place):
-        trial = _by_node(args, node, place)
-    else:
-        trial = _by_settings(args, place)
+    here = args.config is not None or bool(args.set)
+    if not here and isinstance(place, RemotePlace):
+        return running.refuse(node, _ELSEWHERE.format(place.url("interop")), code="unsupported")
+    trial = _by_node(args, node, place) if not here and _can_sign(place) else _by_settings(args, place)
     if trial is None:
         return options.BAD_CONFIG if args.config or args.set else asking.FAILED
     if args.send:
         url = args.url or trial.bridge_url or trial.public_url
         return _send(_at(trial, url), _trust(args, place))
     url = args.url or trial.public_url or trial.bridge_url
-    sys.stdout.write(_at(trial, url).curl(str(args.file)) + "\n")
+    sys.stdout.write(_at(trial, url).curl(str(args.file), None if args.ca is None else str(args.ca)) + "\n")
     return 0
 
 
@@ -171,7 +192,17 @@ def _send(signed: SignedDelivery, trust: ssl.SSLContext | None) -> int:
     except HTTPError as refused:
         status, body = refused.code, refused.read()
     except (URLError, OSError, ValueError) as exc:
-        sys.stderr.write(f"penstock: {signed.url} cannot be reached: {getattr(exc, 'reason', None) or exc}\n")
+        sys.stderr.write(f"penstock: {_unreached(signed.url, getattr(exc, 'reason', None) or exc)}\n")
         return asking.FAILED
     sys.stdout.write(f"{status} {body.decode('utf-8', 'replace')}\n")
     return 0 if status < 300 else asking.FAILED
+
+
+def _unreached(url: str, why: object) -> str:
+    """Say why nothing could be sent, in the words of the other commands."""
+    from penstock.cli.failing import nothing_answers
+    from penstock.sdk.reach_hints import reach_hint
+
+    # That of a bad certificate has a short text of its own beside the one with codes.
+    said = str(getattr(why, "verify_message", "") or getattr(why, "strerror", None) or why)
+    return f"{nothing_answers(url, said)} {reach_hint(str(why))}".strip()

@@ -18,10 +18,11 @@ class SignedDelivery:
     fields: tuple[tuple[bytes, bytes], ...]
     body: bytes
 
-    def curl(self, file: str) -> str:
-        """Write the request as one line for a shell; the body is read from the file."""
+    def curl(self, file: str, ca: str | None = None) -> str:
+        """Write the request as one line for a shell: the body is read from the file, the authorities from `ca`."""
+        trust = [] if ca is None else ["--cacert", ca]
         fields = [part for name, value in self.fields for part in ("-H", _field(name, value))]
-        return shlex.join(["curl", "-sS", "-X", "POST", *fields, "--data-binary", f"@{file}", self.url])
+        return shlex.join(["curl", "-sS", *trust, "-X", "POST", *fields, "--data-binary", f"@{file}", self.url])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
