@@ -9,6 +9,7 @@ settings   the options that lead to settings
 token_roles  tokens by what they are for, and caveats that shut each other out
 token_revoking  takes tokens back, and has the node sign with another key
 token_tables  issued tokens for people
+near_topics  which topic a misspelt name was meant for
 settling   what ack, nack and extend share
 confirming  asks before a topic's messages are gone for good
 following  how a command that follows a stream ends
@@ -187,12 +188,26 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     """Make the parser of the named command alone; the page of `penstock --help` lists the others."""
     wanted = next((word for word in arguments if not word.startswith("-")), "")
     parser = parser_of({wanted})
+    if wanted and arguments[0].startswith("--"):
+        parser.error(_misplaced(arguments, wanted))
     if wanted and wanted not in COMMANDS:
         from penstock.wire.plain_words import near_word
 
         near = near_word(wanted, COMMANDS)
         parser.error(f"there is no command {wanted}" + (f"; did you mean {near}?" if near else ""))
     return parser
+
+
+def _misplaced(arguments: list[str], first: str) -> str:
+    """Say where options stand, with the command as it was most likely meant."""
+    import shlex
+
+    command = first if first in COMMANDS else next((word for word in arguments if word in COMMANDS), None)
+    if command is None:
+        return "options stand behind the command, as in penstock status --data-dir DIR"
+    rest = list(arguments)
+    rest.remove(command)
+    return f"options stand behind the command: penstock {command} {shlex.join(rest)}"
 
 
 def _no_choice(what: str, word: str, known: list[str]) -> str:

@@ -114,6 +114,15 @@ def directory(args: argparse.Namespace) -> Path | None:
     return Path(known or os.environ.get("PENSTOCK_DATA_DIR") or ".penstock")
 
 
+def said(args: argparse.Namespace) -> str:
+    """Return the options that led to the node, for a command that somebody is told to run next; empty without any."""
+    import shlex
+
+    names = ("data_dir", "url", "context", "token_file", "ca")
+    given = [(f"--{name.replace('_', '-')}", getattr(args, name, None)) for name in names]
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value is not None)
+
+
 def refuse(args: argparse.Namespace, sentence: str, *, code: str, exit_code: int = 1) -> int:
     """Report a failure in a sentence, with --json also as an object with a `code`; returns the exit code."""
     if getattr(args, "json", False):
@@ -175,7 +184,8 @@ def _refusal(args: argparse.Namespace, told: dict[str, Any], token: str) -> str:
     if subject not in ("", "operator"):
         return " ".join(operator_only(subject)).strip()
     better = words(said, reason=str(told.get("reason", "")), url=remote(args))
-    prefix = "the node refused: " if better.said == said.said else ""
+    tells_it = "refused" in said.said or better.said != said.said
+    prefix = "" if tells_it else "the node refused: "
     return f"{prefix}{' '.join(better)}".strip()
 
 

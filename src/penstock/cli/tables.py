@@ -44,7 +44,7 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
     table_of([column.replace("_", " ") for column in columns], cells, "")
 
 
-def status(node: dict[str, Any], down: Iterable[FailingUpstream] = ()) -> None:
+def status(node: dict[str, Any], down: Iterable[FailingUpstream] = (), where: str = "") -> None:
     """Print the verdict first, then a row for each service, then the upstreams that fail."""
     verdict = ("fatal", "red") if node["fatal"] else ("ready", "green") if node["ready"] else ("not ready", "yellow")
     why = (
@@ -61,7 +61,7 @@ def status(node: dict[str, Any], down: Iterable[FailingUpstream] = ()) -> None:
         say(Text("dht_peers degraded: no other node answers. A node on its own needs none.", "dim"))
     for each in down:
         say(Text(printable(each.said()), "yellow"))
-        say(Text(printable(each.hint()), "dim"))
+        say(Text(printable(each.hint(where)), "dim"))
 
 
 def _service(row: dict[str, Any]) -> tuple[object, ...]:
@@ -102,7 +102,7 @@ def topics(rows: Iterable[TopicStats]) -> None:
     columns = ("topic", "ready", "inflight", "delayed", "dead", "size", "oldest", "sent/s", "acked/s")
     cells = [
         (row.topic + (" (paused)" if row.paused else ""), row.ready, row.inflight, row.delayed, row.dlq,
-         size_text(row.bytes), age_text(row.oldest_age_s),
+         size_text(row.bytes), age_text(row.oldest_age_s) if row.ready + row.inflight + row.delayed else "-",
          f"{row.send_rate:.1f}", f"{row.ack_rate:.1f}")
         for row in rows
     ]  # fmt: skip

@@ -35,13 +35,13 @@ class FailingUpstream(NamedTuple):
             told.append("The gateway leaves it alone for now.")
         return " ".join(told)
 
-    def hint(self) -> str:
-        """Say what to do about it."""
+    def hint(self, where: str = "") -> str:
+        """Say what to do about it; `where` are the options that lead a command to the node."""
         if not self.upstream["problem"] and self.upstream["state"] != _CLOSED:
             return "Look at that service; the next request tries it again."
         change = "in the configuration"
         if self.route["source"] == "live":
-            change = f"by penstock route remove {self.route['prefix']}"
+            change = f"by penstock route remove {self.route['prefix']}{where}"
         return f"Start the service that should listen there, or take the route away {change}."
 
     def plain(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from penstock.cli import asking, confirming
+from penstock.cli import asking, confirming, running
 from penstock.cli.commands.peek import show_all
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def _show(client: Client, args: argparse.Namespace) -> int:
         if args.msg_id is None or letter.msg_id == args.msg_id
     ]
     if not found:
-        raise NotFound("There is no such dead letter.", hint=f"See penstock dlq list {args.topic}.")
+        raise NotFound("There is no such dead letter.", hint=f"See penstock dlq list {args.topic}{running.said(args)}")
     letter = found[-1]
     if args.json:
         asking.print_json(asking.plain(letter))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FREE_BYTES_LOW = 1 << 30
 _PUBLIC = 0o077
+_NEW = "Get a new one (penstock token issue makes one), and name it by --token-file or PENSTOCK_TOKEN_FILE."
 
 
 class CheckupFinding(NamedTuple):
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         findings.append(CheckupFinding("wrong", error.detail, str(error.facts.get("hint", ""))))
         return _tell(args, findings)
     if args.url is None:
-        findings += _directory(Path(args.data_dir or os.environ.get("PENSTOCK_DATA_DIR") or ".penstock"), place)
+        findings += _directory(running.directory(args) or Path(), place)
     if findings[-1].verdict != "wrong":
         asking.play(args, lambda: _ask(args, place, findings))
     return _tell(args, findings)
@@ -108,15 +109,21 @@ async def _ask(args: argparse.Namespace, place: NodePlace, findings: list[Checku
             try:
                 findings += await look(client, args)
             except PenstockError as error:
-                findings.append(CheckupFinding("wrong", *_said(error, place)))
+                findings.append(CheckupFinding("wrong", *_said(error, args, place)))
                 if look is _reach:
                     break
     return 0
 
 
-def _said(error: PenstockError, place: NodePlace) -> tuple[str, str]:
+def _said(error: PenstockError, args: argparse.Namespace, place: NodePlace) -> tuple[str, str]:
     """Return what is wrong and what to do."""
+    from penstock.sdk.errors import NoNode
+
     hint = str(error.facts.get("hint", ""))
+    where = running.directory(args)
+    if where is not None and (isinstance(error, NoNode) or "out of reach" in error.detail):
+        named = f"penstock up --data-dir {where}" if running.said(args) else "penstock up"
+        return f"No node is running in {where.absolute()}.", hint or f"Start one there with {named}."
     if hint or "out of reach" not in error.detail:
         return error.detail, hint
     return f"Nothing answers at {place.url('passport')}.", "Check the host and the port, and that the node runs."
@@ -128,7 +135,9 @@ async def _reach(client: Client, args: argparse.Namespace) -> list[CheckupFindin
 
     keys = await client.passport.keys()
     url = client.place.url("passport")
-    found = [CheckupFinding("ok", f"The node answers at {url}, with {counted(len(keys), 'signing key')}.")]
+    where = running.directory(args)
+    node = f"The node at {url}" if where is None else f"The node in {where.absolute()}"
+    found = [CheckupFinding("ok", f"{node} answers, with {counted(len(keys), 'signing key')}.")]
     if url.startswith("http:") and args.url is not None and not _is_local(url):
         found.append(
             CheckupFinding("note", "The token travels unencrypted.", "Give the gateway a certificate (omnigate.tls).")
@@ -147,7 +156,7 @@ async def _token(client: Client, args: argparse.Namespace) -> list[CheckupFindin
         return [CheckupFinding("wrong", "No token is used.", "Give --token-file or PENSTOCK_TOKEN.")]
     verdict = await client.passport.verify(token)
     if not verdict.ok or verdict.claims is None:
-        return [CheckupFinding("wrong", f"The node does not accept the token: {verdict.reason}.", "Get a new one.")]
+        return [CheckupFinding("wrong", f"The node does not accept the token: {verdict.reason}.", _NEW)]
     found = [CheckupFinding("ok", f"The token is {verdict.claims.sub}'s and good.")]
     if verdict.claims.sub != "operator":
         return found
@@ -179,7 +188,7 @@ def _upstreams(args: argparse.Namespace, status: dict[str, Any]) -> list[Checkup
     if not told or not told["routes"]:
         return []
     down = [
-        CheckupFinding("wrong" if each.alone else "note", printable(each.said()), each.hint())
+        CheckupFinding("wrong" if each.alone else "note", printable(each.said()), each.hint(running.said(args)))
         for each in failing(told["routes"])
     ]
     routes = len(told["routes"])
@@ -187,7 +196,7 @@ def _upstreams(args: argparse.Namespace, status: dict[str, Any]) -> list[Checkup
     return down or [CheckupFinding("ok", well)]
 
 
-async def _mailbox(client: Client, _args: argparse.Namespace) -> list[CheckupFinding]:
+async def _mailbox(client: Client, args: argparse.Namespace) -> list[CheckupFinding]:
     """Count what waits and what is dead."""
     from penstock.wire.plain_words import counted
 
@@ -196,7 +205,17 @@ async def _mailbox(client: Client, _args: argparse.Namespace) -> list[CheckupFin
     waiting = sum(stats.ready for stats in topics)
     wait = f"{counted(waiting, 'message')} {'waits' if waiting == 1 else 'wait'} in {counted(len(topics), 'topic')}."
     found = [CheckupFinding("ok", wait)]
+    where, redrives = running.said(args), _may_redrive(client.place.token())
     for stats in dead:
-        hint = f"penstock dlq show {stats.topic}, then penstock dlq redrive {stats.topic}."
+        hint = f"penstock dlq show {stats.topic}{where}, then penstock dlq redrive {stats.topic}{where}"
+        hint = hint if redrives else "Somebody whose token allows op=admin can look at them and send them back."
         found.append(CheckupFinding("note", f"{stats.topic} has {counted(stats.dlq, 'dead letter')}.", hint))
     return found
+
+
+def _may_redrive(token: str) -> bool:
+    """Tell whether a token allows to see dead letters and to send them back."""
+    from penstock.capability.token import decode
+
+    ops = [set(caveat.words) for caveat in decode(token).caveats if caveat.name == "op"]
+    return bool(ops) and all({"admin", "*"} & words for words in ops)

@@ -11,7 +11,8 @@ from penstock.cli import running
 # The page is at the admin listener, which the gateway does not lead to.
 _ELSEWHERE = (
     "the operator's page of {} cannot be opened from here: run penstock open on the node's machine, by its data"
-    " directory. To see it here, lead the admin port there first: ssh -L 5300:127.0.0.1:5300 HOST"
+    " directory. To see it here, lead the admin port there first: ssh -L 5300:127.0.0.1:5300 HOST, with the node's own"
+    " admin port for both 5300 if penstock up --port-base or admin.bind_addr moved it; penstock up prints it as admin"
 )
 
 

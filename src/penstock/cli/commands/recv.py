@@ -55,19 +55,36 @@ async def _receive(client: Client, args: argparse.Namespace) -> int:
     for message in messages:
         await _hand_out(client, args, message)
     if not messages and not args.json:
-        sys.stderr.write(f"nothing there{await _paused(client, args.topic)}\n")
+        sys.stderr.write(f"nothing there{await _paused(client, args) or await _unknown(client, args.topic)}\n")
     return 0
 
 
-async def _paused(client: Client, topic: str) -> str:
+async def _unknown(client: Client, topic: str) -> str:
+    """Say that there is no such topic, and which one may have been meant; empty where there is, or nobody can tell."""
+    from penstock.cli.near_topics import meant
+    from penstock.kernel.errors import NotFound, PenstockError
+
+    try:
+        await client.mailbox.topic(topic)
+    except NotFound:
+        near = await meant(client, topic)
+        # A topic that was drained is forgotten, so whether there ever was one cannot be told.
+        return f"; {topic} has no messages at all, waiting, leased or delayed{f' ({near})' if near else ''}"
+    except PenstockError:
+        return ""
+    return ""
+
+
+async def _paused(client: Client, args: argparse.Namespace) -> str:
     """Say that a topic hands nothing out because it is paused; empty where it is not, or where that is not known."""
     from penstock.kernel.errors import PenstockError
 
     try:
-        shown = await client.mailbox.settings(topic)
+        shown = await client.mailbox.settings(args.topic)
     except PenstockError:
         return ""
-    return f": {topic} is paused (penstock topic set {topic} paused=false)" if shown.settings.paused else ""
+    resume = f"penstock topic set {args.topic} paused=false{running.said(args)}"
+    return f": {args.topic} is paused ({resume})" if shown.settings.paused else ""
 
 
 async def _take(client: Client, args: argparse.Namespace, wait_ms: int) -> Sequence[Envelope]:

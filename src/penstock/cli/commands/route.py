@@ -43,13 +43,17 @@ def run(args: argparse.Namespace) -> int:
 def _add(args: argparse.Namespace) -> int:
     asked: dict[str, Any] = {"prefix": args.prefix, "upstream": args.upstream, "strip_prefix": not args.keep_prefix}
     asked |= {"require": args.require} | ({"methods": args.method} if args.method else {})
-    done = running.fetch(args, "POST", _PATH, asked)
+    before = running.fetch(args, "GET", _PATH)
+    done = None if before is None else running.fetch(args, "POST", _PATH, asked)
     if done is None:
         return 1
+    old = next((route for route in before["routes"] if route["prefix"] == done["route"]["prefix"]), None)
     if args.json:
-        sys.stdout.write(json.dumps(done) + "\n")
+        sys.stdout.write(json.dumps({**done, "replaced": old and old["upstream"]}) + "\n")
         return 0
     _show(done["route"])
+    if old is not None:
+        sys.stdout.write(f"replaced the route of {old['prefix']} to {', '.join(old['upstream'])}\n")
     for warning in done["warnings"]:
         sys.stderr.write(f"penstock: note: {warning}\n")
     return 0

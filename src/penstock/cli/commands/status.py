@@ -36,7 +36,7 @@ def _draw(args: argparse.Namespace) -> int:
     else:
         from penstock.cli.tables import status as print_status
 
-        print_status(status, down)
+        print_status(status, down, running.said(args))
     return 0 if status["ready"] else 1
 
 

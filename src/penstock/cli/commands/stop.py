@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     """Ask what runs there to drain by SIGTERM; exit 1 when nothing does, 4 when it is late, 5 when work was cut."""
     holders = _holders(args.data_dir)
     if not holders:
-        return running.refuse(args, f"no node is running in {args.data_dir}", code="downstream_unavailable")
+        none = f"no node is running in {args.data_dir.absolute()}: name another by --data-dir (or PENSTOCK_DATA_DIR)"
+        return running.refuse(args, none, code="downstream_unavailable")
     for pid, name in holders.items():
         try:
             os.kill(pid, signal.SIGTERM)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.capability.token import IssuingLevel
     from penstock.sdk import Client
 
+_NEW = "Get a new one (penstock token issue makes one), and name it by --token-file or PENSTOCK_TOKEN_FILE."
 _STDIN = "-"
 _CONTEXT = ("aud", "op", "topic", "method", "route", "ip", "tenant", "region")
 
@@ -254,7 +255,7 @@ def show_own(args: argparse.Namespace) -> int:
             asking.print_json({"ok": verdict.ok, "reason": verdict.reason, **claims})
             return 0 if verdict.ok else 1
         if not verdict.ok:
-            said = f"the node does not accept this token: {verdict.reason}. Ask its issuer for a new one."
+            said = f"the node does not accept this token: {verdict.reason}. {_NEW}"
             return running.refuse(args, said, code="unauthenticated")
         _say(args, _readable(claims))
         return 0

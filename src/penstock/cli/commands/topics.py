@@ -6,9 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli import asking
+from penstock.cli import asking, running
 
 if TYPE_CHECKING:
+    from penstock.contracts.mailbox import TopicStats
     from penstock.sdk import Client
 
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
     async def work(client: Client) -> int:
         mailbox = client.mailbox
-        found = await mailbox.topics(prefix=args.prefix) if args.topic is None else (await mailbox.topic(args.topic),)
+        found = await mailbox.topics(prefix=args.prefix) if args.topic is None else (await _one(client, args),)
         if args.names:
             sys.stdout.write("".join(f"{stats.topic}\n" for stats in found))
             return 0
@@ -39,3 +40,15 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     return asking.ask(args, work)
+
+
+async def _one(client: Client, args: argparse.Namespace) -> TopicStats:
+    from penstock.cli.near_topics import meant
+    from penstock.kernel.errors import NotFound
+
+    try:
+        return await client.mailbox.topic(args.topic)
+    except NotFound as error:
+        near = await meant(client, args.topic)
+        hint = near[:1].upper() + near[1:] or f"See penstock topics{running.said(args)}"
+        raise NotFound(f"There is no topic {args.topic}.", hint=hint) from error

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import asking, webhook_signing
+from penstock.cli import asking, running, webhook_signing
 
 if TYPE_CHECKING:
     from penstock.contracts.interop import DeliveryOpened, EndpointShown
@@ -154,7 +154,7 @@ def _tell_given_back(args: argparse.Namespace, delivery: Delivery) -> None:
     if args.json:
         asking.print_json({"msg_id": delivery.msg_id, "given_back": asking.plain(given)})
         return
-    redrive = f"penstock dlq redrive {delivery.topic} {delivery.msg_id}"
+    redrive = f"penstock dlq redrive {delivery.topic} {delivery.msg_id}{running.said(args)}"
     again = f"given back after attempt {given.attempt}; it comes again in {given.visible_in_ms / 1000:.1f}s"
     dead = f"attempt {given.attempt} was the last: it is a dead letter now; {redrive} sends it once more"
     sys.stdout.write(f"  {dead if given.dead_lettered else again}\n")
