@@ -165,7 +165,7 @@ def test_a_certificate_file_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
 
     for file in (tmp_path / "ca.pem", tmp_path / "nowhere.pem"):
-        with pytest.raises(NoNode, match="CA file"):
+        with pytest.raises(Malformed, match="CA file"):
             RemotePlace(URL, ca=file).context("mailbox")
 
 

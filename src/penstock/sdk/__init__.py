@@ -20,6 +20,7 @@ discovery      a node that is known by its data directory
 token_source   where a token comes from: a text, a file that may change, a function
 token_text     a token as it was given, without the white space around it
 reach_hints    what to do when a node cannot be spoken to
+first_contact  whether a node that never answered is worth waiting for
 calling        one service over HTTP: capability, deadline, retries
 problems       problem details back into errors
 errors         what only a client can say: no node, lease lost, message rejected

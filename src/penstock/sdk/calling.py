@@ -53,6 +53,7 @@ from penstock.net.calls.origin import HttpOrigin
 from penstock.net.calls.plan import AT_ONCE, FINAL, Act, CallPlan, CallRules, TryOutcome
 from penstock.net.calls.pool import Dial, SocketDial
 from penstock.sdk.errors import ClientClosed, NoNode, NoToken
+from penstock.sdk.first_contact import may_be_tls, says_wrong_place, speaks_tls
 from penstock.sdk.problems import raised
 from penstock.sdk.reach_hints import reach_hint, url_hint
 from penstock.sdk.remote_place import NodePlace, RemotePlace
@@ -177,17 +178,30 @@ class Caller(Resource):
 
     async def json(self, ask: PreparedCall, kind: type[T]) -> T:
         """Call, and read the answer as `kind`."""
-        answer = await self.ask(ask)
+        return await self.parsed(ask, lambda answer: answer.json(kind))
+
+    async def parsed(self, ask: PreparedCall, read: Callable[[Answer], T]) -> T:
+        """Call, and read the answer by `read`, which raises when no node can have given it."""
+        answer = await self._answer(ask)
         try:
-            return answer.json(kind)
+            found = read(answer)
         except DownstreamUnavailable as error:
             url = f"{self._place.url(self.service)}{ask.path}"
             said = "This is not a penstock node, or one of another version: its answer cannot be read."
             facts = {"url": f"{ask.method} {url}", "hint": url_hint(said)}
-            raise DownstreamUnavailable(said, status=502, **facts) from error
+            unread = DownstreamUnavailable(said, status=502, **facts)
+            self._note_wrong_place(unread)
+            raise unread from error
+        self._met.yes = True
+        return found
 
     async def ask(self, ask: PreparedCall) -> Answer:
-        """Call and return a good answer; anything else is raised as the error it is."""
+        """Call and return a good answer, whatever it holds; anything else is raised as the error it is."""
+        answer = await self._answer(ask)
+        self._met.yes = True
+        return answer
+
+    async def _answer(self, ask: PreparedCall) -> Answer:
         async with timeout(f"{self.service}_call", self.options.timeout_s + ask.wait_s):
             waits = self._met.yes and self.options.tries_max is None
             rules = self._waiting_rules if waits else self._rules
@@ -197,14 +211,14 @@ class Caller(Resource):
     async def _try(self, ask: PreparedCall, plan: CallPlan, *, waits: bool) -> Answer | TryAgain:
         plan.begin()
         try:
-            answer = await self._with_token(ask, self._once)
+            return await self._with_token(ask, self._once)
         except PenstockError as error:
+            await self._look_for_tls(error)
+            self._note_wrong_place(error)
             step = plan.after(self._judged(ask, error, waits=waits), asyncio.get_running_loop().time())
             if step.act is not Act.TRY:
                 raise
             return TryAgain(step.delay_s)
-        self._met.yes = True
-        return answer
 
     @asynccontextmanager
     async def stream(self, ask: PreparedCall) -> AsyncIterator[StreamAnswer]:
@@ -271,6 +285,19 @@ class Caller(Resource):
             if isinstance(error, DownstreamUnavailable | NotFound):
                 self._advise(error)
             raise
+
+    async def _look_for_tls(self, error: PenstockError) -> None:
+        """Find out whether a port that hung up wants TLS: then the URL is wrong, and says so."""
+        if self._met.yes or self._dial is not None or not may_be_tls(error, url := self._place.url(self.service)):
+            return
+        if await speaks_tls(url):
+            error.detail = f"{self.service} at {url} is out of reach: the connection ended before an answer."
+            error.facts.update(hint="That port speaks TLS: write https://.", wrong_place=True)
+
+    def _note_wrong_place(self, error: PenstockError) -> None:
+        """Mark a failure that no waiting mends, as long as nothing was ever answered."""
+        if not self._met.yes and says_wrong_place(error):
+            error.facts["wrong_place"] = True
 
     def _advise(self, error: PenstockError) -> None:
         base = self._place.url(self.service)
@@ -351,7 +378,13 @@ class Caller(Resource):
 
     async def _dial_now(self, origin: HttpOrigin, connection: ClientConnection) -> None:
         """Dial by what is known now: a certificate that the node changed is believed from the next connection on."""
-        tls = self.options.tls or self._place.context(self.service)
+        try:
+            tls = self.options.tls or self._place.context(self.service)
+        except Malformed as unusable:
+            # Of a node's own configuration: whoever called that node did nothing wrong.
+            refusal = DownstreamUnavailable(unusable.detail)
+            refusal.facts.update(unusable.facts)
+            raise refusal from unusable
         if self._socket is None or self._socket_tls is not tls:
             self._socket, self._socket_tls = SocketDial(tls), tls
         await self._socket(origin, connection)

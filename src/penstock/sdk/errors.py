@@ -85,6 +85,9 @@ class Reject(Exception):
 def waiting_mends(error: PenstockError) -> bool:
     """Tell whether a later try may succeed: the node was away, busy, or failed itself.
 
-    A shutdown that cuts a call (`canceled`) and a crash under it (`internal`) are over when the node is back.
+    A shutdown that cuts a call (`canceled`) and a crash under it (`internal`) are over when the node is back. What is
+    wrong with an address at which no node ever answered (`first_contact`) stays.
     """
+    if "wrong_place" in error.facts:
+        return False
     return error.retryable or (isinstance(error, Canceled | Internal) and not isinstance(error, ClientClosed))

@@ -67,7 +67,10 @@ def find(said: Whereabouts, environ: Mapping[str, str] | None = None) -> NodePla
         # Before any call: whoever names a token and has none must not act as somebody else, or as nobody.
         token.token()
     if is_url(where) or _names_a_host(where):
-        return RemotePlace(str(where), token=token, ca=ca, tls=said.tls)
+        place = RemotePlace(str(where), token=token, ca=ca, tls=said.tls)
+        # A CA file that cannot be used is a wrong argument, and no call is needed to say so.
+        place.context("omnigate")
+        return place
     tls = said.tls if said.tls is not None or ca is None else trusting(ca)
     return Discovery(Path(where or DIRECTORY_DEFAULT), token=token, ports=said.ports, tls=tls)
 

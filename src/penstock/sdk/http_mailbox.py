@@ -11,12 +11,17 @@ from penstock.contracts import mailbox as m
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.mailbox_rules import PAYLOAD_BYTES_MAX, payload_too_large, size_of
 from penstock.kernel.errors import OverLimit
+from penstock.net.calls.client import Answer
 from penstock.sdk.calling import Caller, PreparedCall, post
 from penstock.wire.plain_words import size_text
 
 
 class _Messages(msgspec.Struct, frozen=True):
     messages: tuple[m.Envelope, ...]
+
+
+def _received(answer: Answer) -> m.Received:
+    return m.Received(answer.json(_Messages).messages, inflight_full=b"x-inflight-full" in answer.headers)
 
 
 class HttpMailbox:
@@ -47,8 +52,8 @@ class HttpMailbox:
         """Lease messages; waits up to `wait_ms` for the first."""
         # Without the second form of the payload, which is for people and for other languages.
         asked = {**msgspec.to_builtins(request), "text": False}
-        answer = await self._caller.ask(post("/v1/recv", asked, call, wait_s=request.wait_ms / 1000))
-        return m.Received(answer.json(_Messages).messages, inflight_full=b"x-inflight-full" in answer.headers)
+        ask = post("/v1/recv", asked, call, wait_s=request.wait_ms / 1000)
+        return await self._caller.parsed(ask, _received)
 
     async def ack(self, request: m.Ack, call: Call = NOBODY) -> m.Acked:
         """Acknowledge a message."""

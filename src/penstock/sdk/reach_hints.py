@@ -29,7 +29,7 @@ def url_hint(said: str) -> str:
     """Return what to do about a failure at a node that is known by its URL."""
     if said == _NO_ROUTE:
         return f"This may be the URL of another service, or of an older node. {_NOT_A_NODE}"
-    if "not a penstock node" in said:
+    if "not a penstock node" in said or "is not HTTP/1" in said:
         return _NOT_A_NODE
     return _BY_URL if "out of reach" in said else ""
 

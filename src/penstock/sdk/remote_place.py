@@ -8,7 +8,6 @@ from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from penstock.kernel.errors import Malformed
-from penstock.sdk.errors import NoNode
 from penstock.sdk.token_source import GivenToken, TokenSource
 from penstock.sdk.token_text import clean_token
 
@@ -106,7 +105,8 @@ def trusting(ca: Path) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca)
     except OSError as exc:
         why = "it holds no certificate" if isinstance(exc, ssl.SSLError) else exc.strerror or str(exc)
-        raise NoNode(f"The CA file {ca} cannot be used: {why}.", hint="Give a file of PEM certificates.") from exc
+        said = f"The CA file {ca} cannot be used: {why}."
+        raise Malformed(said, reason="bad_ca", hint="Give a file of PEM certificates.") from exc
 
 
 def base_url(text: str) -> str:
