@@ -25,8 +25,8 @@ from tests.acceptance.node_process import NodeProcess
 # What the SDK's own parts say to each other, and what every closable object of the kernel has.
 INNER = {
     "Client": {"opened", "resource_name"},
-    "Consumer": {"check_stopped", "failed"},
-    "Delivery": {"ends_at", "lapsed", "lapses_at", "lose", "on_end", "renew_at"},
+    "Consumer": {"check_stopped", "end_by", "failed"},
+    "Delivery": {"ends_at", "lapsed", "lapses_at", "lose", "on_end", "renew_at", "spare"},
     "StreamAnswer": {"detach"},
 }
 # A blocking handler cannot be interrupted, so there is no choice of `on_lost`, and `run` waits for what its threads do.

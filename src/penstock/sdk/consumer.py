@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn, Self, get_args
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.backoff import FullJitter
-from penstock.kernel.deadline import current_deadline, pause, timeout
+from penstock.kernel.deadline import current_deadline, no_deadline, pause, timeout
 from penstock.kernel.errors import Malformed, PenstockError, Timeout
 from penstock.kernel.metrics import Metrics
 from penstock.kernel.scope import Scope
@@ -46,6 +47,10 @@ _CALL_S: Final = 10.0
 _VISIBILITY_MS: Final = 30_000
 # Handlers that outlast the drain are cancelled; this is how long they may take to give their messages back.
 _ABORT_S: Final = 3.0
+# What a poll brought that nobody works on any more is handed back within this, or left to lapse.
+_HAND_BACK_S: Final = 2.0
+# Turns of the loop in which an answer that has come is read to its end, and a connection that was cut is closed.
+_TURNS: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +140,16 @@ class MessageSource:
                 "consumer.goes_on", f"the consumer of {self.ask.topic} goes on: the node answers", topic=self.ask.topic
             )
 
+    async def hand_back(self, found: list[Delivery]) -> None:
+        """Return messages that nobody began to work on: others have them at once, and no attempt is used."""
+        if not found:
+            return
+        nacks = tuple(m.Nack(each.msg_id, each.receipt, "not_begun", 0, None, uncounted=True) for each in found)
+        # If that fails, they come again when their leases end.
+        with suppress(PenstockError), no_deadline():
+            async with timeout("hand_back", _HAND_BACK_S):
+                await self._mailbox.nack_batch(m.NackBatch(nacks))
+
     def _delivery(self, envelope: m.Envelope) -> Delivery:
         return Delivery(envelope, self.visibility_ms, self._mailbox, self._keeper, on_lost=self._on_lost)
 
@@ -156,12 +171,15 @@ class Consumer:
         self._out: dict[Delivery, None] = {}
         self._reserved = 0
         self._polls: dict[_Poll, None] = {}
+        # Twice as many: a task is still there for a moment when its poll has ended.
+        self._polling = Scope("poll", 2 * self.concurrency, metrics)
         self._freed = asyncio.Event()
 
     def stop(self) -> None:
         """Take no more messages, at once: iteration ends, and `run` returns when its handlers have.
 
-        A poll under way is cut. What was just being handed over by it comes back to others when its lease ends.
+        A poll under way is cut, and what it brought just then is handed back. Only a message that the node hands over in
+        the very moment in which the connection closes comes back to others when its lease ends.
         """
         self._stopped = True
         self._freed.set()
@@ -225,7 +243,7 @@ class Consumer:
         delivery.on_end(_not_yet)
         try:
             async with delivery:
-                await awaited(handler(delivery))
+                await self._handled(delivery, handler)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -236,6 +254,27 @@ class Consumer:
             self.failed(delivery, error)
         finally:
             self._ended(delivery)
+
+    async def _handled(self, delivery: Delivery, handler: Handler) -> None:
+        try:
+            await awaited(handler(delivery))
+        except Exception as error:
+            await self.end_by(error)
+            raise
+
+    async def end_by(self, error: BaseException) -> None:
+        """End every poll before a message is given back for an error that would meet every message.
+
+        Otherwise this consumer's own poll takes it again, and drops it.
+        """
+        if is_not_of_the_message(error) and not is_mended(error):
+            self.stopped_by = self.stopped_by or error
+            polls = tuple(self._polls)
+            self.stop()
+            for poll in polls:
+                await poll.ended()
+            for _ in range(_TURNS):  # the node hears that the polls are over before it hears of the message
+                await asyncio.sleep(0)
 
     def failed(self, delivery: FailedDelivery, error: BaseException) -> None:
         """Tell and count a failure of a handler, or of settling its message.
@@ -263,6 +302,8 @@ class Consumer:
         try:
             await self._joined(scope, self._drain_s, "cancels what runs and gives the messages back")
         finally:
+            for delivery in self._out:
+                delivery.spare()
             scope.cancel()
             await self._joined(scope, _ABORT_S, "leaves what runs; the messages come again when their leases end")
 
@@ -277,22 +318,32 @@ class Consumer:
             )
             tell("consumer.cut", line, topic=self.topic, handlers=len(scope))
 
+    def _is_over(self) -> bool:
+        return self._stopped
+
     # --- places
 
     async def _take(self, places: int) -> list[Delivery]:
         if self._stopped:
             return []
-        found: list[Delivery] = []
-        poll = _Poll()
+        poll = _Poll(self._polling.start(self._source.poll(places), name=f"poll of {self.topic}"))
         self._reserved += places
         self._polls[poll] = None
         try:
-            with poll:
-                found = await self._source.poll(places)
+            await poll.ended()
+        except asyncio.CancelledError:
+            poll.cut()
+            await poll.ended()  # lint: allow PK014 a few turns of the loop: it was cut
+            await self._source.hand_back(poll.left())  # lint: allow PK014 bounded inside
+            raise
         finally:
             del self._polls[poll]
             self._reserved -= places
             self._freed.set()
+        found = poll.brought()
+        if self._is_over():
+            await self._source.hand_back(found)
+            return []
         for delivery in found:
             self._out[delivery] = None
             delivery.on_end(self._ended)
@@ -328,24 +379,33 @@ class Consumer:
 
 
 class _Poll:
-    """A block of the running task that `cut` ends without an error; a cancel from outside passes through."""
+    """A poll in a task of its own, so that it can be ended without losing what it just brought."""
 
-    __slots__ = ("_cancels_before", "_is_cut", "_task")
+    __slots__ = ("_task",)
 
-    def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task, self._cancels_before, self._is_cut = task, task.cancelling(), False
+    def __init__(self, task: asyncio.Task[list[Delivery]]) -> None:
+        self._task = task
 
-    def cut(self) -> None:
-        if not self._is_cut:
-            self._is_cut = True
+    def cut(self, turns: int = _TURNS) -> None:
+        """End it soon. An answer that has come already is still read: a cancel at once would throw it away."""
+        if turns:
+            # lint: allow PK006 whoever waits for the poll joins it
+            asyncio.get_running_loop().call_soon(self.cut, turns - 1)
+        else:
             self._task.cancel()
 
-    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> bool:
-        # lint: allow PK013 our own cancel and no other, as a timeout does
-        ours = self._is_cut and self._task.uncancel() <= self._cancels_before
-        return ours and kind is asyncio.CancelledError
+    async def ended(self) -> None:
+        """Wait until it has ended, by itself or cut."""
+        await asyncio.wait({self._task})
+
+    def brought(self) -> list[Delivery]:
+        """Return what it brought, nothing if it was cut; what it failed by is raised."""
+        return [] if self._task.cancelled() else self._task.result()
+
+    def left(self) -> list[Delivery]:
+        """Return what it brought for somebody who does not want it any more, nor what it failed by."""
+        failed = self._task.cancelled() or self._task.exception() is not None
+        return [] if failed else self._task.result()
 
 
 def _not_yet(_delivery: Delivery) -> None:

@@ -57,7 +57,7 @@ class Delivery:
 
     __slots__ = (
         "__weakref__", "_cancels_before", "_interrupted", "_keeper", "_mailbox", "_on_end", "_on_lost", "_phase",
-        "_task",
+        "_spared", "_task",
         "ends_at", "envelope", "given_back", "lapses_at", "lost", "msg_id", "receipt", "renew_at",
         "unsettled", "visibility_ms",
     )  # fmt: skip
@@ -89,6 +89,8 @@ class Delivery:
         self._task: asyncio.Task[object] | None = None
         self._cancels_before = 0
         self._interrupted = False
+        # Whether a cancel is its consumer's, which stops: then the attempt does not count.
+        self._spared = False
 
     # --- the message
 
@@ -265,8 +267,12 @@ class Delivery:
             _log.debug("delivery.failed", topic=self.topic, msg_id=self.msg_id, error=type(error).__name__)
             await self._give_back(type(error).__name__, error)
         else:
-            await self._give_back("canceled", delay_ms=0)
+            await self._give_back("canceled", delay_ms=0, uncounted=self._spared)
         return False
+
+    def spare(self) -> None:
+        """Do not count this attempt if the block is cancelled: its consumer stops."""
+        self._spared = True
 
     def lose(self, lost: LeaseLost) -> None:
         """Note that the lease is lost, and interrupt the block unless the user chose `on_lost="tell"`."""
@@ -296,13 +302,20 @@ class Delivery:
             raise self.lost from error
         return False
 
-    async def _give_back(self, reason: str, error: BaseException | None = None, *, delay_ms: int | None = None) -> None:
+    async def _give_back(
+        self,
+        reason: str,
+        error: BaseException | None = None,
+        *,
+        delay_ms: int | None = None,
+        uncounted: bool = False,
+    ) -> None:
         """Nack after an error, which stays the one that is raised. If the nack fails too, the lease lapses.
 
         A call of our own that was refused for its token, or a handler of the wrong kind, is not the message's fault:
         the attempt does not count.
         """
-        uncounted = error is not None and is_not_of_the_message(error)
+        uncounted = uncounted or (error is not None and is_not_of_the_message(error))
         told = None if error is None or uncounted else error_of(error)
         nack = m.Nack(self.msg_id, self.receipt, _cut(reason), 0 if uncounted else delay_ms, told, uncounted)
         try:

@@ -66,6 +66,11 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._begin, work, future)
         return future
 
+    def soon(self, act: Callable[[], object]) -> None:
+        """Have the loop call something in its next turn, from any thread and any signal; nothing when it has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(act)
+
     @staticmethod
     def result(future: concurrent.futures.Future[T], limit_s: float) -> T:
         """Wait for a call; a caller that gives up, by Ctrl-C for example, cancels it."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +44,7 @@ from penstock.sdk.remote_place import NodePlace
 from penstock.sdk.stop_signals import stopping_on_signals
 from penstock.sdk.storage import StorageClient
 from penstock.sdk.sync_streams import STREAM_S_MAX, SyncStream, SyncStreaming, upload
+from penstock.sdk.telling.message_ends import is_not_of_the_message
 
 __all__ = [
     "SyncClient",
@@ -341,14 +343,11 @@ class SyncConsumer:
         self._working = 0
         self._idle = threading.Event()
         self._idle.set()
-        # Polls under way, so that a stop need not wait for them.
-        self._polls: dict[Future[Delivery | None], None] = {}
 
     def stop(self) -> None:
         """End the iteration in every thread, at once."""
         self._stopped.set()
-        for poll in tuple(self._polls):
-            poll.cancel()
+        self._thread.soon(self._consumer.stop)
 
     def __aiter__(self) -> NoReturn:
         """Say how the blocking consumer is used."""
@@ -372,18 +371,12 @@ class SyncConsumer:
         return self._consumer.stopped_by
 
     def _poll(self) -> Delivery | None:
-        poll = self._thread.submit(self._consumer.next)
-        self._polls[poll] = None
-        if self._stopped.is_set():
-            poll.cancel()
         try:
-            return self._thread.result(poll, _CALL_S_MAX)
+            return self._thread.call(self._consumer.next, _CALL_S_MAX)
         except Canceled:
             if not self._stopped.is_set():
                 raise
             return None
-        finally:
-            self._polls.pop(poll, None)
 
     def run(self, handler: Callable[[SyncDelivery], object], *, stop_on_signals: bool = False) -> None:
         """Work in `concurrency` threads until stopped, or until Ctrl-C; what is being worked on is finished.
@@ -430,12 +423,27 @@ class SyncConsumer:
         for delivery in self:
             try:
                 with delivery:
-                    check_outcome(handler(delivery))
+                    self._handled(delivery, handler)
             except Exception as error:  # noqa: BLE001  # lint: allow PK015 a handler that fails is nacked
                 with self._counting:
                     self._consumer.failed(delivery, error)
                 if self._consumer.stopped_by is not None:
                     self.stop()
+
+    def _handled(self, delivery: SyncDelivery, handler: Callable[[SyncDelivery], object]) -> None:
+        try:
+            check_outcome(handler(delivery))
+        except Exception as failed:
+            if is_not_of_the_message(failed):
+                self._end_by(failed)
+            raise
+
+    def _end_by(self, error: Exception) -> None:
+        """Let no poll take again what is given back for an error that would meet every message."""
+        with suppress(PenstockError):
+            self._thread.call(lambda: self._consumer.end_by(error), _CALL_S_MAX)
+        if self._consumer.stopped_by is not None:
+            self._stopped.set()
 
 
 class SyncClient:
