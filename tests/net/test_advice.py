@@ -61,7 +61,7 @@ def test_an_error_that_knows_better_is_heard() -> None:
 def test_an_error_from_a_node_prints_everything_one_needs_and_others_only_what_happened() -> None:
     error = Forbidden("No.", reason="caveat:op", hint="Ask.", url="POST http://h/v1/send", corr_id="c-1")
 
-    assert str(error) == "No. Ask. (forbidden, caveat:op, POST http://h/v1/send, c-1)"
+    assert str(error) == "No. Ask. (forbidden, POST http://h/v1/send, reason caveat:op, corr_id c-1)"
     assert str(Forbidden("No.", reason="caveat:op")) == "No."
 
 

@@ -9,6 +9,10 @@ import inspect
 from typing import ClassVar
 
 
+# The facts that a text shows behind the sentence, each with its name, as on the command line.
+_LABELS = ("reason", "limit", "corr_id")
+
+
 class PenstockError(Exception):
     """Something the caller should know about went wrong."""
 
@@ -32,8 +36,8 @@ class PenstockError(Exception):
         said = f"{self.detail} {self.facts['hint']}" if self.facts.get("hint") else self.detail
         if "url" not in self.facts:
             return said
-        marks = (self.code, self.facts.get("reason"), self.facts["url"], self.facts.get("corr_id"))
-        return f"{said} ({', '.join(str(mark) for mark in marks if mark)})"
+        marks = (self.facts["url"], *(f"{name} {self.facts[name]}" for name in _LABELS if self.facts.get(name)))
+        return f"{said} ({self.code}, {', '.join(map(str, marks))})"
 
     def __init_subclass__(cls) -> None:
         """Take the title from the docstring once a class: refusals are made in numbers."""
