@@ -98,6 +98,7 @@ async def test_a_refused_call_of_the_sdk_stops_the_consumer_and_uses_no_message_
         await asyncio.sleep(60)
 
         assert stopped.value.__cause__ is refused
+        assert refused.__traceback__ is None, "one line says all of it"
         assert (await here.left())["dlq"] == 0
 
 

@@ -295,7 +295,9 @@ class Consumer:
         if isinstance(self.stopped_by, WrongHandler):
             raise self.stopped_by
         if self.stopped_by is not None:
-            raise ConsumerStopped(f"The consumer of {self.topic} stopped: {self.stopped_by}") from self.stopped_by
+            # Nothing in the handler's frames, which are mostly ours, explains a token more than the sentence does.
+            refusal = self.stopped_by.with_traceback(None)
+            raise ConsumerStopped(f"The consumer of {self.topic} stopped: {refusal}") from refusal
 
     async def _drain(self, scope: Scope) -> None:
         """Let handlers finish, then cancel the rest; a second cancel ends the waiting."""
