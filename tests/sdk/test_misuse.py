@@ -10,7 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Client, Malformed, Reject, SdkOptions, connect, connect_sync, narrow, new_message, sync
+from penstock.client import (
+    Client,
+    Malformed,
+    Reject,
+    SdkOptions,
+    TopicSettings,
+    Unauthenticated,
+    connect,
+    connect_sync,
+    narrow,
+    new_message,
+    sync,
+)
 from penstock.contracts.mailbox import Ack
 from tests.acceptance.node_process import NodeProcess
 from tests.sdk.kit import TOPIC, no_logging, world
@@ -51,6 +63,7 @@ WRONG: list[tuple[str, Callable[[Client], object]]] = [
     ("put_settings takes TopicSettings", lambda c: c.mailbox.put_settings("a", {"max_attempts": 3})),
     ("audience takes a list of services, not None", lambda c: c.passport.issue("ada", None)),
     ("caveats takes a list of texts, not an object", lambda c: c.passport.issue("ada", "*", caveats={"op": "send"})),
+    ("store takes get, put, not 'read'.", lambda c: c.passport.worker_token("w", "a", store=["read"])),
     ("topic is a text, not a list", lambda c: c.passport.worker_token("w", ["a", "b"])),
     ("topic is a topic, or the beginning of several", lambda c: c.passport.worker_token("w", "a b")),
     ("token is a text, not None", lambda c: c.passport.verify(None)),
@@ -189,6 +202,27 @@ def test_no_handler_that_exits_is_told_as_a_task_that_failed(
         asyncio.run(main())
 
     assert "task.failed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"visibility_ms": 100}, "visibility_ms must be 0 or at least 250."),
+        ({"tags": {str(number): "x" for number in range(65)}}, "A topic has at most 64 tags."),
+        ({"tags": {"a": "x" * 70_000}}, "The tags are above 65536 bytes."),
+    ],
+    ids=["visibility", "tags", "bytes"],
+)
+def test_settings_that_cannot_be_are_malformed_when_they_are_made(wrong: dict, said: str) -> None:
+    with pytest.raises(Malformed, match=said):
+        TopicSettings(**wrong)
+
+
+@pytest.mark.real_loop
+async def test_without_a_token_a_call_says_where_the_sdk_takes_one_from(node: NodeProcess) -> None:
+    async with connect(f"http://127.0.0.1:{node.port('mailbox')}") as client:
+        with pytest.raises(Unauthenticated, match="Give connect token= or token_file=, or set PENSTOCK_TOKEN_FILE"):
+            await client.mailbox.topics()
 
 
 def test_reject_is_made_with_what_the_mailbox_takes() -> None:

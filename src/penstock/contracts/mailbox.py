@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from penstock.contracts.call import NOBODY, Call
 from penstock.contracts.handler_error import HandlerError
+from penstock.kernel.errors import Malformed
 
 BATCH_MAX: Final = 256
 TOPICS_MAX: Final = 1000
@@ -44,10 +45,14 @@ Positive = Annotated[int, Meta(ge=1)]
 State = Literal["ready", "inflight", "delayed", "dlq"]
 
 
+class WrongValue(Malformed, ValueError):
+    """A value breaks a rule of the mailbox. As a ValueError it is a validation error where msgspec decodes."""
+
+
 def check_visibility_ms(visibility_ms: int | None) -> None:
     """Refuse a lease that is shorter than the shortest, but not 0. msgspec makes this a validation error."""
     if visibility_ms and visibility_ms < VISIBILITY_MS_MIN:
-        raise ValueError(f"visibility_ms must be 0 or at least {VISIBILITY_MS_MIN}.")
+        raise WrongValue(f"visibility_ms must be 0 or at least {VISIBILITY_MS_MIN}.")
 
 
 def check_final(*, final: bool, uncounted: bool, delay_ms: int | None) -> None:
@@ -504,9 +509,9 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         """Refuse a lease that is too short, and tags that are too many or too large."""
         check_visibility_ms(self.visibility_ms)
         if len(self.tags) > TAGS_MAX:
-            raise ValueError(f"A topic has at most {TAGS_MAX} tags.")
+            raise WrongValue(f"A topic has at most {TAGS_MAX} tags.")
         if sum(len(name.encode()) + len(value.encode()) for name, value in self.tags.items()) > TAGS_BYTES_MAX:
-            raise ValueError(f"The tags are above {TAGS_BYTES_MAX} bytes.")
+            raise WrongValue(f"The tags are above {TAGS_BYTES_MAX} bytes.")
 
 
 class GetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

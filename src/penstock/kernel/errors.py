@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from typing import ClassVar
 
-
 # The facts that a text shows behind the sentence, each with its name, as on the command line.
 _LABELS = ("reason", "limit", "corr_id")
 

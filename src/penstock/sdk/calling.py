@@ -64,6 +64,9 @@ T = TypeVar("T")
 JSON: Final = b"application/json"
 # Refused before anything was done: any call may be made again after one of these.
 REFUSALS: Final = frozenset({"busy", "rate_limited", "not_ready", "backpressure"})
+_HOW_TO_GIVE_ONE: Final = (
+    "Give connect token= or token_file=, or set PENSTOCK_TOKEN_FILE (penstock token issue makes a token)."
+)
 _PROBLEM_BYTES_MAX: Final = 64 << 10
 _encode: Final = msgspec.json.Encoder().encode
 # Producers are many and fail together: their retries are spread from nothing at all to the whole window.
@@ -282,6 +285,8 @@ class Caller(Resource):
             yield
         except PenstockError as error:
             error.facts.setdefault("url", f"{method} {url}")
+            if isinstance(error, Unauthenticated) and error.facts.get("reason") == "missing":
+                error.facts["hint"] = _HOW_TO_GIVE_ONE
             if isinstance(error, DownstreamUnavailable | NotFound):
                 self._advise(error)
             raise

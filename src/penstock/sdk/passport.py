@@ -14,6 +14,8 @@ from penstock.sdk.token_text import clean_token
 from penstock.sdk.values import a_text, checked, several
 
 # Prefixes of topics; several are separated by commas.
+# What a worker or a producer may do in the content store.
+_STORE_OPS: Final = ("get", "put")
 _PREFIXES: Final = re.compile(r"[A-Za-z0-9._:/*,-]+")
 
 
@@ -183,6 +185,8 @@ def producer_caveats(topic: str, *, store: Iterable[str]) -> tuple[tuple[str, ..
 
 def _scoped(ops: tuple[str, ...], topic: str, store: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     stored = _several("store", store)
+    if unknown := [word for word in stored if word not in _STORE_OPS]:
+        raise Malformed(f"store takes {', '.join(_STORE_OPS)}, not {', '.join(map(repr, unknown))}.")
     if not _PREFIXES.fullmatch(a_text("topic", topic)):
         raise Malformed(f"topic is a topic, or the beginning of several that ends in /, not {topic!r}.")
     caveats = (f"svc-mailbox:op={','.join(ops)}", f"svc-mailbox:topic={topic}")
