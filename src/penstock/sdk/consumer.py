@@ -178,8 +178,8 @@ class Consumer:
     def stop(self) -> None:
         """Take no more messages, at once: iteration ends, and `run` returns when its handlers have.
 
-        A poll under way is cut, and what it brought just then is handed back. Only a message that the node hands over in
-        the very moment in which the connection closes comes back to others when its lease ends.
+        A poll under way is cut, and what it brought just then is handed back. Only a message that the node sends in the
+        very moment in which the connection closes comes back to others when its lease ends.
         """
         self._stopped = True
         self._freed.set()
