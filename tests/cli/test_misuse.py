@@ -38,11 +38,12 @@ def test_every_way_to_miss_a_tls_gateway_has_a_next_step(secure: SecureNode, com
     def missed(where: str, *more: str, code: int = 1) -> str:
         return told(command, "--url", where, *token, *more, code=code)
 
-    assert "If the node has a certificate there, write https://." in missed(f"http://localhost:{port}")
+    assert "write https://." in missed(f"http://localhost:{port}")
     assert "write http://" in missed(f"https://localhost:{secure.node.port('mailbox')}", *ca)
     assert "Give its CA file (--ca" in missed(url)
     assert "the host name that is in the certificate" in missed(f"https://127.0.0.1:{port}", *ca)
-    assert "it holds no certificate. Give a file of PEM certificates." in missed(url, "--ca", str(tmp_path / "key.pem"))
+    no_ca = missed(url, "--ca", str(tmp_path / "key.pem"), code=2)
+    assert "it holds no certificate. Give a file of PEM certificates." in no_ca
     assert "Check" in missed("https://no-such-host.invalid:5306", *ca)
     assert "Check that the node runs" in missed("https://localhost:9", *ca)
     assert "its port is a number from 1 to 65535" in missed("https://localhost:99999", *ca, code=2)
