@@ -181,6 +181,35 @@ def test_the_last_typed_filter_of_the_log_wins_over_answers_that_come_late(
     assert tab.complaints() == []
 
 
+# --- answers that come late, or not at all
+
+# What is asked of this path is kept back until the test lets it go.
+HOLD = """window.held = []; const through = window.fetch;
+window.fetch = async (path, options) => {
+  const answer = await through(path, options);
+  if (String(path).startsWith('%s')) await new Promise((done) => window.held.push(done));
+  return answer;
+}; true"""
+
+
+def test_a_question_that_was_left_does_not_close_the_next_one(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "topics")
+    tab.js(HOLD % "/api/mailbox/v1/send")
+    press(tab, "Send a message")
+    answer(tab, "Send", topic="left", payload="1")
+    tab.wait("window.held.length === 1")
+    tab.press("Escape")
+    tab.wait(f"!{DIALOG}.open")
+    press(tab, "Send a message")
+    tab.wait(f"{DIALOG}.open")
+    put(tab, "#ask [name=topic]", "typed")
+    tab.js("window.held[0](); new Promise((done) => setTimeout(done, 50))")
+
+    assert tab.js(f"{DIALOG}.open")
+    assert tab.js("document.querySelector('#ask [name=topic]').value") == "typed"
+
+
 # --- more topics than are followed
 
 

@@ -11,7 +11,8 @@ export function question(title, text, fields, label, bad = false, act = null) {
     let busy = false;
     const end = (answer) => {
       done(answer);
-      box.close();
+      // Whoever left meanwhile may be in the next question by now.
+      if (box.contains(form)) box.close();
     };
     const told = h("p.bad", { role: "alert" });
     const form = h(
