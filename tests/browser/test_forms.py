@@ -210,6 +210,27 @@ def test_a_question_that_was_left_does_not_close_the_next_one(browser: Chromium,
     assert tab.js("document.querySelector('#ask [name=topic]').value") == "typed"
 
 
+def test_a_message_whose_answer_was_lost_is_stored_once_though_it_is_sent_again(
+    browser: Chromium, node: NodeProcess
+) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "topics")
+    tab.js("""window.sends = 0; const through = window.fetch;
+    window.fetch = async (path, options) => {
+      const answer = await through(path, options);
+      if (String(path).endsWith('/send') && ++window.sends === 1) throw new TypeError('Failed to fetch');
+      return answer;
+    }; true""")
+    press(tab, "Send a message")
+    answer(tab, "Send", topic="sent/again", payload="1")
+    tab.wait(f"{DIALOG}.innerText.includes('The node does not answer')")
+    press(tab, "Send", "#ask")
+    told(tab, "Stored as ")
+    stored = node.ask("mailbox", "GET", "/v1/topics?prefix=sent/", token=True).json()["topics"]
+
+    assert [(each["topic"], each["ready"]) for each in stored] == [("sent/again", 1)]
+
+
 # --- more topics than are followed
 
 

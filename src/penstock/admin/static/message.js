@@ -12,6 +12,8 @@ const CONTROL = /[\u0000-\u0008\u000e-\u001f]/;
 
 export async function sendTo(topic) {
   let sent;
+  // Whoever presses again because no answer came sends the same message, not another one.
+  const idemKey = `page:${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
   const said = await question(
     "Send a message",
     "It is stored like any other message, and a consumer will get it.",
@@ -24,7 +26,7 @@ export async function sendTo(topic) {
     "Send",
     false,
     async ({ topic: to, payload, key, delay }) => {
-      const body = { topic: to.trim(), payload_b64: toBase64(new TextEncoder().encode(payload)) };
+      const body = { topic: to.trim(), payload_b64: toBase64(new TextEncoder().encode(payload)), idem_key: idemKey };
       if (key) body.key = key;
       if (Number(delay)) body.delay_ms = Math.round(Number(delay) * 1000);
       sent = await mailbox("POST", "send", body);
