@@ -154,6 +154,9 @@ window.fetch = async (path, options) => {
   }
   return answer;
 }; true"""
+COUNT_FRAMES = """window.came = 0;
+new MutationObserver(() => { window.came += 1; })
+    .observe(document.getElementById('facts'), {childList: true, characterData: true, subtree: true})"""
 LINES = "document.querySelectorAll('.log > div').length"
 
 
@@ -269,6 +272,29 @@ def test_the_filter_and_the_order_reach_every_topic_of_a_node(browser: Chromium,
         press(tab, "waiting", "th")
         tab.wait(f"{rows}.slice(0, 3).sort().join() === 'aa/quiet,zz/Needle-one,zz/needle-two'")
         assert tab.complaints() == []
+
+
+def test_a_slow_search_is_waited_for_and_not_asked_again(browser: Chromium, tmp_path: Path) -> None:
+    with NodeProcess(data_dir=tmp_path) as node:
+        # Nothing is in it, so it is not among the busiest: only a search finds it.
+        node.ask("mailbox", "PUT", "/v1/topics/set%2Fup/settings", {"max_attempts": 3}, token=True)
+        tab = browser.tab()
+        tab.open(node.page_link())
+        tab.wait(DRAWN)
+        tab.js(HOLD % "/topics")
+        # Between two frames more time passes than between two questions.
+        tab.js("{ const began = performance.now; performance.now = () => began.call(performance) * 100; }")
+        go(tab, "topics")
+        tab.wait("window.held.length === 1")
+        tab.js(COUNT_FRAMES)
+        for _ in range(2):
+            tab.js("window.came = 0")
+            tab.wait("window.came >= 1")
+        asked = tab.js("window.held.length")
+        tab.js("window.held[0]()")
+        tab.wait("[...document.querySelectorAll('td a.name')].some((each) => each.innerText === 'set/up')")
+
+        assert asked == 1
 
 
 # --- tokens

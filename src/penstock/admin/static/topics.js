@@ -33,6 +33,7 @@ export default function topics() {
   const told = h("p.dim", { role: "status" });
   let answer = null; // what the node found; null while the frames have every topic
   let turn = 0; // goes up with each question: an answer for an older one is dropped
+  let waiting = false; // for the answer to the last question
   let askedAt = -Infinity;
   let typed = 0;
 
@@ -41,6 +42,7 @@ export default function topics() {
     turn += 1;
     askedAt = performance.now();
     const mine = turn;
+    waiting = true;
     try {
       const said = await ask("GET", `/topics?text=${enc(filter.value.trim())}&by=${by}&down=${down}`);
       if (mine !== turn) return;
@@ -48,6 +50,8 @@ export default function topics() {
     } catch (fault) {
       if (mine === turn) put(told, `The topics could not be read: ${sayFault(fault)}`);
       return;
+    } finally {
+      if (mine === turn) waiting = false;
     }
     show(answer.topics, answer.found, answer.total, answer.aged);
   };
@@ -77,7 +81,7 @@ export default function topics() {
 
   const draw = (anew) => {
     if ((page.frame.mailbox?.topics || 0) <= (page.frame.topics || []).length) fromFrame();
-    else if (anew || performance.now() - askedAt > AGAIN_MS * (answer?.total > VERY_MANY ? 4 : 1)) search();
+    else if (anew || (!waiting && performance.now() - askedAt > AGAIN_MS * (answer?.total > VERY_MANY ? 4 : 1))) search();
     else if (answer) list(answer.topics);
   };
   filter.addEventListener("input", () => {
