@@ -87,3 +87,15 @@ async def test_a_topic_that_holds_nothing_and_was_never_set_up_is_no_topic() -> 
     ledger.topic("asked/for")
 
     assert (await search.find(FindTopics())).total == 3
+
+
+async def test_a_drained_topic_is_found_for_as_long_as_it_is_followed() -> None:
+    ledger, _, search = filled(3)
+    ledger.topics["t/00001"].living = 0
+    assert ledger.forget_idle(ledger.topics["t/00001"])
+    found = await search.find(FindTopics(text="00001"))
+    in_order = await search.find(FindTopics(by="topic"))
+
+    assert [(row.topic, row.ready, row.oldest_s) for row in found.topics] == [("t/00001", 0, 0.0)]
+    assert (found.found, found.total) == (1, 3)
+    assert [row.topic for row in in_order.topics] == ["t/00000", "t/00001", "t/00002"]

@@ -130,6 +130,7 @@ class MailboxPage:
             "topics": [self._row(each) for each in self.topics.first(TOPICS_MAX)],
             "mailbox": {
                 "topics": len(ledger.topics),
+                "unfollowed": self.topics.unfollowed(),
                 "messages": ledger.messages,
                 "messages_max": ledger.bounds.backlog_messages,
                 "bytes": ledger.bytes,

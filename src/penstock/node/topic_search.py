@@ -104,18 +104,22 @@ class TopicSearch:
         """Look at every name once; keep the first `limit`."""
         text, found, total = asked.text.lower(), 0, 0
         best: list[Topic] = []
+        busy = self._busiest.busy
         # By topic; of the busiest they are known without a look at the disk.
-        ages = {each.name: each.oldest_ms for each in self._busiest.busy.values()}
+        ages = {each.name: each.oldest_ms for each in busy.values()}
+        # The ledger has forgotten those that were drained; they stay for an hour all the same.
+        drained = {name: each.topic for name, each in busy.items() if name not in self._ledger.topics}
+        present = list(drained.values())
         names = self._ledger.topic_names.page("", "", _RUN)
-        while names:
-            present = [topic for name in names if (topic := self._present(name)) is not None]
+        while present or names:
+            present += [topic for name in names if name not in drained and (topic := self._present(name)) is not None]
             matching = [topic for topic in present if text in topic.name.lower()]
             total, found = total + len(present), found + len(matching)
             if asked.by == "oldest_s" and found <= AGES_MAX:
                 await self._read_ages(matching, ages)
             best = self._first(asked, [*best, *matching], ages)
             await asyncio.sleep(0)
-            names = self._ledger.topic_names.page(names[-1], "", _RUN)
+            present, names = [], self._ledger.topic_names.page(names[-1], "", _RUN) if names else []
         await self._read_ages(best, ages)
         aged = asked.by != "oldest_s" or found <= AGES_MAX
         return FoundTopics([self._row(topic, ages) for topic in best], found, total, aged)

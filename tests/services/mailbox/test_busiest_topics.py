@@ -79,6 +79,22 @@ def test_a_topic_that_the_ledger_forgot_shows_what_it_did_and_all_its_lives_once
     assert topics.other_sent + topics.busy["flash"].sent == ledger.sent
 
 
+def test_a_topic_beyond_the_busiest_is_counted_though_as_many_of_those_were_forgotten() -> None:
+    ledger = ledger_of()
+    topics = BusiestTopics(ledger)
+    for number in range(TOPICS_MAX):
+        send(ledger, f"t{number:03}", 10)
+    topics.step(0.0)
+    assert topics.unfollowed() == 0
+    send(ledger, "quiet")
+    ack(ledger, "t007", 10)
+    ack(ledger, "t008", 10)
+    assert ledger.forget_idle(ledger.topics["t007"])
+    assert ledger.forget_idle(ledger.topics["t008"])
+
+    assert (len(ledger.topics), topics.unfollowed()) == (TOPICS_MAX - 1, 1)
+
+
 def test_topics_that_were_forgotten_are_kept_in_a_bounded_number() -> None:
     ledger = ledger_of()
     for number in range(2 * DEPARTED_MAX):

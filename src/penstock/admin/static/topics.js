@@ -80,7 +80,7 @@ export default function topics() {
   };
 
   const draw = (anew) => {
-    if ((page.frame.mailbox?.topics || 0) <= (page.frame.topics || []).length) fromFrame();
+    if (!page.frame.mailbox?.unfollowed) fromFrame();
     else if (anew || (!waiting && performance.now() - askedAt > AGAIN_MS * (answer?.total > VERY_MANY ? 4 : 1))) search();
     else if (answer) list(answer.topics);
   };

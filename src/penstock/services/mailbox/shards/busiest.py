@@ -166,6 +166,10 @@ class BusiestTopics:
                 each.begin(new_s)
         return gone
 
+    def unfollowed(self) -> int:
+        """Return how many topics there are besides these, of which some may have been drained and forgotten."""
+        return len(self.ledger.topics) - sum(name in self.ledger.topics for name in self.busy)
+
     def with_messages(self) -> list[BusyTopic]:
         """Return those that hold living messages."""
         return [each for each in self.busy.values() if each.topic.living]
