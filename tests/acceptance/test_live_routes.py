@@ -67,6 +67,21 @@ def test_a_route_is_added_used_kept_and_removed_while_the_gateway_runs(tmp_path:
             assert get(node, "/fixed/now") == 404
 
 
+def test_the_gateway_describes_what_an_operator_may_ask_as_the_admin_listener_does(node: NodeProcess) -> None:
+    def asked(listener: str) -> dict[tuple[str, str], object]:
+        described = node.ask(listener, "GET", "/openapi.json", token=True).json()["paths"]
+        return {
+            (path, method): sorted(each["name"] for each in operation.get("parameters", ()))
+            for path, operations in described.items()
+            if path.startswith("/v1/node/")
+            for method, operation in operations.items()
+        }
+
+    at_gateway, at_admin = asked("omnigate"), asked("admin")
+    assert at_gateway == {each: at_admin[each] for each in at_gateway}
+    assert at_gateway["/v1/node/routes", "get"] == ["dial"]
+
+
 def test_nobody_but_the_operator_changes_routes(node: NodeProcess) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", node.port("omnigate"))
     body = {"prefix": "/x", "upstream": ["http://127.0.0.1:9"]}

@@ -13,8 +13,8 @@ from penstock.kernel.errors import NotReady
 from penstock.net.server.admission import Refusal
 from penstock.net.server.route import Route
 from penstock.services.omnigate.gate.check import operator_only
-from penstock.services.omnigate.proxy.live_routes import NewRoute
-from penstock.services.omnigate.proxy.route_admin import RouteAdded, RouteList, RouteRemoved
+from penstock.services.omnigate.proxy.live_routes import NewRoute, RemoveRoute
+from penstock.services.omnigate.proxy.route_admin import ListRoutes, RouteAdded, RouteList, RouteRemoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,16 +23,23 @@ if TYPE_CHECKING:
     from penstock.node.build import Node
 
 NO_ADMIN: Final = Refusal(NotReady("The admin listener does not run here.", phase="absent"))
-# Method, path, body, answer, what it does. The handlers are the admin listener's.
-_ROWS: Final[tuple[tuple[str, str, type | None, type | None, str], ...]] = (
-    ("GET", "/v1/node/status", None, None, "Services, gates, phases, restarts."),
-    ("GET", "/v1/node/inventory", None, None, "Every channel, task, lock, limit."),
-    ("GET", "/v1/node/metrics", None, None, "All metrics of the node."),
-    ("GET", "/v1/node/config", None, ConfigurationReport, "Every setting with its value and its place; no secrets."),
-    ("POST", "/v1/node/reload", None, ReloadReport, "Read the configuration again."),
-    ("GET", "/v1/node/routes", None, RouteList, "The gateway's routes."),
-    ("POST", "/v1/node/routes", NewRoute, RouteAdded, "Add a route, at once."),
-    ("DELETE", "/v1/node/routes", None, RouteRemoved, "Remove a route that was added."),
+# Method, path, query, body, answer, what it does. The handlers are the admin listener's.
+_ROWS: Final[tuple[tuple[str, str, type | None, type | None, type | None, str], ...]] = (
+    ("GET", "/v1/node/status", None, None, None, "Services, gates, phases, restarts."),
+    ("GET", "/v1/node/inventory", None, None, None, "Every channel, task, lock, limit."),
+    ("GET", "/v1/node/metrics", None, None, None, "All metrics of the node."),
+    (
+        "GET",
+        "/v1/node/config",
+        None,
+        None,
+        ConfigurationReport,
+        "Every setting with its value and its place; no secrets.",
+    ),
+    ("POST", "/v1/node/reload", None, None, ReloadReport, "Read the configuration again."),
+    ("GET", "/v1/node/routes", ListRoutes, None, RouteList, "The gateway's routes."),
+    ("POST", "/v1/node/routes", None, NewRoute, RouteAdded, "Add a route, at once."),
+    ("DELETE", "/v1/node/routes", RemoveRoute, None, RouteRemoved, "Remove a route that was added."),
 )
 _ERRORS: Final = ("unauthenticated", "expired", "forbidden", "busy", "rate_limited", "not_ready")
 
@@ -52,12 +59,13 @@ class RemoteAdmin:
                 path=path,
                 handler=self._handler(method, path),
                 op="admin",
+                query=query,
                 body=body,
                 answer=answer,
                 summary=text,
                 errors=_ERRORS,
             )
-            for method, path, body, answer, text in _ROWS
+            for method, path, query, body, answer, text in _ROWS
         ]
 
     def _handler(self, method: str, path: str) -> Callable[..., HandlerResult]:
