@@ -294,7 +294,7 @@ class OmnigateService:
 
     async def _probe(self, child: Child) -> None:
         distant = {**self.proxies.probes(), **self._distant}
-        await self._prober.run(child, distant, lambda name: name in self._distant or name in self.proxies.probes())
+        await self._prober.run(child, distant, lambda: {**self.proxies.probes(), **self._distant})
 
     async def _run_listener(self, child: Child) -> None:
         if self._options.strict_boot and not self._booted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -15,12 +16,14 @@ import pytest
 from penstock.contracts import mailbox as m
 from penstock.contracts.call import Call
 from penstock.kernel.breaker import BreakerPolicy
+from penstock.kernel.child import ChildSpec
 from penstock.kernel.clock import LoopClock
 from penstock.kernel.errors import DownstreamUnavailable, NotFound, NotReady
 from penstock.kernel.inventory import Inventory
 from penstock.kernel.supervisor import Supervisor
 from penstock.net.server.listener import Listener, ListenerOptions
-from penstock.services.omnigate.agents.prober import DIAL_EVERY, LOOK_S
+from penstock.services.omnigate.agents.prober import DIAL_EVERY, LOOK_S, Prober
+from penstock.services.omnigate.agents.readiness import Readiness
 from penstock.services.omnigate.config import FairOptions, OmnigateOptions, QuotaOptions
 from penstock.services.omnigate.service import GatewayBackends, OmnigateService
 from tests.net.server.listener_kit import Site, post, settle
@@ -205,3 +208,25 @@ async def test_services_that_all_hang_are_asked_one_question_at_a_time_and_found
     assert missing == ()
     assert asked_while_hung >= 5 * 5
     assert well == [True] * 5
+
+
+async def test_a_look_at_many_upstreams_asks_what_is_served_once_not_for_each() -> None:
+    inventory, asked = Inventory("omnigate", LoopClock()), 0
+    readiness = Readiness(inventory, cast("Any", None), {})
+    names = [f"/r{number} (http://h)" for number in range(50)]
+
+    def served() -> list[str]:
+        nonlocal asked
+        asked += 1
+        return names[1:]
+
+    prober = Prober({}, readiness)
+    run = partial(prober.run, distant=dict.fromkeys(names, _fails), served=served)
+    supervisor = Supervisor(inventory, [ChildSpec("prober", run)])
+    await supervisor.start()
+    await asyncio.sleep(DIAL_EVERY * LOOK_S * 3.5)
+    unreached = readiness.unreached
+    await supervisor.drain()
+
+    assert unreached == sorted(names[1:])
+    assert asked == 2 * 4  # before each round of dialling, and after it

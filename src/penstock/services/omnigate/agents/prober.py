@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,16 +33,18 @@ class Prober:
         # Those whose answer is still waited for: who hangs is not asked again meanwhile.
         self._asked: set[str] = set()
 
-    async def run(self, child: Child, distant: Mapping[str, Probe], is_served: Callable[[str], bool]) -> None:
+    async def run(self, child: Child, distant: Mapping[str, Probe], served: Callable[[], Collection[str]]) -> None:
         """Dial what is in other processes until it was there once, and ask the ill until they are well.
 
-        What is not served any more, such as the upstream of a route that was removed, is not missed.
+        What is not `served` any more, such as the upstream of a route that was removed, is not missed.
         """
         scope, looks = child.scope("probe", max(1, len(distant) + len(self._services))), 0
         while True:
             if distant and not looks % DIAL_EVERY:
-                unreached = await unanswered({name: distant[name] for name in distant if is_served(name)}, scope)
-                self._readiness.unreached = list(filter(is_served, unreached))
+                now = served()
+                unreached = await unanswered({name: distant[name] for name in distant if name in now}, scope)
+                now = served()
+                self._readiness.unreached = [name for name in unreached if name in now]
                 distant = {name: distant[name] for name in unreached}
             self.ask_the_ill(scope)
             looks += 1

@@ -14,7 +14,7 @@ from penstock.services.omnigate.proxy.live_routes import NewRoute, RemoveRoute
 from penstock.services.omnigate.proxy.routes import upstream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from penstock.net.calls.client import HttpClient
     from penstock.net.message import Request
@@ -136,16 +136,18 @@ class RouteAdmin:
     async def _list(self, request: Request) -> RouteList:
         tables = self._routes.tables
         problems = await self._dialled() if convert({**request.query_params()}, ListRoutes).dial else {}
-        return RouteList([self._shown(route, route in tables.configured, problems) for route in tables.served])
+        known = self._proxies.upstreams()
+        return RouteList(
+            [
+                self._shown(route, known.get(route.name, ()), problems, configured=route in tables.configured)
+                for route in tables.served
+            ]
+        )
 
     def _shown(
-        self,
-        route: ProxyRoute,
-        configured: bool,  # noqa: FBT001 - one of two
-        problems: Mapping[str, str],
+        self, route: ProxyRoute, known: Sequence[Upstream], problems: Mapping[str, str], *, configured: bool
     ) -> RouteShown:
         require = tuple(f"{name}={value}" for name, value in route.require)
-        source, known = "file" if configured else "live", self._proxies.upstreams(route.name)
         upstreams = tuple(
             self._upstream(route, url, each, problems) for url, each in zip(route.upstreams, known, strict=False)
         )
@@ -157,7 +159,7 @@ class RouteAdmin:
             require=require,
             methods=route.methods,
             timeout_ms=round(route.timeout_s * 1000),
-            source=source,
+            source="file" if configured else "live",
             healthy=well,
             upstreams=upstreams,
         )
@@ -185,7 +187,8 @@ class RouteAdmin:
         warnings = [] if route.require else [f"{route.name} is open to anyone: --require op=get would ask for a token."]
         for upstream in route.upstreams:
             warnings += await self._look(route, upstream)
-        return RouteAdded(self._shown(route, configured=False, problems={}), warnings)
+        known = self._proxies.upstreams().get(route.name, ())
+        return RouteAdded(self._shown(route, known, {}, configured=False), warnings)
 
     async def _look(self, route: ProxyRoute, upstream: str) -> list[str]:
         """Ask an upstream once for what it would be asked for, and say what would surprise."""

@@ -265,9 +265,9 @@ class Proxies(Resource):
             for url, upstream in zip(proxy.route.upstreams, proxy.upstreams.all, strict=True)
         }
 
-    def upstreams(self, route: str) -> Sequence[Upstream]:
-        """Return a route's upstreams, in its order; none where it is not served."""
-        return next((proxy.upstreams.all for proxy in self.proxies if proxy.route.name == route), ())
+    def upstreams(self) -> dict[str, Sequence[Upstream]]:
+        """Return the upstreams of each route by its name, in its order."""
+        return {proxy.route.name: proxy.upstreams.all for proxy in self.proxies}
 
     def remember(self, name: str, memo: Memo[HttpHead, tuple[bytes, bytes]]) -> Memo[HttpHead, tuple[bytes, bytes]]:
         """List what a route remembers of heads; one that comes again takes the place of the one before."""
