@@ -57,7 +57,7 @@ _HINTS: Final[dict[tuple[str, str], str]] = {
     (
         "conflict",
         "stale_receipt",
-    ): "The lease is over: the message is or was delivered again, to whoever holds the newest receipt.",
+    ): "The lease is over: the message was settled, is a dead letter, or belongs to whoever holds the newest receipt.",
     ("forbidden", "cross_site"): "Call from the same site, or without an Origin.",
     ("policy_blocked", ""): "Ask the operator of the gateway: its policy bundle decides this.",
 }

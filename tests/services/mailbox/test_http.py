@@ -62,6 +62,19 @@ async def served(**more: object) -> AsyncIterator[tuple[MailboxService, Http, Su
         await service.close()
 
 
+async def test_a_final_nack_that_is_sent_twice_is_told_what_may_have_become_of_the_message() -> None:
+    async with served() as (_, http, _):
+        await http.post("/v1/send", {"topic": "orders", "payload_b64": HI})
+        _, body = await http.post("/v1/recv", {"topic": "orders"})
+        final = {"receipt": body["messages"][0]["receipt"], "final": True}
+        path = f"/v1/nack/{body['messages'][0]['msg_id']}"
+        first, again = await http.post(path, final), await http.post(path, final)
+
+        assert (first[0], first[1]["dead_lettered"]) == (200, True)
+        assert (again[0], again[1]["reason"]) == (409, "stale_receipt")
+        assert "is a dead letter" in again[1]["hint"]
+
+
 async def test_message_goes_round() -> None:
     async with served() as (_, http, _):
         status, sent = await http.post("/v1/send", {"topic": "orders", "payload_b64": HI})
