@@ -53,6 +53,7 @@ def test_a_refusal_says_why_and_what_it_also_depends_on() -> None:
     assert (told.subject, told.tenant, told.audience, told.expires) == ("alice", "acme", SERVICES, NOW + 900)
 
 
-def test_what_is_no_request_is_refused_with_an_example() -> None:
+@pytest.mark.parametrize("against", ["please let me in", "svc-mailbox:fly", "svc-mailboxes:send images/cat"])
+def test_what_is_no_request_is_refused_with_an_example(against: str) -> None:
     with pytest.raises(Malformed, match="send images/x"):
-        says("please let me in")
+        says(against)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.capability.families import NAMED_OPS
+from penstock.capability.families import AUDIENCES, NAMED_OPS
 from penstock.capability.judged_token import granted_ops
 from penstock.capability.judging import AttributeCheck, ScopedChecks, judge, make_ready, meant_for
 from penstock.capability.token import Token
@@ -45,10 +45,11 @@ def read_question(text: str) -> RequestContext:
     found = _ASKED.fullmatch(text.strip())
     op = "" if found is None else found["op"]
     service = None if found is None else found["service"] or _SERVICE_OF.get(op)
-    if found is None or service is None:
+    # A service or an op that there is not would pass every token that names none.
+    if found is None or op not in _SERVICE_OF or service not in AUDIENCES:
         raise Malformed(
             f"{text[:80]!r} is no request: write an op and, for the mailbox, a topic, as in 'send images/x'.",
-            hint=f"There are {', '.join(_SERVICE_OF)}.",
+            hint=f"There are {', '.join(_SERVICE_OF)}; a service may stand before it, as in svc-interop:put.",
         )
     return RequestContext(aud=service, op=op, topic=found["topic"], service=service)
 
