@@ -364,6 +364,23 @@ def explained(tab: Tab, token: str, against: str) -> tuple[str, str, str]:
     return verdict, why, tab.js("document.querySelector('.says').innerText")
 
 
+def test_a_token_that_was_typed_is_not_kept_in_the_closed_dialog(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    go(tab, "tokens")
+    press(tab, "Explain")
+    answer(tab, "Explain", token=node.ready["token"])
+    tab.wait("document.getElementById('view').innerText.includes('What the token says')")
+    tab.wait(f"!{DIALOG}.open && !{DIALOG}.firstChild")
+    press(tab, "Explain")
+    tab.wait(f"{DIALOG}.open")
+    put(tab, "#ask [name=token]", node.ready["token"])
+    tab.press("Escape")
+    tab.wait(f"!{DIALOG}.open && !{DIALOG}.firstChild")
+
+    assert node.ready["token"] not in tab.js("document.documentElement.innerHTML")
+    assert tab.complaints() == []
+
+
 def test_an_explanation_says_which_caveat_decides_about_a_request(browser: Chromium, node: NodeProcess) -> None:
     asked = {
         "subject_ref": "explained",

@@ -45,7 +45,11 @@ export function question(title, text, fields, label, bad = false, act = null) {
     });
     box.replaceChildren(form);
     // Esc closes it too. The event of the question before may come when this one is open already.
-    box.onclose = () => box.open || done(null);
+    box.onclose = () => {
+      if (box.open) return;
+      box.replaceChildren(); // a token that was typed stays nowhere
+      done(null);
+    };
     box.showModal();
     // A browser puts the cursor at the end, and the beginning of a long text out of sight.
     for (const each of form.querySelectorAll("textarea")) {
