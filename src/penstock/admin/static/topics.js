@@ -79,9 +79,11 @@ export default function topics() {
     show(found, found.length, all.length, true);
   };
 
+  const pause = () => AGAIN_MS * (answer?.total > VERY_MANY ? 4 : 1);
+
   const draw = (anew) => {
     if (!page.frame.mailbox?.unfollowed) fromFrame();
-    else if (anew || (!waiting && performance.now() - askedAt > AGAIN_MS * (answer?.total > VERY_MANY ? 4 : 1))) search();
+    else if (anew || (!waiting && performance.now() - askedAt > pause())) search();
     else if (answer) list(answer.topics);
   };
   filter.addEventListener("input", () => {
