@@ -45,7 +45,11 @@ class DeadGroups(msgspec.Struct, frozen=True):
 
 
 class MailboxPage:
-    """Reads the mailbox's state once a second; the ages of the oldest messages come from the disk."""
+    """Reads the mailbox's state once a second; the ages of the oldest messages come from the disk.
+
+    The oldest message of all is one look at the disk, whatever the number of topics. Of the busiest topics each is
+    looked at as well, for the rows that are shown.
+    """
 
     def __init__(self, service: MailboxService, metrics: Metrics) -> None:
         self._service = service
@@ -53,6 +57,9 @@ class MailboxPage:
         self.topics = BusiestTopics(self._ledger)
         self._search = TopicSearch(self.topics, self._oldest_of, lambda: service.state.now().wall)
         self._rates = PerSecond()
+        # The oldest living message of the whole mailbox as the disk last told: the number of its topic, and when it was
+        # sent (Unix ms).
+        self._first: tuple[int, int] | None = None
         self._metrics = TopicMetrics(metrics, self.topics)
         ledger = self._ledger
         for word, read in (
@@ -86,12 +93,11 @@ class MailboxPage:
         self._metrics.update(self.topics.step(now))
         counts = {"sent": ledger.sent, "delivered": ledger.delivered, "acked": ledger.acked}
         values = self._rates.rates(counts, now)
-        oldest = self._oldest()
         values |= {
             "waiting": float(max(0, ledger.messages - ledger.dead - ledger.inflight)),
             "inflight": float(ledger.inflight),
             "dead": float(ledger.dead),
-            "oldest_s": 0.0 if oldest is None else self._age_s(oldest),
+            "oldest_s": self._oldest_age_s(),
         }
         for each in self.topics.busy.values():
             values[f"topic.in:{each.name}"] = each.in_rate
@@ -99,15 +105,21 @@ class MailboxPage:
             values[f"topic.out:{each.name}"] = each.out_rate
         return values
 
-    def _oldest(self) -> BusyTopic | None:
-        known = [each for each in self.topics.with_messages() if each.oldest_ms]
-        return min(known, key=lambda each: each.oldest_ms, default=None)
+    def _oldest_age_s(self) -> float:
+        """Return the age of the oldest message of all; that of the last look, unless nothing is left since."""
+        ledger = self._ledger
+        return 0.0 if self._first is None or ledger.messages <= ledger.dead else self._age_s(self._first[1])
 
-    def _age_s(self, each: BusyTopic) -> float:
-        return max(0.0, (self._service.state.now().wall - each.oldest_ms) / 1000) if each.oldest_ms else 0.0
+    def _age_s(self, sent_ms: int) -> float:
+        return max(0.0, (self._service.state.now().wall - sent_ms) / 1000) if sent_ms else 0.0
 
     async def look(self) -> None:
-        """Read when the oldest message of each of the busiest topics was sent."""
+        """Read when the oldest message of all was sent, and the oldest of each of the busiest topics."""
+        if not self._service.state.ready:
+            self._first = None
+            return
+        reader = self._service.parts.reader
+        self._first = await reader.ask(reader.reads.oldest_of_all)
         wanted = self.topics.with_messages()
         if not wanted:
             return
@@ -150,7 +162,7 @@ class MailboxPage:
             "dead": topic.dead,
             "bytes": topic.bytes,
             "receivers": len(topic.waiters),
-            "oldest_s": round(self._age_s(each), 1) if topic.living else 0.0,
+            "oldest_s": round(self._age_s(each.oldest_ms), 1) if topic.living else 0.0,
             "in": round(each.in_rate, 2),
             "out": round(each.out_rate, 2),
         }
@@ -164,7 +176,7 @@ class MailboxPage:
         if not dead:
             return []
         most = self.topics.most_dead()
-        count = 0 if most is None else most.topic.dead
+        count = 0 if most is None else most.dead
         share = (
             "The dead letter is" if dead == 1 else f"{'All' if count == dead else f'{count:,} of the'} dead letters are"
         )
@@ -172,11 +184,12 @@ class MailboxPage:
         return [Concern("warn", f"{dead:,} dead letters" if dead > 1 else "a dead letter", where, "dead")]
 
     def _old(self) -> list[Concern]:
-        oldest = self._oldest()
-        if oldest is None or self._age_s(oldest) < OLD_S:
+        age_s = self._oldest_age_s()
+        topic = None if self._first is None else self._ledger.by_id.get(self._first[0])
+        if topic is None or age_s < OLD_S:
             return []
-        words = f"{oldest.name} has a message that has waited for {self._age_s(oldest) / 60:,.0f} min"
-        nobody = "" if oldest.topic.waiters or oldest.topic.inflight else ", and nobody receives from it"
+        words = f"{topic.name} has a message that has waited for {age_s / 60:,.0f} min"
+        nobody = "" if topic.waiters or topic.inflight else ", and nobody receives from it"
         return [Concern("warn", "old messages", words + nobody, "topics")]
 
     def _full(self) -> list[Concern]:

@@ -175,6 +175,9 @@ class EngineReads(Protocol):
     def oldest(self, topic: int) -> int | None:
         """Say when the oldest living message of a topic was sent."""
 
+    def oldest_of_all(self) -> tuple[int, int] | None:
+        """Say in which topic the oldest living message of all is, and when it was sent; one step, however many."""
+
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's first living messages in a range of seq, leased or not; only an empty answer means no more."""
 

@@ -343,6 +343,11 @@ class MemoryEngine:
         """Say when the oldest living message of a topic was sent."""
         return min((row.ts for row in self._rows.values() if row.topic == topic), default=None)
 
+    def oldest_of_all(self) -> tuple[int, int] | None:
+        """Say in which topic the oldest living message of all is, and when it was sent."""
+        row = next(iter(self._rows.values()), None)
+        return None if row is None else (row.topic, row.ts)
+
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's living messages in a range of seq, leased or not."""
         found = (seq for seq, row in self._rows.items() if row.topic == topic and after < seq <= up_to)

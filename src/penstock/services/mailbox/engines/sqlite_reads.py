@@ -320,6 +320,11 @@ class SqliteReads:
         found = self._ask(statement, (topic,))
         return found[0][0] if found else None
 
+    def oldest_of_all(self) -> tuple[int, int] | None:
+        """Say in which topic the oldest living message of all is, and when it was sent."""
+        found = self._ask("SELECT topic, ts FROM msg NOT INDEXED ORDER BY seq LIMIT 1", ())
+        return (found[0][0], found[0][1]) if found else None
+
     def living(self, topic: int, after: int, up_to: int, limit: int) -> list[Loaded]:
         """Read a topic's living messages in a range of seq, leased or not."""
         edge = self._edge(after)

@@ -6,6 +6,9 @@ lately makes room. A topic that is drained stays for an hour, unless a busier on
 
 A drained topic is forgotten by the ledger within a second, so one may come and go between two steps. The ledger keeps
 those that did something until the next step, at most 256; if there are more, what the rest did is part of `other` only.
+
+The topic with the most dead letters may be a quiet one. The look in turn finds it too: at once where there are at most
+2,000 topics, and after a second more for each 2,000 beyond.
 """
 
 from __future__ import annotations
@@ -97,6 +100,8 @@ class BusiestTopics:
         self._at: float | None = None
         # The name that the round over all topics has come to.
         self._after = ""
+        # The topic with the most dead letters of all that were looked at; its count is read anew whenever it is asked.
+        self._deadliest: Topic | None = None
 
     def step(self, now_s: float) -> list[str]:
         """Bring everything up to date; returns the names that are followed no longer."""
@@ -119,6 +124,7 @@ class BusiestTopics:
         self.other_acked += max(0, ledger.acked - before[2] - sums[2])
         whole = not self._after
         topics = self._some()
+        self._compare_dead(topics)
         # Those that a round over many topics comes to now and then may have done it at any time of the round.
         new_s = passed_s if whole and not self._after else None
         gone = self._take_in(departed, now_s, passed_s)
@@ -135,6 +141,19 @@ class BusiestTopics:
         names = self.ledger.topic_names.page(self._after, "", LOOKED_AT)
         self._after = names[-1] if len(names) == LOOKED_AT else ""
         return [self.ledger.topics[name] for name in names]
+
+    def _compare_dead(self, topics: Iterable[Topic]) -> None:
+        """Keep the topic with the most dead letters; when they are taken from it, this round or the next finds another.
+
+        Each topic is looked at as it is now: the best of the rounds before is compared with its present count.
+        """
+        known = (each.topic for each in self.busy.values())
+        self._deadliest = max((*topics, *known, *self._still_there()), key=lambda topic: topic.dead, default=None)
+
+    def _still_there(self) -> tuple[Topic, ...]:
+        """Return the topic with the most dead letters, unless the ledger has forgotten it."""
+        topic = self._deadliest
+        return () if topic is None or self.ledger.topics.get(topic.name) is not topic else (topic,)
 
     def _take_in(self, topics: Iterable[Topic], now_s: float, new_s: float | None) -> list[str]:
         """Follow those that did something, or that hold something while there is room.
@@ -174,10 +193,9 @@ class BusiestTopics:
         """Return those that hold living messages."""
         return [each for each in self.busy.values() if each.topic.living]
 
-    def most_dead(self) -> BusyTopic | None:
-        """Return the one with the most dead letters, if any has some."""
-        found = max(self.busy.values(), key=lambda each: each.topic.dead, default=None)
-        return found if found is not None and found.topic.dead else None
+    def most_dead(self) -> Topic | None:
+        """Return the topic with the most dead letters, followed or not, if any has some."""
+        return next((topic for topic in self._still_there() if topic.dead), None)
 
     def first(self, count: int) -> list[BusyTopic]:
         """Return the heaviest, those with dead letters before all others."""
