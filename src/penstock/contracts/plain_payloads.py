@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Malformed
@@ -23,19 +22,19 @@ TEXT: Final = "text/plain"
 JSON: Final = "application/json"
 # Neither sorts nor spaces anything: what is stored is what was meant, in the order it was written.
 _encode: Final = msgspec.json.Encoder().encode
-_NAMED: Final = b'"payload"'
 _NULL: Final = b"null"
 _pack: Final = msgspec.msgpack.Encoder().encode
 # How msgpack begins a number that is not finite; other bytes may look the same.
 _NAN_PACKED: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
-class PlainSend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class PlainSend(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"meta": "meta_b64"}
+):
     """One message whose payload is a text or any JSON value."""
 
     topic: m.NewTopic
     payload: Any
-    payload_b64: str | UnsetType = UNSET
     payload_hash: m.Hash | None = None
     idem_key: m.Key | None = None
     attrs: dict[str, str] = {}
@@ -48,6 +47,8 @@ class PlainSend(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 _decode: Final = msgspec.json.Decoder(PlainSend).decode
+_fields_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_NO_PAYLOAD: Final = "Object missing required field `payload`"
 
 
 def payload_bytes(payload: object) -> tuple[bytes, str]:
@@ -85,13 +86,12 @@ def _not_finite(payload: object) -> str:
 
 
 def read_plain_send(body: bytes) -> m.Send:
-    """Read a message that has `payload` instead of `payload_b64`; one that has neither is told by its first reader."""
-    if _NAMED not in body:
-        raise msgspec.ValidationError("no payload")
+    """Read a message that has `payload` instead of `payload_b64`.
+
+    Raises as msgspec does for a message without `payload`, so that its first reader says what is wrong with it.
+    """
     try:
         plain = _decode(body)
-        if plain.payload_b64 is not UNSET:
-            raise Malformed("Give payload or payload_b64, not both.", reason="two_payloads")
         data, kind = payload_bytes(plain.payload)
         attrs = plain.attrs if CONTENT_TYPE in plain.attrs else {**plain.attrs, CONTENT_TYPE: kind}
         return m.Send(
@@ -99,7 +99,22 @@ def read_plain_send(body: bytes) -> m.Send:
             plain.group, plain.meta, plain.origin,
         )  # fmt: skip
     except (msgspec.ValidationError, ValueError) as exc:
-        raise Malformed(plain_fault(str(exc), PlainSend)) from exc
+        raise _refusal(body, str(exc)) from exc
+
+
+def _refusal(body: bytes, said: str) -> Exception:
+    """Say what is wrong with a message, by which payloads it has."""
+    given = _fields_of(body)
+    if "payload" in given and "payload_b64" in given:
+        return Malformed("Give payload or payload_b64, not both.", reason="two_payloads")
+    if "payload" in given:
+        return Malformed(plain_fault(said, PlainSend))
+    if "payload_b64" not in given and said == _NO_PAYLOAD:
+        return Malformed(
+            "There is no payload: give payload, a text or any JSON value, or payload_b64, bytes as Base64.",
+            reason="no_payload",
+        )
+    return msgspec.ValidationError(said)
 
 
 def plain_json(payload: bytes, attrs: dict[str, str]) -> bytes | None:

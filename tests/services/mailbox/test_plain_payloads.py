@@ -6,6 +6,7 @@ import base64
 import json
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from penstock.contracts.handler_error import HandlerError, join_cause, split_cause
 from penstock.contracts.mailbox import Nack, Recv, Send
@@ -14,6 +15,8 @@ from penstock.kernel.errors import Malformed
 from penstock.wire.ids import address_of
 from tests.acceptance.node_process import NodeProcess
 from tests.services.mailbox.worlds import mailbox_world
+
+NEITHER = "There is no payload: give payload, a text or any JSON value, or payload_b64, bytes as Base64."
 
 
 def ask(node: NodeProcess, path: str, **body: object):
@@ -47,6 +50,14 @@ def test_a_text_or_a_json_value_is_stored_as_bytes_and_comes_back_as_it_was(
     assert (got["attrs"], got["payload_hash"]) == ({"content-type": kind}, address_of(stored))
 
 
+@pytest.mark.parametrize("payload", [{"payload": "x"}, {"payload": [1]}, {"payload_b64": "eA=="}])
+def test_meta_goes_with_either_payload(node: NodeProcess, payload: dict) -> None:
+    topic = f"meta/{len(str(payload))}"
+    assert ask(node, "/v1/send", topic=topic, meta_b64="aGk=", **payload).status == 200
+
+    assert take(node, topic)["meta_b64"] == "aGk="
+
+
 def test_what_cannot_be_shown_plainly_is_base64_alone(node: NodeProcess) -> None:
     odd = base64.b64encode(b"{\xff").decode()
     for number, attrs in enumerate([{}, {"content-type": "application/json"}, {"content-type": "text/plain"}]):
@@ -61,7 +72,13 @@ def test_what_cannot_be_shown_plainly_is_base64_alone(node: NodeProcess) -> None
     [
         ({"topic": "t", "payload": "x", "payload_b64": "eA=="}, "Give payload or payload_b64, not both."),
         ({"topic": "a b", "payload": "x"}, "topic holds letters"),
-        ({"topic": "t"}, "The field payload_b64 is missing."),
+        ({"topic": "t"}, NEITHER),
+        ({"topic": "t", "attrs": {"payload": "x", "payload_b64": "x"}}, NEITHER),
+        ({"payload": "x"}, "The field topic is missing."),
+        ({"payload_b64": "eA=="}, "The field topic is missing."),
+        ({"topic": "t", "payload": "x", "meta": "eA=="}, "There is no field meta. Did you mean meta_b64?"),
+        ({"topic": "t", "payload_b64": 5}, "payload_b64 must be Base64 text, not a whole number."),
+        ({"topic": "t", "payload_b64": 5, "attrs": {"payload": "x"}}, "payload_b64 must be Base64 text"),
         ({"topic": "t", "payload": "x", "colour": 1}, "There is no field colour."),
         ({"topik": "t", "payload": "x"}, "There is no field topik. Did you mean topic?"),
         ({"topic": "t", "payload": "x", "idemkey": "a"}, "There is no field idemkey. Did you mean idem_key?"),
@@ -103,23 +120,66 @@ def test_a_batch_takes_both_forms_and_refuses_each_on_its_own(node: NodeProcess)
         {"topic": "m i x", "payload": 1},
         {"topik": "mix", "payload": 1},
         {"topic": "mix", "payloud": 1},
+        {"topic": "mix"},
     ]
     results = ask(node, "/v1/send/batch", messages=batch).json()["results"]
     ack = ask(node, "/v1/ack", acks=[{"msgid": "x", "receipt": "x"}]).json()["results"]
 
-    assert ["msg_id" in result for result in results] == [True, True, False, False, False, False]
+    assert ["msg_id" in result for result in results] == [True, True, *[False] * 5]
     assert results[4]["detail"] == "There is no field topik. Did you mean topic?"
     assert results[5]["detail"] == "There is no field payloud. Did you mean payload?"
     assert ack[0]["detail"] == "There is no field msgid. Did you mean msg_id?"
     assert results[2]["detail"] == "Give payload or payload_b64, not both."
     assert results[3]["detail"].startswith("topic holds letters")
+    assert results[6]["detail"] == NEITHER
 
 
-def test_the_description_names_both_forms(node: NodeProcess) -> None:
+MESSAGES = [
+    ({"payload": "x"}, 200),
+    ({"payload": None}, 200),
+    ({"payload": {"payload_b64": "x"}, "meta_b64": "aGk="}, 200),
+    ({"payload_b64": "eA==", "meta_b64": "aGk=", "attrs": {"payload": "x"}}, 200),
+    ({"payload": "x", "payload_b64": "eA=="}, 400),
+    ({"payload": None, "payload_b64": "eA=="}, 400),
+    ({}, 400),
+    ({"payload": "x", "meta": "aGk="}, 400),
+    ({"payload_b64": "eA==", "meta": "aGk="}, 400),
+    ({"payload": "x", "colour": 1}, 400),
+    ({"payload_b64": None}, 400),
+]
+
+
+def valid(described: dict, where: str, value: object) -> bool:
+    """Tell whether a value is what the description of a node says."""
+    operation = described["paths"][where]["post"]
+    content = operation["requestBody"] if isinstance(value, dict) else operation["responses"]["2XX"]
+    schema = content["content"]["application/json"]["schema"]
+    value = value if isinstance(value, dict) else json.loads(value)
+    return Draft202012Validator({**schema, "components": described["components"]}).is_valid(value)
+
+
+def test_what_the_description_allows_is_what_the_node_takes(node: NodeProcess) -> None:
     described = node.ask("mailbox", "GET", "/openapi.json").json()
-    body = described["paths"]["/v1/send"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    for fields, status in MESSAGES:
+        message = {"topic": "described", **fields}
+        one = ask(node, "/v1/send", **message)
+        [in_batch] = ask(node, "/v1/send/batch", messages=[message]).json()["results"]
 
-    assert [each["$ref"].rpartition("/")[2] for each in body["oneOf"]] == ["Send", "PlainSend"]
+        assert (message, one.status, "msg_id" in in_batch) == (message, status, status == 200)
+        assert valid(described, "/v1/send", message) is (status == 200), message
+        assert valid(described, "/v1/send/batch", {"messages": [message]}) is (status == 200), message
+
+
+def test_the_description_allows_what_recv_answers_and_knows_its_plain_payload(node: NodeProcess) -> None:
+    described = node.ask("mailbox", "GET", "/openapi.json").json()
+    ask(node, "/v1/send/batch", messages=[{"topic": "seen", **fields} for fields, status in MESSAGES if status == 200])
+    answer = ask(node, "/v1/recv", topic="seen", max_messages=10)
+    received = described["components"]["schemas"]["PlainEnvelope"]
+
+    assert valid(described, "/v1/recv", answer.body)
+    assert ["payload" in message for message in answer.json()["messages"]] == [True, True, True, False]
+    assert set().union(*answer.json()["messages"]) <= set(received["properties"])
+    assert "payload" not in received["required"]
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "memory"])

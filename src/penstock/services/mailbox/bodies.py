@@ -5,19 +5,28 @@ Pure.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from penstock.contracts import mailbox as m
 from penstock.contracts.mailbox_bodies import AckIn, ExtendIn, NackIn, as_ack, as_extend, as_nack, forms_of
 
 __all__ = [
-    "AckIn", "ExtendIn", "NackIn", "ReceivedOut", "RecvIn", "StreamIn", "as_ack", "as_extend", "as_nack", "forms_of"
+    "AckIn", "AnySendBatch", "ExtendIn", "NackIn", "ReceivedOut", "ReceivedPlain", "RecvIn", "StreamIn", "as_ack",
+    "as_extend", "as_nack", "forms_of",
 ]  # fmt: skip
 
 INFLIGHT_MAX = 8192
+# Both forms are components of the description: the route for a single message names them.
+_EITHER_SEND: Final = {"oneOf": [{"$ref": f"#/components/schemas/{form}"} for form in ("Send", "PlainSend")]}
+
+
+class AnySendBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Up to 256 messages, each with `payload` or `payload_b64`; only described, `json_batch` reads it."""
+
+    messages: Annotated[tuple[Annotated[Any, Meta(extra_json_schema=_EITHER_SEND)], ...], Meta(max_length=m.BATCH_MAX)]
 
 
 class RecvIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -55,3 +64,15 @@ class ReceivedOut(msgspec.Struct, frozen=True):
     """The leased messages, possibly none."""
 
     messages: tuple[m.Envelope, ...]
+
+
+class PlainEnvelope(m.Envelope, frozen=True, omit_defaults=True, rename={"plain": "payload"}):
+    """A leased message; `payload` is there where the content-type says that it is text or JSON, and it is."""
+
+    plain: Any | UnsetType = UNSET
+
+
+class ReceivedPlain(msgspec.Struct, frozen=True):
+    """The leased messages, possibly none; only described, the codec writes it."""
+
+    messages: tuple[PlainEnvelope, ...]

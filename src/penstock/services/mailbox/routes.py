@@ -26,7 +26,7 @@ from penstock.net.server.route import Route
 from penstock.net.tracing import TRACER
 from penstock.services.mailbox import bodies
 from penstock.services.mailbox.api import settlements_of
-from penstock.services.mailbox.bodies import ReceivedOut, RecvIn, StreamIn
+from penstock.services.mailbox.bodies import AnySendBatch, ReceivedPlain, RecvIn, StreamIn
 from penstock.services.mailbox.codec import JSON, JSON_TEXT
 from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
@@ -81,7 +81,7 @@ class MailboxRoutes:
             post("/v1/send", self._send, "send", "Store a message.", m.Send, m.Sent, sending),
             post("/v1/send/batch", self._send_batch, "send", "Store up to 256.", m.SendBatch, m.SentBatch, sending),
             post("/v1/send/{topic}", self._send_raw, "send", "Store the raw body as a message.", None, m.Sent, sending),
-            post("/v1/recv", self._recv, "recv", "Lease messages.", RecvIn, ReceivedOut, ("busy", "timeout")),
+            post("/v1/recv", self._recv, "recv", "Lease messages.", RecvIn, ReceivedPlain, ("busy", "timeout")),
             post("/v1/recv/stream", self._stream, "recv", "Lease messages as they come.", StreamIn, None, ("busy",)),
             *(
                 post(path + tail, self._settler(op, convert), op, text, body, settled, settling)
@@ -282,7 +282,7 @@ def _describe(method: str) -> Callable[..., Route]:
             reread=_REREAD.get(body),
             octets=path == "/v1/send/{topic}",
             body_advice=_TOO_LARGE if op == "send" else "",
-            body_forms=bodies.forms_of(body, in_path=path.endswith("{msg_id}")),
+            body_forms=_FORMS.get(body) or bodies.forms_of(body, in_path=path.endswith("{msg_id}")),
             body_too=PlainSend if body is m.Send else None,
             answer_many=m.SettledBatch if answer in _SETTLED and not path.endswith("}") else None,
             params=_PARAMS,
@@ -299,6 +299,8 @@ _TOO_LARGE: Final = (
 _SETTLED: Final = (m.Acked, m.Nacked, m.Extended)
 _PARAMS: Final = {"topic": m.Topic, "msg_id": m.MsgId}
 _QUERIES: Final = {"/v1/topics": m.GetTopics, "/v1/topics/{topic}/peek": m.Peek, "/v1/dlq": m.GetDlq}
+# Forms of a body that its struct alone does not describe.
+_FORMS: Final = {m.SendBatch: (AnySendBatch,)}
 # How bodies are read that are not of the usual form: with a plain payload, and batches of which some items cannot be.
 _REREAD: Final = {
     m.Send: read_plain_send,
