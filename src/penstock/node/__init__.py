@@ -22,6 +22,7 @@ webhook_signer  signs a webhook as its provider would, for trying an endpoint ou
 mailbox_page    what svc-mailbox adds to the page: figures, busiest topics, dead letters
 gateway_page    what the gateway adds to it: routes and upstreams
 topic_search    finds topics among all of a node, sorted by any figure
+topic_lookup    one topic's settings and one message, null where there is none
 passport_page   what svc-passport adds to it: narrowing and explaining tokens
 storage_page    what svc-storage adds to it: how much is stored
 otel            sends spans to an OpenTelemetry collector

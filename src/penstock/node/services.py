@@ -21,6 +21,7 @@ from penstock.node.part import STAGE_EDGE, ServicePart
 from penstock.node.passport_page import passport_page
 from penstock.node.remote_admin import RemoteAdmin
 from penstock.node.storage_page import storage_page
+from penstock.node.topic_lookup import TopicLookup
 from penstock.node.webhook_signer import WebhookSigner
 from penstock.services.dht import config as dht_config
 from penstock.services.dht.service import SERVICE as DHT
@@ -104,6 +105,8 @@ def _build_mailbox(node: Node) -> ServicePart:
     trim = (lambda: None) if verifier is None else verifier.forget_expired
     service = MailboxService(inventory, options, node.budget, verifier=verifier, trim_capabilities=trim)
     node.mailbox = traced_contract(MAILBOX, service.api)
+    page = MailboxPage(service, inventory.metrics).part()
+    lookup = TopicLookup(service, lambda: node.operator_token())  # noqa: PLW0108 - set when svc-passport is built
 
     async def close() -> None:
         await service.close()
@@ -116,7 +119,7 @@ def _build_mailbox(node: Node) -> ServicePart:
         service.routes,
         apply=lambda changed: service.apply(mailbox_config.MailboxOptions.from_settings(changed, options.listener)),
         close=close,
-        page=MailboxPage(service, inventory.metrics).part(),
+        page=replace(page, routes=(*page.routes, *lookup.routes())),
     )
 
 

@@ -1,6 +1,6 @@
 // One message for people: its payload, its fields, and sending one.
 
-import { enc, mailbox, toast } from "./ask.js";
+import { ask, enc, mailbox, toast } from "./ask.js";
 import { field, question } from "./dialog.js";
 import { bits, h, link, pill } from "./element.js";
 import { page } from "./state.js";
@@ -155,12 +155,7 @@ export const peekPath = (name) => `topics/${enc(name)}/peek?payload=true`;
 
 // One message whatever its state, or nothing when it is not in the topic.
 export const peekOne = (name, id) =>
-  mailbox("GET", `${peekPath(name)}&msg_id=${enc(id)}`).then(
-    (found) => found.messages[0],
-    (fault) => {
-      if (fault.status !== 404) throw fault;
-    },
-  );
+  ask("GET", `/topics/${enc(name)}/messages/${enc(id)}`).then((found) => found.message);
 
 export async function findLetter(name, id) {
   let cursor = "";
