@@ -38,3 +38,18 @@ def test_a_row_of_the_audit_leaves_out_the_tenant_and_class_that_nobody_chose() 
 
     assert [row["more"] for row in rows] == ["tid t1", "tid t1, tenant acme, traffic_class internal"]
     assert rows[0]["until"] == 60_000
+
+
+def test_a_row_of_the_audit_leaves_out_what_a_revocation_does_not_say() -> None:
+    facts = {"kind": "tid", "value": "t1", "why": "", "epoch": 1, "by": "t0", "by_sub": "operator"}
+    service = SimpleNamespace(trail=SimpleNamespace(recent=[AuditEntry(1, 0, "revoke", facts)], records=1))
+
+    assert audit(service).source()[0]["more"] == "kind tid, value t1, epoch 1"
+
+
+def test_the_audit_says_which_of_its_records_are_shown() -> None:
+    recent = [AuditEntry(n, 0, "rotate", {}) for n in (7, 8)]
+    few, all_ = (SimpleNamespace(trail=SimpleNamespace(recent=recent, records=n)) for n in (8, 2))
+
+    assert str(audit(few).draw()["note"]).startswith("the last 2 of 8 records; the older ones are in audit/")
+    assert audit(all_).draw()["note"] == ""

@@ -60,6 +60,8 @@ class Panel:
     columns: tuple[Column, ...] = ()
     # What can be done with a row; one whose `actions` is a list of ids offers only those.
     actions: tuple[RowAction, ...] = ()
+    # What is said beside the title: which rows these are, and where the others are.
+    note: Callable[[], str] | None = None
     # What stands there when there are no rows.
     empty: str = "Nothing here."
     # More rows than these are only counted.
@@ -74,6 +76,8 @@ class Panel:
             drawn["columns"] = heads(self.columns)
         if self.actions:
             drawn["actions"] = [(action.id, action.label, action.question) for action in self.actions]
+        if self.note is not None:
+            drawn["note"] = self.note()
         return {**drawn, "empty": self.empty, "more": len(rows) - len(shown)}
 
     def failed(self, error: Exception) -> dict[str, object]:

@@ -173,19 +173,25 @@ def _judged(service: PassportService) -> str:
 
 
 def audit(service: PassportService) -> Panel:
-    """Show what was recorded since the start, newest first."""
+    """Show the last records, of the runs before too, newest first."""
+    trail = service.trail
 
     def source() -> Rows:
-        return [_recorded(entry) for entry in reversed(service.trail.recent)]
+        return [_recorded(entry) for entry in reversed(trail.recent)]
 
-    empty = "Nothing was issued, revoked or rotated since the start."
-    return Panel("audit", "Audit", source, view="tokens", columns=_AUDIT_COLUMNS, empty=empty)
+    def note() -> str:
+        shown, older = len(trail.recent), trail.records - len(trail.recent)
+        where = "the older ones are in audit/passport.jsonl of the data directory, the tokens in penstock token list"
+        return f"the last {shown} of {trail.records:,} records; {where}" if older > 0 else ""
+
+    empty = "Nothing was ever issued, revoked or rotated."
+    return Panel("audit", "Audit", source, view="tokens", columns=_AUDIT_COLUMNS, note=note, empty=empty)
 
 
 def _recorded(entry: AuditEntry) -> dict[str, object]:
     facts = {name: _fact(name, value) for name, value in entry.facts.items()}
     left_out = _AUDIT_LEFT_OUT | _unremarkable(facts) if entry.action == "issue" else _AUDIT_LEFT_OUT
-    more = ", ".join(f"{name} {fact}" for name, fact in facts.items() if name not in left_out)
+    more = ", ".join(f"{name} {fact}" for name, fact in facts.items() if fact and name not in left_out)
     shown = {column.key: facts.get(column.key, "") for column in _AUDIT_COLUMNS}
     until = entry.facts.get("exp")
     own = {"n": entry.n, "at": entry.at_ms, "action": entry.action, "until": until and until * 1000}

@@ -13,6 +13,7 @@ from penstock.kernel.errors import Busy, DownstreamUnavailable, Integrity, Penst
 from penstock.services.passport import audit, audit_writer, store
 from penstock.services.passport.store import FileStore
 from penstock.testing import until
+from penstock.wire.audit_chain import AuditChain
 from tests.services.passport.kit import leave_behind, options, running
 
 
@@ -149,3 +150,24 @@ async def test_an_audit_cut_short_at_a_line_refuses_to_start(tmp_path):
     with pytest.raises(PenstockError):
         async with running(options(tmp_path)):
             pytest.fail("it started")
+
+
+async def test_a_restart_keeps_the_last_records_before_the_operator(tmp_path):
+    async with running(options(tmp_path)) as world:
+        for name in ("a", "b", "c"):
+            await world.api.revoke(p.Revoke(tenant=name), world.operator)
+        before = list(world.service.trail.recent)
+    async with running(options(tmp_path)) as world:
+        assert list(world.service.trail.recent)[: len(before)] == before
+        assert [each.facts["value"] for each in before if each.action == "revoke"] == ["a", "b", "c"]
+        await world.api.revoke(p.Revoke(tenant="d"), world.operator)
+        assert world.service.trail.recent[-1].facts["value"] == "d"
+
+
+def test_a_record_that_cannot_be_read_hides_only_those_before_it():
+    chain = AuditChain()
+    lines = [chain.add("rotate", n, {"kid": str(n)}) for n in range(5)]
+    lines[1] = b"not a record\n"
+
+    assert [n for n, *_ in audit.last_records(b"".join(lines), 50)] == [3, 4, 5]
+    assert [n for n, *_ in audit.last_records(b"".join(lines), 2)] == [4, 5]

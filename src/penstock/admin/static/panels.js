@@ -234,7 +234,7 @@ function beginPanel(panel) {
           ? `${plural(quiet.length, "task")} running calmly`
           : `${plural(quiet.length, "channel")} empty, with nothing dropped`,
       );
-      put(small, now2.more ? `and ${count(now2.more)} more` : "");
+      put(small, [now2.note, now2.more && `and ${count(now2.more)} more`].filter(Boolean).join(", "));
       failed.hidden = true;
     } catch (fault) {
       failed.hidden = false;

@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,8 @@ from penstock.kernel.errors import Integrity
 from penstock.services.passport.recovery import NotedRevocation
 from penstock.wire.audit_chain import GENESIS, AuditChain, ChainRecord, chain_on, read_record
 
+# So much of the end of a file is read at the start, for the operator's page.
+LAST_BYTES: Final = 64 << 10
 _REVOKE: Final = b'"action":"revoke"'
 
 
@@ -174,6 +176,21 @@ def _noted(record: ChainRecord) -> NotedRevocation:
     return NotedRevocation(
         record.at_ms, facts["kind"], str(facts["value"]), int(facts["epoch"]), str(facts.get("within", ""))
     )
+
+
+def last_records(lines: bytes, most: int) -> list[tuple[int, int, str, dict[str, Any]]]:
+    """Read the last records of whole lines, oldest first: number, time, action and facts.
+
+    They are only shown. One that cannot be read hides those before it; the walk at the start judges the file.
+    """
+    found: list[tuple[int, int, str, dict[str, Any]]] = []
+    for line in reversed(lines.splitlines(keepends=True)[-most:]):
+        try:
+            record = read_record(line, 0)
+        except Integrity:
+            break
+        found.append((record.n, record.at_ms, record.action, record.facts))
+    return found[::-1]
 
 
 class AuditPart(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from penstock.kernel.channel import Full
 from penstock.kernel.deadline import timeout
 from penstock.kernel.errors import Closed, DownstreamUnavailable, PenstockError, Timeout
 from penstock.kernel.log import Log
-from penstock.services.passport.audit import Walked
+from penstock.services.passport.audit import Walked, last_records
 from penstock.services.passport.issued import issued_page
 from penstock.wire.audit_chain import GENESIS, AuditChain
 
@@ -30,7 +30,7 @@ AGAIN_S: Final = 1.0
 # So many records at most are walked at the next start: the disk is waited for, and the place marked, this often.
 MARK_RECORDS: Final = 65_536
 # So many are kept for the operator's page.
-RECENT: Final = 32
+RECENT: Final = 50
 
 
 class AuditLine(NamedTuple):
@@ -58,7 +58,7 @@ class AuditTrail:
         self._chain = AuditChain()
         self._epoch = 0
         self._store = store
-        # The last ones since the start, newest last.
+        # The last ones, of the runs before too; newest last.
         self.recent: deque[AuditEntry] = deque(maxlen=RECENT)
         # Lines taken from the channel and not known to be written; they stay here until they are.
         self._owed: list[AuditLine] = []
@@ -98,8 +98,9 @@ class AuditTrail:
         """Return the hash of the newest line."""
         return self._chain.head
 
-    def begin(self, walked: Walked) -> None:
-        """Go on where the last run ended."""
+    def begin(self, walked: Walked, last_lines: bytes = b"") -> None:
+        """Go on where the last run ended; `last_lines` of the file are what the operator's page shows first."""
+        self.recent.extend(AuditEntry(*each) for each in last_records(last_lines, RECENT))
         self._chain = AuditChain(walked.records, walked.head)
         self._epoch = walked.epoch
         self._written_to = self._synced_to = walked.records

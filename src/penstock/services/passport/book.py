@@ -32,7 +32,7 @@ from penstock.kernel.errors import DownstreamUnavailable, Integrity, NotReady, P
 from penstock.kernel.log import Log
 from penstock.kernel.snapshot import Snapshot
 from penstock.services.passport import core
-from penstock.services.passport.audit import Evidence
+from penstock.services.passport.audit import LAST_BYTES, Evidence
 from penstock.services.passport.policy import Descriptor, Limits, in_force
 from penstock.services.passport.recovery import check_floors, with_all_revoked
 from penstock.services.passport.state import IssuerState
@@ -136,7 +136,8 @@ class Book:
             raise Integrity("The state is older than the audit: tokens would come back to life.", reason="rollback")
         noted = await self._on_disk(self._store.noted_revocations, seconds=OPEN_S)
         check_floors(state, noted, int(self._wall() * 1000))
-        trail.begin(walked)
+        last = await self._on_disk(self._store.audit_part, None, LAST_BYTES)
+        trail.begin(walked, last.data)
         now_s = int(self._wall())
         await self._kms.open(self.algs, now_s)
         if first:
