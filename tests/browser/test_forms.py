@@ -352,6 +352,39 @@ def test_a_token_that_was_shown_once_is_copied_and_hidden(browser: Chromium, nod
     assert token not in tab.js("document.documentElement.outerHTML")
 
 
+def test_a_token_whose_dialog_was_left_before_it_came_is_shown_all_the_same(
+    browser: Chromium, node: NodeProcess
+) -> None:
+    shown = "document.querySelector('#view pre')?.textContent"
+    tab = signed_in(browser, node)
+    go(tab, "tokens")
+    tab.js(HOLD % "/api/passport/v1/passport/issue")
+    press(tab, "Issue")
+    answer(tab, "Issue", subject="left", topic="orders/")
+    tab.wait("window.held.length === 1")
+    tab.press("Escape")
+    tab.wait(f"!{DIALOG}.open")
+    tab.js("window.held[0]()")
+    tab.wait(f"{shown}?.startsWith('psp1')")
+    first = tab.js(shown)
+
+    press(tab, "Issue")
+    answer(tab, "Issue", subject="left", topic="orders/")
+    tab.wait("window.held.length === 2")
+    tab.press("Escape")
+    go(tab, "storage")
+    tab.js("window.held[1]()")
+    told(tab, "The token is there: open Tokens to see it.")
+    go(tab, "tokens")
+    tab.wait(f"{shown}?.startsWith('psp1')")
+    second = tab.js(shown)
+    go(tab, "storage")
+    go(tab, "tokens")
+
+    assert first != second
+    assert tab.js(f"{shown} === undefined")
+
+
 def explained(tab: Tab, token: str, against: str) -> tuple[str, str, str]:
     """Ask what a token is good for; returns the verdict, the reason and what each condition says."""
     tab.js("document.querySelector('.says')?.remove()")

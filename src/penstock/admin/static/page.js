@@ -146,7 +146,7 @@ function open(signedIn) {
 
 function signOut(told) {
   open(false);
-  page.frame = page.shown = null;
+  page.frame = page.shown = page.unseen = null;
   $("view").replaceChildren();
   $("verdict").hidden = true;
   heardAt = -1;

@@ -5,4 +5,5 @@ export const page = {
   span: "", // the time shown: "5m" or "1h"
   lines: {}, // the history of the open view, by series
   linesAt: -Infinity, // when it was read
+  unseen: null, // a token that came when Tokens was left already
 };

@@ -5,6 +5,7 @@ import { field, group, question, tick } from "./dialog.js";
 import { bits, h, pill } from "./element.js";
 import { heading } from "./heading.js";
 import { panelsOf } from "./panels.js";
+import { page } from "./state.js";
 import { moment } from "./words.js";
 
 const ROLES = [
@@ -73,8 +74,7 @@ async function issue(show) {
   };
   role.input.addEventListener("input", choose);
   choose();
-  let issued;
-  const said = await question(
+  await question(
     "Issue a token",
     "It can do what is named here, and no more than yours. It is shown once.",
     [
@@ -101,7 +101,7 @@ async function issue(show) {
     async (values) => {
       const [services, caveats] = scopeOf(values);
       const ip = words(values.ip).join();
-      issued = await ask("POST", "/api/passport/v1/passport/issue", {
+      const issued = await ask("POST", "/api/passport/v1/passport/issue", {
         subject_ref: values.subject.trim(),
         audience: services,
         ttl_s: seconds(values.ttl),
@@ -114,9 +114,9 @@ async function issue(show) {
           ...lines(values.more),
         ].filter(Boolean),
       });
+      show(issued, "Issued. Copy it now: it is not kept.");
     },
   );
-  if (said) show(issued, "Issued. Copy it now: it is not kept.");
 }
 
 async function copy(secret) {
@@ -192,8 +192,7 @@ async function explain(out) {
 }
 
 async function narrow(show) {
-  let narrowed;
-  const said = await question(
+  await question(
     "Narrow a token",
     "The result can do what the token can and what the new caveats allow. No issuer is needed to use it.",
     [
@@ -203,10 +202,10 @@ async function narrow(show) {
     "Narrow",
     false,
     async ({ token, caveats }) => {
-      narrowed = await ask("POST", "/tokens/narrow", { token: token.trim(), caveats: lines(caveats) });
+      const narrowed = await ask("POST", "/tokens/narrow", { token: token.trim(), caveats: lines(caveats) });
+      show(narrowed, "Narrowed. Copy it now: it is not kept.");
     },
   );
-  if (said) show(narrowed, "Narrowed. Copy it now: it is not kept.");
 }
 
 async function revoke() {
@@ -227,7 +226,7 @@ async function revoke() {
 
 export default function tokens() {
   const out = h("div");
-  const show = (made, text) => {
+  const draw = (made) => {
     const secret = h("pre", { tabindex: "0", "aria-label": "The token" }, made.token);
     out.replaceChildren(
       h(
@@ -247,8 +246,18 @@ export default function tokens() {
         ),
       ),
     );
-    toast(text);
   };
+  // It is there even when its dialog was left before the answer came. Who has gone to another view finds it here.
+  const show = (made, text) => {
+    if (out.isConnected) {
+      draw(made);
+      return toast(text);
+    }
+    page.unseen = made;
+    toast("The token is there: open Tokens to see it.");
+  };
+  if (page.unseen) draw(page.unseen);
+  page.unseen = null;
   const acts = [
     ["Issue", () => issue(show), "button.main"],
     ["Narrow", () => narrow(show), "button"],
