@@ -12,7 +12,6 @@ from penstock.kernel.errors import (
     BY_CODE,
     Forbidden,
     Lagging,
-    Malformed,
     NotFound,
     OverLimit,
     PenstockError,
@@ -23,7 +22,7 @@ from penstock.kernel.errors import (
 from penstock.net.advice import advice
 from penstock.net.problem import problem
 from penstock.net.server.route import Route, Router
-from penstock.wire.plain_words import age_text, near_word, plain_fault, size_text
+from penstock.wire.plain_words import age_text, fault_facts, near_word, plain_fault, size_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 
@@ -38,6 +37,14 @@ def test_a_problem_says_what_to_do_and_where_to_read_more() -> None:
 
     assert body["docs"] == "docs/errors.md#unauthenticated"
     assert body["hint"].startswith("Send a token")
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+def test_every_code_has_a_next_step(code: str) -> None:
+    kind = BY_CODE[code]
+    given = {"op": "x", "budget_s": 1.0} if kind is Timeout else {"limit": "x"} if kind is OverLimit else {}
+
+    assert msgspec.json.decode(problem(kind(**given), "c").body)["hint"]  # type: ignore[arg-type] # by its own kind
 
 
 @pytest.mark.parametrize("kind", taxonomy()[1:], ids=lambda kind: kind.__name__)
@@ -55,7 +62,6 @@ def test_an_error_that_knows_better_is_heard() -> None:
 
     assert said["hint"] == "Do this."
     assert "hint" not in advice(OverLimit("x", limit="body", hint="Do this."))
-    assert "hint" not in advice(Malformed("x"))
 
 
 def test_an_error_from_a_node_prints_everything_one_needs_and_others_only_what_happened() -> None:
@@ -101,6 +107,36 @@ def test_a_broken_rule_is_a_sentence_about_its_field(fields: dict[str, object], 
         msgspec.convert(fields, m.Send, builtin_types=(bytes,))
 
     assert plain_fault(str(broken.value)) == said
+
+
+@pytest.mark.parametrize(
+    ("body", "said", "facts"),
+    [
+        (
+            b'{"topic": "a", "max_messages": 999}',
+            "max_messages must be at most 256.",
+            {"field": "max_messages", "limit": "max_messages", "limit_value": 256, "hint": "Give 256 or less."},
+        ),
+        (b"[true, tru]", "The body is no JSON: invalid character (byte 11, counted from 1).", {}),
+        (b'{"topic": ', "The body is no JSON: it ends too early.", {}),
+    ],
+)
+def test_a_broken_rule_brings_its_limit_and_a_next_step(body: bytes, said: str, facts: dict[str, object]) -> None:
+    with pytest.raises(msgspec.DecodeError) as broken:
+        msgspec.json.decode(body, type=m.Recv if body.startswith(b"{") else list[bool])
+    told = fault_facts(str(broken.value))
+
+    assert plain_fault(str(broken.value)) == said
+    assert told["hint"]
+    assert told.items() >= facts.items()
+
+
+def test_what_is_no_base64_is_said_of_its_field() -> None:
+    with pytest.raises(msgspec.ValidationError) as broken:
+        msgspec.json.decode(b'{"topic": "a", "payload_b64": "a"}', type=m.Send)
+
+    assert plain_fault(str(broken.value)) == "payload_b64 is no Base64 text."
+    assert str(fault_facts(str(broken.value))["hint"]).startswith("Encode the bytes as Base64")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +202,7 @@ def test_a_slash_inside_a_name_is_explained() -> None:
         router.match("POST", ("v2", "send", "orders", "eu"))
 
     assert missing.value.facts["hint"].endswith("/v1/send/orders%2Feu")
-    assert elsewhere.value.facts == {}
+    assert elsewhere.value.facts["hint"] == "/openapi.json lists every path of this port."
 
 
 def test_the_root_of_a_port_says_what_the_port_is_and_where_to_read_on() -> None:

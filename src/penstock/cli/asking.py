@@ -93,7 +93,9 @@ def explain(args: argparse.Namespace, error: PenstockError) -> int:
     facts = {name: value for name, value in error.facts.items() if value not in (None, "")}
     if args.json:
         print_json({"error": {"code": error.code, "detail": error.detail, **facts}})
-    named = ", ".join(f"{name} {facts[name]}" for name in ("reason", "limit", "corr_id") if name in facts)
+    # A field that is too large is in the sentence already; the others are names to look for.
+    marks = ("reason", "corr_id") if "field" in facts else ("reason", "limit", "corr_id")
+    named = ", ".join(f"{name} {facts[name]}" for name in marks if name in facts)
     said = " ".join(filter(None, _words(args, error)))
     sys.stderr.write(f"penstock: {said}{f' ({error.code}, {named})' if named else ''}\n")
     return {"malformed": BAD_USE, "not_ready": NOT_READY}.get(error.code, FAILED)
@@ -104,7 +106,10 @@ def _words(args: argparse.Namespace, error: PenstockError) -> FailureWords:
     from penstock.sdk import NoNode
 
     reason, url = str(error.facts.get("reason", "")), running.remote(args)
-    told = words(FailureWords(by_options(args, error.detail), str(error.facts.get("hint", ""))), reason=reason, url=url)
+    said = by_options(args, error.detail)
+    # What names the option and its limit has said what to do.
+    hint = str(error.facts.get("hint", "")) if said == error.detail else ""
+    told = words(FailureWords(said, hint), reason=reason, url=url)
     away = isinstance(error, NoNode) or "out of reach" in error.detail
     if not away or url is not None or reason or told.hint:
         return told

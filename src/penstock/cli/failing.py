@@ -13,6 +13,8 @@ _OUT_OF_REACH: Final = "out of reach: "
 _ENDED_EARLY: Final = "The connection ended before"
 _NO_ROUTE: Final = "There is no such route."
 _UNREADABLE: Final = "carries no readable problem"
+# How a hint begins that is for whoever writes requests by hand.
+_FOR_PROGRAMS: Final = "/openapi.json"
 _GIVE_ONE: Final = (
     "Give --token-file FILE, or set PENSTOCK_TOKEN_FILE (penstock token issue makes a token); "
     "with --data-dir the operator's own is used."
@@ -30,6 +32,8 @@ def words(told: FailureWords, *, reason: str = "", url: str | None = None) -> Fa
     """Return better words where there are any; `url` is the node's, where it is known by one."""
     if reason == "missing":
         return FailureWords(told.said, _GIVE_ONE)
+    if told.hint.startswith(_FOR_PROGRAMS):
+        told = FailureWords(told.said)
     if url is None:
         return told
     if _OUT_OF_REACH in told.said:

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.contracts import mailbox as m
 from penstock.kernel.errors import Malformed
-from penstock.wire.plain_words import plain_fault
+from penstock.wire.plain_words import fault_facts, plain_fault
 
 CONTENT_TYPE: Final = "content-type"
 TEXT: Final = "text/plain"
@@ -108,7 +108,7 @@ def _refusal(body: bytes, said: str) -> Exception:
     if "payload" in given and "payload_b64" in given:
         return Malformed("Give payload or payload_b64, not both.", reason="two_payloads")
     if "payload" in given:
-        return Malformed(plain_fault(said, PlainSend))
+        return Malformed(plain_fault(said, PlainSend), **fault_facts(said))
     if "payload_b64" not in given and said == _NO_PAYLOAD:
         return Malformed(
             "There is no payload: give payload, a text or any JSON value, or payload_b64, bytes as Base64.",

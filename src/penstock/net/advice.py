@@ -59,6 +59,19 @@ _HINTS: Final[dict[tuple[str, str], str]] = {
         "stale_receipt",
     ): "The lease is over: the message was settled, is a dead letter, or belongs to whoever holds the newest receipt.",
     ("forbidden", "cross_site"): "Call from the same site, or without an Origin.",
+    (
+        "forbidden",
+        "",
+    ): "Ask the issuer of the token for one that allows this; penstock token explain shows what it allows.",
+    ("malformed", ""): "/openapi.json of this port says what a request may hold.",
+    ("unauthenticated", ""): "Send a good token in the Authorization field (penstock token issue makes one).",
+    ("expired", ""): "Get a new token (penstock token issue --ttl).",
+    ("not_found", ""): "Look at how the name or id is spelt; what was removed or has expired is gone, too.",
+    ("conflict", ""): "Read what is there now, then decide what to ask for.",
+    ("unsupported", ""): "/openapi.json of this port says what a request may hold.",
+    ("over_limit", ""): "Ask for less at once, or have the operator raise the limit.",
+    ("integrity", ""): "Send the bytes again with the hash or signature that belongs to them.",
+    ("bad_origin", ""): "Have the operator add the sending host to the provider's list.",
     ("policy_blocked", ""): "Ask the operator of the gateway: its policy bundle decides this.",
 }
 

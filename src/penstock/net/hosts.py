@@ -20,10 +20,16 @@ _KEPT: Final = 256
 class HostRules:
     """Judge Host on loopback listeners (DNS rebinding) and Origin everywhere (drive-by posts)."""
 
-    __slots__ = ("_names", "_origins", "known", "loopback")
+    __slots__ = ("_names", "_origins", "_table", "known", "loopback")
 
-    def __init__(self, *, loopback: bool, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
-        """Take the configured names and origins; `localhost` and loopback literals are always ours."""
+    def __init__(
+        self, *, loopback: bool, names: Iterable[str] = (), origins: Iterable[str] = (), table: str = ""
+    ) -> None:
+        """Take the configured names and origins; `localhost` and loopback literals are always ours.
+
+        `table` is where the settings of the listener are, for whoever reads a refusal.
+        """
+        self._table = table
         self.loopback = loopback
         self._names = frozenset(name.lower() for name in names) | {"localhost"}
         self._origins = frozenset(origin.lower().encode("ascii") for origin in origins)
@@ -40,7 +46,9 @@ class HostRules:
 
     def _check_host(self, host: bytes) -> None:
         if self.loopback and not self._is_ours(_name_of(host)):
-            raise Malformed("This listener does not answer to that Host.", status=421)
+            setting = f"{self._table}.allowed_hosts"
+            hint = f"Ask by localhost or by the address, or add the name to {setting}."
+            raise Malformed("This listener does not answer to that Host.", status=421, setting=setting, hint=hint)
         if len(self.known) < _KEPT:
             self.known.add(host)
 

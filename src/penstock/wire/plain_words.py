@@ -17,6 +17,8 @@ _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - 
 _MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _WRONG_KIND: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`(?: - at `\$\.?([\w.\[\]]*)`)?")
 _TOO_LARGE: Final = re.compile(r"Number out of range(?: - at `\$\.?([\w.\[\]]*)`)?")
+_NOT_BASE64: Final = re.compile(r"Invalid base64 encoded string(?: - at `\$\.?([\w.\[\]]*)`)?")
+_NO_JSON: Final = re.compile(r"JSON is malformed: (.*?)(?: \(byte (\d+)\))?", re.DOTALL)
 _NO_CHOICE: Final = re.compile(r"Invalid enum value (.*?)(?: - at `\$\.?([\w.\[\]]*)`)?", re.DOTALL)
 _NAME_CHARS_MAX: Final = 64
 # How much two words have in common that may be meant for each other; a beginning this long may be meant too.
@@ -117,8 +119,40 @@ def plain_fault(said: str, *kinds: type | None) -> str:
     if found := _TOO_LARGE.fullmatch(said):
         where = (found[1] or "").replace("[...]", "")
         return f"A number{f' in {where}' if where else ''} is too large for JSON readers."
-    early = "JSON is malformed: it ends too early." if said == "Input data was truncated" else said
-    return early.replace("JSON is malformed", "The body is no JSON", 1)
+    return _unreadable(said)
+
+
+def _unreadable(said: str) -> str:
+    """Say what is no Base64, or where a body stops being JSON; what is said of anything else stays as it is."""
+    if found := _NOT_BASE64.fullmatch(said):
+        return f"{found[1] or 'The value'} is no Base64 text."
+    if said == "Input data was truncated":
+        return "The body is no JSON: it ends too early."
+    found = _NO_JSON.fullmatch(said)
+    if found is None:
+        return said
+    place = f" (byte {found[2]}, counted from 1)" if found[2] else ""
+    return f"The body is no JSON: {found[1]}{place}."
+
+
+def fault_facts(said: str) -> dict[str, Any]:
+    """Return what a program, or a person who asks again, needs to know of a broken rule: field, limit, next step."""
+    if found := _OUT_OF_RANGE.fullmatch(said):
+        most, bound = found[2] == "<=", int(found[3])
+        unit = "" if not found[1] else " character" if bound == 1 else " characters"
+        named = {"field": found[4], "limit": found[4]} if found[4] else {}
+        return {**named, "limit_value": bound, "hint": f"Give {bound}{unit} or {'less' if most else 'more'}."}
+    if found := _NOT_BASE64.fullmatch(said):
+        named = {"field": found[1]} if found[1] else {}
+        return {
+            **named,
+            "hint": "Encode the bytes as Base64 with + and /, padded by = to a multiple of four characters.",
+        }
+    if said == "Input data was truncated":
+        return {"hint": "Close every quote, list and object, and send the whole body."}
+    if _NO_JSON.fullmatch(said):
+        return {"hint": "Look at the quotes, commas and brackets at that byte and before it."}
+    return {}
 
 
 def _choices(name: str | None, kinds: Iterable[type | None]) -> str:

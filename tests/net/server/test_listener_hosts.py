@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from penstock.kernel.errors import PenstockError
@@ -19,6 +20,18 @@ async def test_a_host_that_is_none_is_answered_with_400_and_never_with_silence(h
         answer = await client.answer()
 
     assert answer.status in {400, 421}
+
+
+async def test_a_foreign_host_is_told_which_setting_lets_it_in() -> None:
+    async with serving() as site:
+        client = site.connect()
+        client.send(b"GET /hello HTTP/1.1\r\nHost: queue.example.org\r\n\r\n")
+        answer = await client.answer()
+
+    told = msgspec.json.decode(answer.body)
+    assert answer.status == 421
+    assert told["setting"].endswith(".allowed_hosts")
+    assert told["setting"] in told["hint"]
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,35 @@ def test_a_path_without_a_route_is_404(segments: tuple[str, ...]) -> None:
         ROUTER.match("GET", segments)
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/v1/topic", "/v1/topics"),
+        ("/v1/tpoics", "/v1/topics"),
+        ("/v1/Topics/", "/v1/topics"),
+        ("/topics", "/v1/topics"),
+        ("/v1/topics/orders/peak", "/v1/topics/orders/peek"),
+        ("/v1/subjects", ""),
+        ("/favicon.ico", ""),
+        ("/v1/" + "topics" * 1_000, ""),
+        ("/x" * 1_000, ""),
+    ],
+)
+def test_a_path_that_is_not_there_is_answered_with_the_one_that_was_meant(path: str, meant: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        ROUTER.match("GET", tuple(path[1:].split("/")))
+
+    wanted = f"Did you mean {meant}?" if meant else "/openapi.json lists every path of this port."
+    assert caught.value.facts["hint"] == wanted
+
+
 def test_another_method_is_405_and_names_what_is_allowed() -> None:
     with pytest.raises(Unsupported) as caught:
         ROUTER.match("DELETE", ("v1", "topics"))
 
     assert caught.value.status == 405
     assert caught.value.facts["allow"] == ["GET", "HEAD", "OPTIONS"]
+    assert caught.value.facts["hint"] == "It takes GET, HEAD, OPTIONS."
 
 
 def test_the_root_says_what_the_port_is_where_only_programs_post_to_it() -> None:

@@ -178,7 +178,10 @@ class Core:
         self.options = options
         self.idle_timeout_s = options.idle_timeout_s
         self.hosts = HostRules(
-            loopback=is_loopback(options.host), names=options.allowed_hosts, origins=options.allowed_origins
+            loopback=is_loopback(options.host),
+            names=options.allowed_hosts,
+            origins=options.allowed_origins,
+            table=self.settings_table,
         )
         # A head that passed the old rules has to pass the new ones.
         self.known_heads.clear()

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.kernel.errors import Malformed, NotReady
 from penstock.net.tracing import traced
-from penstock.wire.plain_words import plain_fault
+from penstock.wire.plain_words import fault_facts, plain_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +83,8 @@ class Endpoint:
             except msgspec.DecodeError as exc:
                 # No JSON at all, which the first reader need not have noticed: it stops at a field it does not know.
                 fault = exc
-        raise Malformed(plain_fault(str(fault), self._body, self._body_too)) from fault
+        said = str(fault)
+        raise Malformed(plain_fault(said, self._body, self._body_too), **fault_facts(said)) from fault
 
     def count(self, method: str, status: int) -> None:
         """Count an answer."""

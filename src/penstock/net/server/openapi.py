@@ -60,7 +60,7 @@ def _shapes(routes: tuple[Route, ...]) -> tuple[dict[int, Schema], dict[str, Sch
 
 
 def _problem_schema() -> Schema:
-    """Describe the one error body; beyond these members a code may bring facts of its own."""
+    """Describe the one error body: what each problem says, and the facts that some bring; a code may bring others."""
     text: Schema = {"type": "string"}
     members: dict[str, Schema] = {
         "type": {"type": "string", "format": "uri"},
@@ -76,11 +76,24 @@ def _problem_schema() -> Schema:
         "title": _PROBLEM,
         "description": "RFC 9457 problem details.",
         "type": "object",
-        "properties": {**members, "retry_after": retry_after},
+        "properties": {**members, "retry_after": retry_after, **_FACTS},
         "required": list(members),
     }
 
 
+_FACTS: Final[dict[str, Schema]] = {
+    "hint": {"type": "string", "description": "The next step."},
+    "docs": {"type": "string", "description": "A page of the documentation that tells more."},
+    "reason": {"type": "string", "description": "Which condition of this code it is, for programs."},
+    "field": {"type": "string", "description": "The field of the request that is wrong."},
+    "limit": {"type": "string", "description": "The name of the limit that was passed."},
+    "limit_value": {"type": "number", "description": "That limit."},
+    "actual": {"type": "number", "description": "What the request had instead."},
+    "setting": {"type": "string", "description": "The setting of the node that sets the limit or the rule."},
+    "needed": {"type": "string", "description": "On 403: the caveat that a token must have."},
+    "has": {"type": "string", "description": "On 403: what the token has."},
+    "allow": {"type": "array", "items": {"type": "string"}, "description": "On 405: the methods that it takes."},
+}
 _CORR_ID: Final[Schema] = {
     "description": "The caller's correlation id, or a new one.",
     "required": True,

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
 
 from penstock.kernel.errors import NotFound, Unsupported
 from penstock.net.message import HandlerResult
 
 _NO_PARAMS: Final[dict[str, str]] = {}
+# What a path that was not found is compared with: no more than the longest route has, and no word longer than any.
+_SEGMENTS_COMPARED: Final = 8
+_WORD_CHARS_COMPARED: Final = 32
+# What the paths of services begin with.
+_VERSION: Final = "v1"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,7 +129,9 @@ class Router:
             # Programs may post to /; a browser is told what this port is.
             raise self._nowhere(method, segments)
         if hit is None:
-            raise Unsupported("This route does not take this method.", status=405, allow=self.allowed(segments))
+            allow = self.allowed(segments)
+            hint = f"It takes {', '.join(allow)}."
+            raise Unsupported("This route does not take this method.", status=405, allow=allow, hint=hint)
         return hit[0], dict(zip(hit[1], values, strict=True))
 
     def _nowhere(self, method: str, segments: tuple[str, ...]) -> NotFound:
@@ -140,7 +148,30 @@ class Router:
             if node is not None and method in node.routes and values:
                 path = "/".join(("", *segments[:kept], "%2F".join(segments[kept:])))
                 return NotFound("There is no such route.", hint=f"In a path a / inside a name is written %2F: {path}")
-        return NotFound("There is no such route.")
+        meant = self._meant(segments)
+        hint = f"Did you mean {meant}?" if meant else "/openapi.json lists every path of this port."
+        return NotFound("There is no such route.", hint=hint)
+
+    def _meant(self, segments: tuple[str, ...]) -> str:
+        """Return the path that was most likely meant, or nothing.
+
+        Anyone can ask for paths that are not there, as fast as they like: each segment is compared only with the few
+        words that may stand in its place, each in one pass.
+        """
+        given = tuple(filter(None, segments))[:_SEGMENTS_COMPARED]
+        for asked in (given, (_VERSION, *given)):
+            node: _Node | None = self._root
+            path = []
+            for segment in asked:
+                assert node is not None
+                word = segment if segment in node.literals else _nearest(segment, node.literals)
+                path.append(word or quote(segment, safe=""))
+                node = node.literals[word] if word else node.param
+                if node is None:
+                    break
+            if node is not None and node.routes:
+                return "/" + "/".join(path)
+        return ""
 
     def _find(self, segments: tuple[str, ...]) -> tuple[_Node | None, list[str]]:
         """Walk down with the last wildcard in mind: a dead end under a literal falls back to it."""
@@ -160,6 +191,27 @@ class Router:
         if node.routes:
             return node, values
         return (node.rest, [*values, ""]) if node.rest is not None else fallback
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that differs from this one by one character, its letters' case aside, or nothing."""
+    if len(word) > _WORD_CHARS_COMPARED:
+        return ""
+    asked = word.lower()
+    return next((each for each in known if _is_near(asked, each.lower())), "")
+
+
+def _is_near(one: str, other: str) -> bool:
+    """Tell whether a word becomes the other by changing, adding or dropping one character, or swapping two."""
+    if abs(len(one) - len(other)) > 1:
+        return False
+    same = 0
+    while same < min(len(one), len(other)) and one[same] == other[same]:
+        same += 1
+    left, right = one[same:], other[same:]
+    if len(left) != len(right):
+        return left[1:] == right if len(left) > len(right) else left == right[1:]
+    return left[1:] == right[1:] or (left[:2] == right[1::-1] and left[2:] == right[2:])
 
 
 def _descend(node: _Node, segment: str) -> tuple[_Node, str]:

@@ -19,7 +19,7 @@ from penstock.services.passport.api import AUDIENCE, PassportApi
 from penstock.services.passport.issuance import COVERED, IssueWork
 from penstock.services.passport.revocation import Asked, AskedChange
 from penstock.wire.conditions import has_it
-from penstock.wire.plain_words import plain_fault
+from penstock.wire.plain_words import fault_facts, plain_fault
 
 if TYPE_CHECKING:
     from penstock.services.passport.book import Book
@@ -194,7 +194,8 @@ class PassportRoutes:
         try:
             asked = msgspec.convert(request.query_params(), p.ListIssued, strict=False)
         except msgspec.ValidationError as exc:
-            raise Malformed(plain_fault(str(exc), p.ListIssued), reason="bad_query") from exc
+            said = str(exc)
+            raise Malformed(plain_fault(said, p.ListIssued), reason="bad_query", **fault_facts(said)) from exc
         return await self._api.list_issued(asked, by)
 
     # --- what is open

@@ -11,7 +11,7 @@ from penstock.contracts.call import Call, Origin
 from penstock.kernel.errors import Malformed, NotReady
 from penstock.net.bearer import bearer
 from penstock.services.omnigate.config import BEHIND
-from penstock.wire.plain_words import plain_fault
+from penstock.wire.plain_words import fault_facts, plain_fault
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
@@ -54,7 +54,7 @@ def convert(value: Mapping[str, object], kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(plain_fault(str(exc), kind)) from exc
+        raise Malformed(plain_fault(str(exc), kind), **fault_facts(str(exc))) from exc
 
 
 def text_of(value: bytes | None) -> str | None:
