@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.acceptance.node_process import NodeProcess, free_port, penstock
 from tests.cli.conftest import outside
 
 LEFT_ALONE = (
-    "/shop leads to http://h, which fails. The last 20 calls failed, the first 1m 30s ago. "
+    "/shop leads to http://h, which fails. The last 20 tries failed, the first 1m 30s ago. "
     "The gateway leaves it alone for now."
 )
 PATIENCE_S = 40
@@ -50,8 +51,36 @@ def test_a_few_failures_are_not_told_and_an_older_node_tells_nothing() -> None:
 def test_a_route_fails_when_none_of_its_upstreams_is_well() -> None:
     dead = {"problem": "Connection refused."}
 
-    assert [each.alone for each in failing([route(dead, {})])] == [False]
-    assert [each.alone for each in failing([route(dead, dead)])] == [True, True]
+    other = {**dead, "url": "http://i"}
+
+    assert [each.alone for each in failing([route(dead, {"url": "http://i"})])] == [False]
+    assert [each.alone for each in failing([route(dead, other)])] == [True, True]
+
+
+def test_an_upstream_that_was_dialled_just_now_is_no_reason_to_start_it() -> None:
+    left_alone = {"state": "open", "failures": 12, "failing_s": 60.0}
+    [seen] = failing([route(left_alone)], dialled=True)
+
+    assert not seen.alone
+    assert seen.said() == (
+        "/shop leads to http://h, which takes connections now, but failed before. The last 12 tries failed, the first "
+        "1m ago. The gateway still leaves it alone for now."
+    )
+    assert seen.hint().startswith("The gateway tries it again by itself")
+
+
+def test_a_dead_upstream_beside_one_that_was_dialled_is_a_note() -> None:
+    dead = {"url": "http://dead", "problem": "Connection refused."}
+    both = failing([route({"failures": 3, "failing_s": 1.0}, dead)], dialled=True)
+
+    assert [each.alone for each in both] == [False, False]
+    assert "takes connections" not in both[1].said()
+
+
+def test_an_upstream_that_a_route_names_twice_is_told_once() -> None:
+    dead = {"problem": "Connection refused."}
+
+    assert len(failing([route(dead, dead)])) == 1
 
 
 def test_the_next_step_is_where_the_route_was_made() -> None:
@@ -88,6 +117,20 @@ def test_a_dead_upstream_is_named_with_its_route_since_when_and_what_to_do(tmp_p
         assert "penstock route remove /shop" in run("doctor", code=1)
         run("route", "remove", "/shop")
         assert "/shop" not in run("doctor") + run("status")
+
+
+def test_the_doctor_calls_an_upstream_that_has_come_up_no_fault(tmp_path: Path) -> None:
+    port = free_port()
+    with NodeProcess(data_dir=tmp_path) as node:
+        where = ("--data-dir", str(tmp_path))
+        penstock("route", "add", "/shop", f"http://127.0.0.1:{port}", *where)
+        while node.ask("admin", "GET", "/v1/node/routes", token=True).json()["routes"][0]["healthy"]:
+            assert node.ask("omnigate", "GET", "/shop/x").status == 503
+        with socket.create_server(("127.0.0.1", port)):
+            done = penstock("doctor", *where)
+
+    assert (done.returncode, "note   /shop leads to" in done.stdout) == (0, True), done.stdout
+    assert "takes connections now" in done.stdout
 
 
 def test_by_the_url_of_a_gateway_the_doctor_dials_there(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def _upstreams(args: argparse.Namespace, status: dict[str, Any]) -> list[Checkup
         return []
     down = [
         CheckupFinding("wrong" if each.alone else "note", printable(each.said()), each.hint(running.said(args)))
-        for each in failing(told["routes"])
+        for each in failing(told["routes"], dialled=True)
     ]
     routes = len(told["routes"])
     well = f"The upstreams of {counted(routes, 'route')} answer."
