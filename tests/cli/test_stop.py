@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.commands.stop import ending_of
 from penstock.cli.endings import ending_in_words, plain_ending
 from tests.acceptance.node_process import STOP_S, NodeProcess, penstock
+from tests.cli.conftest import outside
 
 ECHO = ("--set", "node.echo=true", "--set", "echo.drain_deadline=1s")
 UNCLEAN = 5
@@ -68,6 +71,48 @@ def test_a_node_that_was_killed_while_it_drained_is_told_from_one_that_ended_wel
 
     assert (stopping.returncode, out) == (UNCLEAN, "stopped\n")
     assert "has ended without saying how: it was killed or has crashed." in err
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "x", '"x"', "5", "null", "[]", '{"pid": PID}', ('{"pid": PID, "clean": false, "cut": [5], "reason": null, '
+     '"limit_s": 1.0}'), '{"pid": PID, "clean": false, "cut": [], "reason": null, "limit_s": null}'],
+)  # fmt: skip
+def test_a_damaged_ending_is_none(tmp_path: Path, written: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "node.ending").write_text(written.replace("PID", "77"))
+
+    assert ending_of(tmp_path, 77, "the node") is None
+
+
+def test_who_may_not_look_into_the_directory_is_told_whose_node_it_is(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can work as another user")
+    tmp_path.chmod(0o700)
+    done = _stop_as_nobody(tmp_path)
+
+    said = done.stderr.partition("---")[2]
+
+    assert (done.returncode, said.count("\n")) == (1, 1)
+    assert "belongs to another user: permission denied. Stop the node as the user who runs it" in said
+
+
+def _stop_as_nobody(data_dir: Path) -> subprocess.CompletedProcess[str]:
+    # The first call has loaded everything by the time this user can no longer read where Python is.
+    become = (
+        "import os, sys; from penstock.cli import main; main([*sys.argv[1:-1], '/nowhere/at/all']); "
+        "os.setgid(65534); os.setuid(65534); sys.stderr.write('---'); sys.exit(main())"
+    )
+    words = [sys.executable, "-c", become, "stop", "--data-dir", str(data_dir)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=STOP_S)
+
+
+def test_who_works_with_a_node_elsewhere_is_told_that_stop_is_for_this_machine(tmp_path: Path) -> None:
+    near = penstock("stop", "--data-dir", str(tmp_path), env=outside())
+    far = penstock("stop", "--data-dir", str(tmp_path), env=outside(PENSTOCK_URL="http://queue.example.org"))
+
+    assert "stop works on the node's own machine only" in far.stderr
+    assert "machine" not in near.stderr
 
 
 def _is_asked(pid: int) -> bool:

@@ -18,6 +18,16 @@ def plain_ending(cut: Sequence[str], cause: str, limit_s: float) -> dict[str, An
     return {"clean": not cut, "cut": list(cut), "reason": cause if cut else None, "limit_s": limit_s}
 
 
+def read_ending(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of an ending that was written to a file; one that is damaged raises TypeError or KeyError."""
+    ending = {"clean": told["clean"], "cut": told["cut"], "reason": told["reason"], "limit_s": told["limit_s"]}
+    kinds = {"clean": bool, "cut": list, "reason": str | None, "limit_s": int | float}
+    wrong = [name for name, kind in kinds.items() if not isinstance(ending[name], kind)]
+    if wrong or not all(isinstance(name, str) for name in ending["cut"]):
+        raise TypeError(f"{', '.join(wrong) or 'cut'} is of another kind")
+    return ending
+
+
 def ending_in_words(told: dict[str, Any]) -> str:
     """Say what was cut off, and why."""
     counts = Counter(told["cut"])

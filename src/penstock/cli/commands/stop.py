@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.cli import asking, running
-from penstock.cli.endings import ending_in_words
+from penstock.cli.endings import ending_in_words, read_ending
 
 UNCLEAN: Final = 5
 """It has ended, but not everything that was under way was finished."""
@@ -24,6 +24,8 @@ _UNTOLD: Final[dict[str, Any]] = {"clean": None, "cut": [], "reason": None, "lim
 _KILLED: Final = "it was killed or has crashed. What it had acknowledged is in the data directory."
 _AGAIN: Final = "Unsettled messages are delivered again; node.drain_deadline and those of the services give more time."
 _NODE = "the node"
+_NOT_OURS: Final = "Stop the node as the user who runs it, on its own machine."
+_NEAR_ONLY: Final = "PENSTOCK_URL and contexts do not count here: stop works on the node's own machine only."
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +39,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask what runs there to drain by SIGTERM; exit 1 when nothing does, 4 when it is late, 5 when work was cut."""
-    holders = _holders(args.data_dir)
+    try:
+        holders = _holders(args.data_dir)
+    except PermissionError:
+        said = f"the data directory {args.data_dir} belongs to another user: permission denied. {_NOT_OURS}"
+        return running.refuse(args, said, code="forbidden")
     if not holders:
-        none = f"no node is running in {args.data_dir.absolute()}: name another by --data-dir (or PENSTOCK_DATA_DIR)"
-        return running.refuse(args, none, code="downstream_unavailable")
+        return running.refuse(args, _nobody(args.data_dir), code="downstream_unavailable")
     for pid, name in holders.items():
         try:
             os.kill(pid, signal.SIGTERM)
@@ -56,7 +61,14 @@ def run(args: argparse.Namespace) -> int:
             said = f"{named} is still draining; a second penstock stop, or another SIGTERM, does not hurry it"
             return running.refuse(args, said, code="timeout", exit_code=asking.NOT_READY)
         threading.Event().wait(_LOOK_S)
-    return _say(args, holders, {pid: _ending(args.data_dir, pid, name) for pid, name in holders.items()})
+    return _say(args, holders, {pid: ending_of(args.data_dir, pid, name) for pid, name in holders.items()})
+
+
+def _nobody(data_dir: Path) -> str:
+    """Say that nothing runs there; somebody who works with a node elsewhere is told that it cannot be stopped so."""
+    none = f"no node is running in {data_dir.absolute()}: name another by --data-dir (or PENSTOCK_DATA_DIR)"
+    elsewhere = os.environ.get("PENSTOCK_URL") or os.environ.get("PENSTOCK_CONTEXT")
+    return f"{none}. {_NEAR_ONLY}" if elsewhere else none
 
 
 def _say(args: argparse.Namespace, holders: dict[int, str], endings: dict[int, dict[str, Any] | None]) -> int:
@@ -76,13 +88,13 @@ def _say(args: argparse.Namespace, holders: dict[int, str], endings: dict[int, d
     return 0 if clean else UNCLEAN
 
 
-def _ending(data_dir: Path, pid: int, name: str) -> dict[str, Any] | None:
-    """Read how a process said that it ended; None where it has not."""
+def ending_of(data_dir: Path, pid: int, name: str) -> dict[str, Any] | None:
+    """Read how a process said that it ended; None where it has not, or where what it wrote is damaged."""
     file = data_dir / "run" / f"{'node' if name == _NODE else name.removeprefix('svc-')}.ending"
     with suppress(OSError, ValueError, TypeError, KeyError):
         told = json.loads(file.read_text())
-        if told.pop("pid") == pid:
-            return {field: told[field] for field in _UNTOLD}
+        if isinstance(told, dict) and told["pid"] == pid:
+            return read_ending(told)
     return None
 
 
@@ -91,7 +103,11 @@ def _holders(data_dir: Path) -> dict[int, str]:
     import fcntl
 
     found: dict[int, str] = {}
-    for pid_file in (data_dir / "run").glob("*.pid"):
+    try:
+        found_files = list((data_dir / "run").iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    for pid_file in (file for file in found_files if file.suffix == ".pid"):
         with suppress(OSError, ValueError), pid_file.open() as file:
             try:
                 # A file that nobody has locked names nobody. A service alone shares the node's lock.
