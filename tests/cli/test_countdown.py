@@ -11,7 +11,7 @@ from penstock.cli.countdown import Countdown
 class Screen(io.StringIO):
     """A terminal behind one writer: whatever goes there is dressed by the countdown."""
 
-    def __init__(self, waiting: list[str]) -> None:
+    def __init__(self, waiting: dict[str, float]) -> None:
         super().__init__()
         self.countdown = Countdown(self.say, lambda: 10.0, lambda: waiting)
 
@@ -24,27 +24,27 @@ class Screen(io.StringIO):
 
 
 async def test_the_line_is_below_what_is_logged_and_gone_at_the_end() -> None:
-    waiting = ["svc-a", "svc-b"]
+    waiting = {"svc-a": 5.0, "svc-b": 20.0}
     screen = Screen(waiting)
 
     screen.say("before\n")
     screen.countdown.draw()
     screen.say("logged\n")
-    waiting.remove("svc-b")
+    del waiting["svc-b"]
     await asyncio.sleep(2.0)
     screen.countdown.end()
     screen.say("after\n")
 
     assert screen.lines == ["before", "logged", "after", ""]
-    assert screen.getvalue().count("draining, 10 s left: svc-a, svc-b; Ctrl-C again cuts it short\r") == 2, (
-        "drawn again below the log's line"
-    )
-    assert "draining, 10 s left: svc-a; Ctrl-C again cuts it short\r" in screen.getvalue()
-    assert "draining, 8 s left: svc-a; Ctrl-C again cuts it short\r" in screen.getvalue()
+    assert (
+        screen.getvalue().count("draining: svc-a (5 s left), svc-b (10 s left); Ctrl-C again cuts it short\r") == 2
+    ), "drawn again below the log's line"
+    assert "draining: svc-a (5 s left); Ctrl-C again cuts it short\r" in screen.getvalue()
+    assert "draining: svc-a (3 s left); Ctrl-C again cuts it short\r" in screen.getvalue()
 
 
 async def test_a_log_line_takes_the_place_of_the_countdown_in_one_write() -> None:
-    screen = Screen([])
+    screen = Screen({})
     screen.countdown.draw()
     during = screen.countdown.around(b"from the log's thread\n")
     screen.countdown.end()
@@ -54,7 +54,7 @@ async def test_a_log_line_takes_the_place_of_the_countdown_in_one_write() -> Non
 
 async def test_a_log_line_that_was_waiting_when_the_line_ended_is_not_written_behind_it() -> None:
     said: list[str] = []
-    countdown = Countdown(said.append, lambda: 10.0, list)
+    countdown = Countdown(said.append, lambda: 10.0, dict)
     countdown.draw()
     drawn = countdown.around(said.pop().encode())
     countdown.end()

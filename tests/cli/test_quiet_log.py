@@ -25,6 +25,15 @@ def test_refusals_are_counted_and_told_together() -> None:
     assert quiet.summary() == ""
 
 
+def test_tasks_that_are_cut_off_are_told_together() -> None:
+    quiet = QuietLog()
+    passed = [quiet.filter(record("task.aborted", logging.WARNING, task=f"worker[{n}]")) for n in range(150)]
+
+    assert not any(passed)
+    assert quiet.summary() == "150 tasks cut off in the last 10 s: 150 of svc-mailbox\n"
+    assert quiet.summary() == ""
+
+
 def test_routine_is_left_out_and_warnings_never_are() -> None:
     quiet = QuietLog()
 

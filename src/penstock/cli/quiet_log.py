@@ -1,4 +1,4 @@
-"""Keeps the log of a node readable on a terminal: refusals are summed up, and what is routine is left out.
+"""Keeps the log of a node readable on a terminal: refusals and cut tasks are summed up, what is routine is left out.
 
 Only where a person reads the log as text. A program that reads it gets every event of a node that started; of one that
 could not start it gets the sentence that says why, without the routine before it.
@@ -22,12 +22,16 @@ _ROUTINE: Final = frozenset({"phase", "listener.closed", "drained", "store.open"
 
 
 class QuietLog(logging.Filter):
-    """Holds single refusals back and says every ten seconds how many there were, and why."""
+    """Holds single refusals and cut tasks back and says every ten seconds how many there were, and why.
+
+    What the end of the node cuts off is in the line that says how it ended.
+    """
 
     def __init__(self) -> None:
         """Begin with nothing held back."""
         super().__init__()
         self._refused: Counter[tuple[str, str]] = Counter()
+        self._cut: Counter[str] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let everything pass but single refusals, and routine that is not even a warning."""
@@ -38,10 +42,24 @@ class QuietLog(logging.Filter):
             count = 1 + int(fields.get("unsaid", 0))
             self._refused[str(fields.get("service")), str(fields.get("reason"))] += count
             return False
+        if event == "task.aborted":
+            self._cut[str(fields.get("service"))] += 1
+            return False
         return record.levelno > logging.INFO or event not in _ROUTINE
 
     def summary(self) -> str:
-        """Return one line about what was refused since the last time; empty when nothing was."""
+        """Return a line about what was refused since the last time, and one about what was cut off, if anything."""
+        return self._refusals() + self._cuts()
+
+    def _cuts(self) -> str:
+        cut, self._cut = self._cut, Counter()
+        if not cut:
+            return ""
+        named = ", ".join(f"{count} of {service}" for service, count in cut.most_common(_NAMED))
+        total = sum(cut.values())
+        return f"{total} task{'s' if total != 1 else ''} cut off in the last {EVERY_S:.0f} s: {named}\n"
+
+    def _refusals(self) -> str:
         refused, self._refused = self._refused, Counter()
         if not refused:
             return ""

@@ -186,10 +186,11 @@ def _words(error: BaseException) -> str:
     return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
-def _draining(node: Node) -> list[str]:
-    """Name the services that are draining."""
+def _draining(node: Node) -> dict[str, float]:
+    """Name the services that are draining, each with how long it may take."""
     ending = (Phase.DRAINING, Phase.ABORTING)
-    return [part.supervisor.service for part in node.parts if part.supervisor.phase.value in ending]
+    supervisors = [part.supervisor for part in node.parts]
+    return {each.service: each.options.drain_deadline_s for each in supervisors if each.phase.value in ending}
 
 
 def _shut(node: Node) -> list[tuple[str, Gate]]:
