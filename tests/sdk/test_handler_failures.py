@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 
 import pytest
 
@@ -190,3 +191,43 @@ async def test_an_argument_of_the_wrong_kind_is_a_sentence() -> None:
             with pytest.raises(Malformed) as refused:
                 await call
             assert refused.value.detail.startswith(said)
+
+
+class Speechless(Exception):  # noqa: N818 - it stands for any class of a program
+    """Its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def test_an_error_whose_text_fails_is_told_and_its_message_given_back_all_the_same(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(_delivery) -> None:
+        raise Speechless
+
+    monkeypatch.setattr(logging.getLogger("penstock.client"), "propagate", False)
+    async with world(max_attempts=1) as here:
+        [msg_id] = await here.send(1)
+        async with started(here.mailbox.run(TOPIC, handle)):
+            await until(lambda: _dead(here))
+        [nack] = here.server.nacks
+        said = capsys.readouterr().err.splitlines()
+
+    assert nack.msg_id == msg_id
+    assert nack.error is not None
+    assert nack.error.class_.endswith("Speechless")
+    assert nack.error.message == "<exception str() failed>"
+    assert "attempt 1: Speechless: <exception str() failed>; it is a dead letter now" in said[0]
+
+
+async def test_a_program_without_standard_error_goes_on_when_a_handler_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("penstock.client"), "propagate", False)
+    monkeypatch.setattr(sys, "stderr", None)
+    async with world(max_attempts=2) as here:
+        await here.send(1)
+        async with started(here.mailbox.run(TOPIC, fails)):
+            await until(lambda: _dead(here))
+        attempts = [nack.error is not None for nack in here.server.nacks]
+
+    assert attempts == [True, True]

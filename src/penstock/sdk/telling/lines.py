@@ -10,7 +10,7 @@ import logging
 import sys
 import traceback
 from contextlib import suppress
-from typing import Final
+from typing import Final, TextIO
 
 from penstock.kernel.log import redact
 
@@ -25,8 +25,16 @@ def tell(event: str, line: str, /, **fields: object) -> None:
 def tell_error(event: str, line: str, error: BaseException, /, **fields: object) -> None:
     """Tell what failed, and show the traceback below it."""
     stack = as_utf8("".join(traceback.format_exception(error)))
-    record = {"service": "client", "event": event, **redact(fields), "reason": as_utf8(str(error)), "stack": stack}
+    record = {"service": "client", "event": event, **redact(fields), "reason": as_utf8(text_of(error)), "stack": stack}
     _tell(logging.ERROR, as_utf8(line), record, error)
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says; of one that fails to say it, as a traceback does, that it failed."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # lint: allow PK015 its text is the handler's own code, and may raise anything
+        return "<exception str() failed>"
 
 
 def as_utf8(text: str) -> str:
@@ -40,6 +48,10 @@ def _tell(level: int, line: str, record: dict[str, object], error: BaseException
     if _logger.hasHandlers():
         _logger.log(level, line, exc_info=error, extra={"fields": record})
         return
+    # A program without a console, such as a Windows service, has no standard error.
+    stderr: TextIO | None = sys.stderr
+    if stderr is None:
+        return
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"penstock: {line}\n{record.get('stack', '')}")
-        sys.stderr.flush()
+        stderr.write(f"penstock: {line}\n{record.get('stack', '')}")
+        stderr.flush()

@@ -13,7 +13,7 @@ from penstock.contracts.handler_error import ERROR_CHARS_MAX, HandlerError
 from penstock.contracts.mailbox import Nacked
 from penstock.kernel.errors import Expired, Forbidden, PenstockError, Unauthenticated
 from penstock.sdk.handlers import WrongHandler
-from penstock.sdk.telling.lines import as_utf8, tell, tell_error
+from penstock.sdk.telling.lines import as_utf8, tell, tell_error, text_of
 from penstock.wire.plain_words import age_text
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _unsettled_line(topic: str, delivery: FailedDelivery, error: BaseException) 
 
 
 def _error_words(error: BaseException) -> str:
-    said = " ".join(str(error).split())
+    said = " ".join(text_of(error).split())
     if len(said) > _SAID_CHARS_MAX:
         said = f"{said[:_SAID_CHARS_MAX]}..."
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
@@ -144,7 +144,7 @@ def error_of(error: BaseException) -> HandlerError:
     name = (
         kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
     )
-    said = str(error)[:ERROR_CHARS_MAX]
+    said = text_of(error)[:ERROR_CHARS_MAX]
     return HandlerError(as_utf8(name[-256:]), as_utf8(said), as_utf8(stack[-ERROR_CHARS_MAX:])).bounded()
 
 
