@@ -22,7 +22,7 @@ from penstock.kernel.errors import (
 from penstock.net.advice import advice
 from penstock.net.problem import problem
 from penstock.net.server.route import Route, Router
-from penstock.wire.plain_words import age_text, fault_facts, near_word, plain_fault, size_text
+from penstock.wire.plain_words import age_text, fault_facts, near_word, near_words, plain_fault, size_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 
@@ -183,6 +183,26 @@ def test_a_misspelt_word_is_answered_with_the_one_that_is_near_and_a_far_one_wit
     known = ("topic", "payload", "payload_b64", "idem_key", "key", "delay_ms", "visibility_ms", "max_messages", "state")
 
     assert near_word(word, known) == meant
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("max", "There is no field max. Did you mean max_messages or max_bytes?"),
+        ("max_b", "There is no field max_b. Did you mean max_bytes?"),
+        ("MaxBytes", "There is no field MaxBytes. Did you mean max_bytes?"),
+        ("visibilty_ms", "There is no field visibilty_ms. Did you mean visibility_ms?"),
+    ],
+)
+def test_a_field_that_is_the_beginning_of_several_is_answered_with_each(word: str, said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as broken:
+        msgspec.convert({"topic": "t", word: 1}, m.Recv)
+
+    assert plain_fault(str(broken.value), m.Recv) == said
+
+
+def test_of_many_words_that_begin_alike_three_are_named() -> None:
+    assert near_words("max", ["max_a", "max_b", "max_a", "min", "max_c", "max_d"]) == ["max_a", "max_b", "max_c"]
 
 
 def test_a_word_that_is_only_begun_is_meant_rather_than_one_that_looks_alike() -> None:

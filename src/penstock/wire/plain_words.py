@@ -24,6 +24,8 @@ _NAME_CHARS_MAX: Final = 64
 # How much two words have in common that may be meant for each other; a beginning this long may be meant too.
 _NEAR: Final = 0.7
 _BEGUN_CHARS_MIN: Final = 3
+# So many are named where a word is the beginning of several.
+_NAMED_MAX: Final = 3
 _KINDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -89,6 +91,16 @@ def near_word(word: str, known: Iterable[str]) -> str | None:
     begun = [each for each in plain if each.startswith(asked)] if len(asked) >= _BEGUN_CHARS_MIN else []
     near = swapped or get_close_matches(asked, begun or plain, n=1, cutoff=_NEAR) or sorted(begun, key=len)
     return plain[near[0]] if near else None
+
+
+def near_words(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known words that a misspelt one may stand for: several only where it is the beginning of several."""
+    listed = list(dict.fromkeys(known))
+    near, asked = near_word(word, listed), _letters(word[:_NAME_CHARS_MAX])
+    if near is None or _letters(near) == asked:
+        return [] if near is None else [near]
+    begun = [each for each in listed if _letters(each).startswith(asked)]
+    return begun[:_NAMED_MAX] if near in begun else [near]
 
 
 def _letters(word: str) -> str:
@@ -171,9 +183,9 @@ def _alternatives(info: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, ...
 
 
 def _meant(name: str, kinds: Iterable[type | None]) -> str:
-    """Name the field that is spelt like this one, if there is one."""
-    near = near_word(name, [field for kind in kinds if kind is not None for field in _fields(kind)])
-    return f" Did you mean {near}?" if near else ""
+    """Name the field that is spelt like this one, if there is one, or those that begin with it."""
+    near = near_words(name, [field for kind in kinds if kind is not None for field in _fields(kind)])
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 @lru_cache(maxsize=256)
