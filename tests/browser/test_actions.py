@@ -272,6 +272,6 @@ def test_tenants_at_the_gateway_are_shown_while_their_requests_run(browser: Chro
         tab.wait("document.querySelector('#gateway-tenants tbody')?.innerText.includes(' / ')")
     finally:
         connection.close()
-    tab.wait("document.querySelector('#gateway-tenants').innerText.includes('No request is under way.')")
+    tab.wait("document.querySelector('#gateway-tenants').innerText.includes('and none is under way.')")
 
     assert "%" in tab.js("document.querySelector('#gateway-classes tbody').innerText")

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 from penstock.admin.node_panels import services
 from penstock.admin.view import _service
-from penstock.node.panels import audit, gateway_brownout, traffic_classes
+from penstock.node.panels import audit, gateway_brownout, gateway_tenants, traffic_classes
+from penstock.services.omnigate.fair.entry import QueueEntry
+from penstock.services.omnigate.fair.queue import FairMeasures, FairQueue
 from penstock.services.passport.audit_writer import AuditEntry
 from tests.services.omnigate.agents.test_prober import fall_ill, running
 
@@ -53,3 +55,57 @@ def test_the_audit_says_which_of_its_records_are_shown() -> None:
 
     assert str(audit(few).draw()["note"]).startswith("the last 2 of 8 records; the older ones are in audit/")
     assert audit(all_).draw()["note"] == ""
+
+
+class Gate:
+    """A fair queue of one class, and the time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.queue = FairQueue(FairMeasures(weights={"authed": 1}), limit=8)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def serve(self, tenant: str, count: int) -> None:
+        """Let short requests of a tenant come and end at once."""
+        for _ in range(count):
+            entry = QueueEntry()
+            self.queue.arrive(entry, self.queue.classes["authed"], tenant, self.now)
+            self.queue.end(entry)
+
+
+def test_tenants_whose_requests_are_over_at_once_are_shown_with_their_shares() -> None:
+    gate = Gate()
+    panel = gateway_tenants(SimpleNamespace(gate=gate))
+    gate.serve("before", 1000)
+    assert panel.source() == []
+    gate.serve("shop", 30)
+    gate.serve("mail", 10)
+    gate.now += 4
+    rows = panel.source()
+
+    assert [(row["who"], row["rate"], row["part"]) for row in rows] == [
+        ("authed / shop", 7.5, 75.0),
+        ("authed / mail", 2.5, 25.0),
+    ]
+    assert {(row["running"], row["share"]) for row in rows} == {(0, None)}
+    gate.now += 2
+    assert [row["rate"] for row in panel.source()] == [5.0, 1.67]
+    gate.now += 6
+    panel.source()
+    gate.now += 1
+    assert panel.source() == []
+
+
+def test_what_came_while_nobody_looked_is_not_spread_over_that_time() -> None:
+    gate = Gate()
+    panel = gateway_tenants(SimpleNamespace(gate=gate))
+    panel.source()
+    gate.now += 3600
+    gate.serve("shop", 100)
+    assert panel.source() == []
+    gate.serve("shop", 6)
+    gate.now += 2
+
+    assert [row["rate"] for row in panel.source()] == [3.0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.admin.panel import Column, Panel, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from penstock.services.omnigate.fair.entry import Tenant
     from penstock.services.omnigate.service import OmnigateService
@@ -55,33 +55,71 @@ def traffic_classes(service: OmnigateService) -> Panel:
 
 _TENANT_COLUMNS = (
     Column("who", "class and tenant"),
+    Column("rate", "requests", "rate"),
+    Column("part", "share of the requests", "percent"),
     Column("running", "running", "count"),
     Column("share", "share of what runs", "percent"),
     Column("waiting", "waiting", "count"),
     Column("parked", "long polls and streams", "count"),
 )
 _TENANTS_SHOWN = 20
+_LATELY_S = 5.0
+
+
+class TenantRates:
+    """Requests a second by tenant, over the last five to ten seconds.
+
+    Most requests are over within milliseconds: who is busy is seen by what was taken in, not by what runs now.
+    """
+
+    def __init__(self) -> None:
+        self._counts: tuple[float, dict[tuple[str, Hashable], int]] = (0.0, {})
+        self._base = self._counts
+
+    def look(self, tenants: Sequence[Tenant], now: float) -> dict[tuple[str, Hashable], float]:
+        """Return the rates of those that sent something; the first look, or one after a pause, has none."""
+        if now - self._counts[0] >= _LATELY_S:
+            counts = (now, {each.key: each.taken for each in tenants})
+            # Counts from before a pause would spread what is new over all of it.
+            self._base = counts if now - self._counts[0] > 2 * _LATELY_S else self._counts
+            self._counts = counts
+        since, before = self._base
+        if now - since < 1.0:
+            return {}
+        grown = {each.key: _grown(each.taken, before.get(each.key, 0)) for each in tenants}
+        return {key: count / (now - since) for key, count in grown.items() if count}
+
+
+def _grown(taken: int, before: int) -> int:
+    """Tell how many came since; a tenant that was forgotten meanwhile began again."""
+    return taken - before if taken >= before else taken
 
 
 def gateway_tenants(service: OmnigateService) -> Panel:
-    """Show the tenants that keep the gateway busiest: how much of what runs is theirs, and how many wait."""
+    """Show the tenants that keep the gateway busiest: their share of requests and of slots, and how many wait."""
+    lately = TenantRates()
 
     def source() -> Rows:
         queue = service.gate.queue
-        live = [each for one in queue.classes.values() for each in one.tenants.values() if each.live]
-        busiest = nlargest(_TENANTS_SHOWN, live, key=lambda each: (each.waiting, each.live))
-        return [_tenant(each, queue.running) for each in busiest]
+        tenants = [each for one in queue.classes.values() for each in one.tenants.values()]
+        rates = lately.look(tenants, service.gate.monotonic())
+        busy = [each for each in tenants if each.live or each.key in rates]
+        busiest = nlargest(_TENANTS_SHOWN, busy, key=lambda each: (each.waiting, rates.get(each.key, 0.0), each.live))
+        total = sum(rates.values())
+        return [_tenant(each, rates.get(each.key, 0.0), total, queue.running) for each in busiest]
 
-    empty = "No request is under way."
+    empty = "No request came in the last seconds, and none is under way."
     title = "Busiest tenants at the gateway"
     return Panel("gateway-tenants", title, source, view="gateway", columns=_TENANT_COLUMNS, empty=empty)
 
 
-def _tenant(tenant: Tenant, running_in_all: int) -> dict[str, object]:
+def _tenant(tenant: Tenant, rate: float, rate_in_all: float, running_in_all: int) -> dict[str, object]:
     class_name, name = tenant.key
     running = max(0, tenant.live - tenant.waiting - tenant.parked)
     return {
         "who": f"{class_name} / {name}",
+        "rate": round(rate, 2),
+        "part": 100 * rate / rate_in_all if rate_in_all else None,
         "running": running,
         "share": 100 * running / running_in_all if running_in_all else None,
         "waiting": tenant.waiting,

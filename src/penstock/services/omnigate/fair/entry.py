@@ -29,7 +29,7 @@ class EntryState(enum.Enum):
 class Tenant(Flow):
     """One tenant of one class. It is kept while it has entries, and for a while after its last one."""
 
-    __slots__ = ("entries", "generation", "key", "live", "parked", "seen_at", "waiting")
+    __slots__ = ("entries", "generation", "key", "live", "parked", "seen_at", "taken", "waiting")
 
     def __init__(self, key: tuple[str, Hashable], quantum: int, generation: int) -> None:
         super().__init__(quantum)
@@ -39,6 +39,8 @@ class Tenant(Flow):
         self.parked = 0
         # Entries not over yet; at zero it stands in the queue's chain of idle tenants.
         self.live = 0
+        # Requests that found a slot or a place, since it was made: for whoever shows how busy it is.
+        self.taken = 0
         self.seen_at = 0.0
         # A settlement from before its debts were forgiven finds another number and is dropped.
         self.generation = generation

@@ -97,6 +97,7 @@ class FairQueue:
             if not tenant.live and tenant.after is not None:
                 tenant.unlink()
             tenant.live += 1
+            tenant.taken += 1
             entry.class_, entry.owner, entry.generation = class_, tenant, tenant.generation
             if outcome is ArrivalOutcome.RUNS:
                 self._pass_by(entry)
