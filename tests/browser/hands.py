@@ -97,7 +97,7 @@ def answer(tab: Tab, label: str, **fields: str) -> None:
     """Fill in the dialog and press its button."""
     tab.wait("document.getElementById('ask').open")
     for name, value in fields.items():
-        put(tab, f"#ask [name={name}]", value)
+        put(tab, f'#ask [name="{name}"]', value)
     press(tab, label, "#ask")
 
 

@@ -201,6 +201,47 @@ def test_a_topic_is_paused_resumed_and_given_settings(browser: Chromium, node: N
     assert node.ask("mailbox", "GET", "/v1/topics/held/settings", token=True).json()["settings"] == kept
 
 
+def test_every_setting_of_a_topic_has_a_field_and_what_is_left_empty_stays_default(
+    browser: Chromium, node: NodeProcess
+) -> None:
+    chosen = {
+        "max_attempts": 3, "visibility_ms": 60_000, "delay_ms": 250, "retention_s": 3600, "on_expiry": "drop",
+        "dead_letter_to": "1234", "key_batch": 4, "receipts": "any", "fair_by": "group", "max_payload": 2048,
+    }  # fmt: skip
+    dedup = {"window_s": 900, "entries": 50, "mode": "first_wins", "on_full": "oldest_out"}
+    fields = {name: str(value) for name, value in chosen.items()}
+    fields |= {f"dedup.{name}": str(value) for name, value in dedup.items()}
+    tab = signed_in(browser, node)
+    go(tab, "topic/set%2Ffully")
+    press(tab, "Settings")
+    tab.wait("document.querySelector('#ask [name=max_attempts]')?.placeholder === '5'")
+    answer(tab, "Save", **fields, tags="team=mail\nnote=a=b")
+    told(tab, "Saved")
+
+    def kept() -> dict[str, Any]:
+        shown: dict[str, Any] = node.ask("mailbox", "GET", "/v1/topics/set%2Ffully/settings", token=True).json()
+        settings: dict[str, Any] = shown["settings"]
+        return settings
+
+    assert kept() == {**chosen, "dedup": dedup, "tags": {"team": "mail", "note": "a=b"}}
+    press(tab, "Settings")
+    answer(tab, "Save", tags="")
+    told(tab, "Saved")
+    tab.wait("!document.getElementById('view').innerText.includes('team')")
+    assert kept() == {**chosen, "dedup": dedup}
+    press(tab, "Settings")
+    answer(tab, "Save", **dict.fromkeys(fields, ""))
+    tab.wait("document.getElementById('view').innerText.includes('It has no settings of its own')")
+    assert kept() == {}
+    press(tab, "Settings")
+    answer(tab, "Save", **{"dedup.mode": "first_wins", "tags": "no pair"})
+    tab.wait("document.querySelector('#ask [role=alert]').innerText.includes('name=value')")
+    answer(tab, "Save", tags="")
+    tab.wait("document.getElementById('view').innerText.includes('first_wins')")
+    assert kept()["dedup"]["mode"] == "first_wins"
+    assert tab.complaints() == []
+
+
 def letters(node: NodeProcess, topic: str) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = node.ask("mailbox", "GET", f"/v1/dlq?topic={topic}", token=True).json()["entries"]
     return entries
