@@ -123,6 +123,40 @@ def test_refusals_are_counted_by_reason_and_make_the_verdict_amber(browser: Chro
     tab.wait("[...document.querySelectorAll('.bars code')].some((each) => each.innerText === 'malformed')")
 
 
+def test_a_reason_of_refusals_has_its_colour_whichever_others_there_are(browser: Chromium, tmp_path: Path) -> None:
+    colour = """[...document.querySelectorAll('.bars code')].find((each) => each.innerText === '%s')
+      ?.nextElementSibling.className"""
+    with NodeProcess(data_dir=tmp_path) as node:
+        tab = signed_in(browser, node)
+        for _ in range(3):
+            node.ask("mailbox", "POST", "/v1/send", {"topic": "nobody", "payload": ""})
+        tab.wait(colour % "unauthenticated")
+        alone = tab.js(colour % "unauthenticated")
+        for _ in range(3):
+            node.ask("mailbox", "POST", "/v1/send", {"nonsense": 1}, token=True)
+            node.ask("mailbox", "GET", "/v1/topics/none/settings", token=True)
+        tab.wait(colour % "malformed")
+        tab.wait(colour % "not_found")
+        fresh = signed_in(browser, node)
+        for name in ("unauthenticated", "malformed", "not_found"):
+            fresh.wait(colour % name)
+        among = [fresh.js(colour % name) for name in ("unauthenticated", "malformed", "not_found")]
+
+    assert among[0] == alone
+    assert len(set(among)) == 3
+
+
+def test_the_sparkline_of_a_young_topic_does_not_lie_over_its_number(browser: Chromium, tmp_path: Path) -> None:
+    within = """[...document.querySelectorAll('tbody .spark')].every((svg) => [...svg.children].every((path) =>
+      path.getBoundingClientRect().right <= svg.getBoundingClientRect().right + 2))"""
+    with NodeProcess(data_dir=tmp_path) as node:
+        tab = signed_in(browser, node, width=1400)
+        press(tab, "1 hour")
+        send(node, "young")
+        tab.wait("document.querySelector('tbody .spark path:last-child')?.getAttribute('d').includes('h')")
+        assert tab.js(within)
+
+
 def refusals(node: NodeProcess) -> float:
     """Add up what was refused so far, of all services and for all reasons."""
     lines = node.ask("admin", "GET", "/metrics", token=True).body.decode().splitlines()

@@ -15,7 +15,8 @@ function trace(values, most, under) {
   let began = -1;
   const end = (at) => {
     if (began < 0) return;
-    if (at - began === 1) path += `h${(100 / last).toFixed(2)}`;
+    // The last of all goes to the left: beside it stands its number.
+    if (at - began === 1) path += `h${((began === last ? -100 : 100) / last).toFixed(2)}`;
     if (under) path += `L${((at - 1) * 100) / last} 99L${(began * 100) / last} 99Z`;
     began = -1;
   };

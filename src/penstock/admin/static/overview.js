@@ -16,16 +16,14 @@ const FLOW = [
   { name: "acked", label: "acked", colour: "teal" },
 ];
 
-const reasonColours = new Map(); // a reason keeps its colour
+// A reason keeps its colour, whichever others there are; the six most usual ones have one each.
+const colourOf = (reason) => COLOURS[[...reason].reduce((sum, c) => (sum * 38 + c.charCodeAt(0)) % 997, 0) % 6];
 
 const reasons = () =>
   Object.keys(page.lines)
     .filter((name) => name.startsWith("refused.") && page.lines[name].some(Boolean))
     .sort()
-    .map((name) => {
-      if (!reasonColours.has(name)) reasonColours.set(name, COLOURS[reasonColours.size % COLOURS.length]);
-      return { name, label: name.slice(8), colour: reasonColours.get(name) };
-    });
+    .map((name) => ({ name, label: name.slice(8), colour: colourOf(name.slice(8)) }));
 
 export default function overview() {
   const tiles = [
