@@ -56,12 +56,12 @@ def send(node: NodeProcess, topic: str, payload: str = "aGk=", **more: Any) -> s
     return str(answer.json()["msg_id"])
 
 
-def fail(node: NodeProcess, topic: str, traceback: str, times: int = 1) -> None:
+def fail(node: NodeProcess, topic: str, traceback: str, times: int = 1, message: str = "bad postcode") -> None:
     """Make dead letters as a handler does that raises ValueError."""
     node.ask("mailbox", "PUT", f"/v1/topics/{quote(topic, '')}/settings", {"max_attempts": 1}, token=True)
     for _ in range(times):
         send(node, topic)
-    left, error = times, {"class": "ValueError", "message": "bad postcode", "traceback": traceback}
+    left, error = times, {"class": "ValueError", "message": message, "traceback": traceback}
     while left:
         asked = {"topic": topic, "max_messages": left}
         for each in node.ask("mailbox", "POST", "/v1/recv", asked, token=True).json()["messages"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import signal
 from pathlib import Path
 
@@ -58,6 +59,21 @@ def many(node: NodeProcess, topic: str, count: int, **more: object) -> list[str]
 
 SHOW_MORE = "[...document.querySelectorAll('#view button')].find((each) => each.textContent === 'Show more')"
 IDS = "[...document.querySelectorAll('details.item summary code')].map((each) => each.innerText)"
+
+
+def test_a_long_error_is_cut_and_can_be_opened(browser: Chromium, node: NodeProcess) -> None:
+    message = "row 7: " + "x" * 990 + " the end"
+    fail(node, "long/error", "", message=message)
+    tab = signed_in(browser, node)
+    go(tab, "dead?topic=long%2Ferror&reason=rejected%3AValueError")
+    tab.wait("document.querySelector('details.item .life b') !== null")
+    tab.js("document.querySelector('details.item').open = true")
+    shown = tab.js("document.querySelector('.life').innerText")
+    tab.js("document.querySelector('.life summary').click()")
+
+    assert "row 7: xxx" in shown
+    assert len(shown) < 300
+    tab.wait(f"document.querySelector('.life').innerText.includes({json.dumps(message)})")
 
 
 def test_every_message_of_a_topic_can_be_listed(browser: Chromium, node: NodeProcess) -> None:

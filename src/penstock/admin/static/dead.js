@@ -239,7 +239,7 @@ function letterItem(letter, body, reload) {
     h(
       "li",
       h("span.dim", `${moment(each.at)} `),
-      h("b", causeOf(each)),
+      causeOf(each),
       each.error?.traceback ? h("pre", { tabindex: "0" }, each.error.traceback) : "",
     ),
   );

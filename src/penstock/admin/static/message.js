@@ -4,7 +4,7 @@ import { ask, enc, mailbox, toast } from "./ask.js";
 import { field, question } from "./dialog.js";
 import { bits, h, link, pill } from "./element.js";
 import { page } from "./state.js";
-import { moment, plural, size } from "./words.js";
+import { count, moment, plural, size } from "./words.js";
 
 export const SHOWN = 50; // rows of a long list
 
@@ -136,7 +136,18 @@ export const STATES = [
   ["dlq", "Dead letters"],
 ];
 
-export const causeOf = (each) => each.cause + (each.error ? `: ${each.error.message || ""}` : "");
+const CAUSE_SHOWN = 200; // characters; an error may have a thousand
+
+// Why an attempt ended; the rest of a long error can be opened.
+export function causeOf(each) {
+  const told = each.error?.message || "";
+  const text = each.cause + (told && `: ${told}`);
+  if (text.length <= CAUSE_SHOWN) return [h("b", text)];
+  return [
+    h("b", `${text.slice(0, CAUSE_SHOWN)}…`),
+    h("details", h("summary.dim", `All ${count(told.length)} characters`), h("pre", { tabindex: "0" }, told)),
+  ];
+}
 
 // Read a list that comes in pages until there are so many; a page may be short and still lead on.
 export async function upTo(most, path, list) {

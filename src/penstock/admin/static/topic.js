@@ -200,7 +200,7 @@ async function lifeOf(name, wanted, box) {
     found ? "" : h("p.none", `No message here has this msg_id, and none of a state's oldest 256 this corr_id: ${gone}`),
     h(
       "ol.life",
-      steps.map(([at, what, text]) => h("li", h("span.dim", `${moment(at)} `), h("b", what), ` ${text}`)),
+      steps.map(([at, what, text]) => h("li", h("span.dim", `${moment(at)} `), h("b", what), " ", text)),
     ),
     found ? messageItem(found, found.state) : "",
   );
