@@ -94,6 +94,24 @@ def test_the_example_of_every_request_body_is_one_that_the_route_takes() -> None
     assert tried >= 15
 
 
+def test_the_example_of_a_send_is_the_form_without_base64() -> None:
+    for service in ("svc-mailbox", "omnigate"):
+        description = described()[service]
+        shape = description["paths"]["/v1/send"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+
+        assert example_of(shape, description["components"]["schemas"]) == {"topic": "orders", "payload": "hello"}
+
+
+def test_the_example_of_an_object_with_two_forms_is_the_one_without_base64() -> None:
+    coded = {"type": "string", "contentEncoding": "base64"}
+    shape = {
+        "type": "object", "properties": {"topic": {"type": "string"}, "payload_b64": coded, "payload": {}},
+        "required": ["topic"], "oneOf": [{"required": ["payload_b64"]}, {"required": ["payload"]}],
+    }  # fmt: skip
+
+    assert example_of(shape, {}) == {"topic": "orders", "payload": "hello"}
+
+
 def test_descriptions_are_drawn_as_paragraphs_lists_and_code() -> None:
     assert rendered("One\nline.\n\n- `a`: x\n- b <i>") == (
         "<p>One line.</p><ul class=plain><li><code>a</code>: x</li><li>b &lt;i&gt;</li></ul>"

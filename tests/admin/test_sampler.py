@@ -71,6 +71,7 @@ async def test_the_history_is_declared_with_its_bound() -> None:
 
     (row,) = [row for row in inventory.rows()["limits"] if row["name"] == "page_history_bytes"]
     assert (row["capacity"], row["series"]) == (4 << 20, 1)
+    assert inventory.metrics.value("page_history_bytes") == row["in_use"] > 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 _DEPTH_MAX: Final = 5
+# A schema with no more than these allows anything.
+_SAYS_NOTHING: Final = frozenset({"title", "description", "default"})
 # What a reader recognises at once, by the name of the field.
 _KNOWN: Final[dict[str, object]] = {
     "topic": "orders",
@@ -32,22 +34,33 @@ Shape = dict[str, Any] | bool
 
 def example_of(schema: Shape, schemas: dict[str, Any], name: str = "", depth: int = 0) -> object:
     """Make one value that the schema allows; optional fields are left out, but for those that a reader expects."""
-    if isinstance(schema, bool) or depth > _DEPTH_MAX:
+    if depth > _DEPTH_MAX:
         return {}
+    if isinstance(schema, bool) or not schema.keys() - _SAYS_NOTHING:
+        return _KNOWN.get(name, {})
     if "$ref" in schema:
         return example_of(schemas.get(schema["$ref"].rpartition("/")[2], {}), schemas, name, depth + 1)
     if name in _KNOWN and _fits(_KNOWN[name], schema):
         return _KNOWN[name]
     for words in ("anyOf", "oneOf"):
-        if words in schema:
-            return example_of(_first(schema[words]), schemas, name, depth + 1)
+        if words in schema and "properties" not in schema:
+            return example_of(_first(schema[words], schemas), schemas, name, depth + 1)
     if "enum" in schema:
         return schema["enum"][0]
     return _by_type(schema, schemas, depth)
 
 
-def _first(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    return next((each for each in choices if each.get("type") != "null"), choices[0])
+def _first(choices: list[dict[str, Any]], schemas: dict[str, Any]) -> dict[str, Any]:
+    """Choose the first form, and of forms with and without base64 the first that a person can read."""
+    given = [each for each in choices if each.get("type") != "null"] or choices
+    return next((each for each in given if not _is_encoded(each, schemas)), given[0])
+
+
+def _is_encoded(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
+    """Tell whether it is an object that needs a field in base64."""
+    meant = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    fields = meant.get("properties", {})
+    return any(fields.get(name, {}).get("contentEncoding") == "base64" for name in meant.get("required", ()))
 
 
 def _fits(value: object, schema: dict[str, Any]) -> bool:
@@ -74,7 +87,9 @@ def _by_type(schema: dict[str, Any], schemas: dict[str, Any], depth: int) -> obj
 
 
 def _object(schema: dict[str, Any], schemas: dict[str, Any], depth: int) -> dict[str, object]:
-    needed = schema.get("required", ())
     fields: dict[str, Any] = schema.get("properties", {})
+    # Forms of one object say only which of its fields each needs.
+    forms = [{**each, "properties": fields} for each in schema.get("oneOf", ())]
+    needed = {*schema.get("required", ()), *(_first(forms, schemas).get("required", ()) if forms else ())}
     chosen = [field for field in fields if field in needed] or list(fields)[:1]
     return {field: example_of(fields[field], schemas, field, depth + 1) for field in chosen}

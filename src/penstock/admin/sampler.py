@@ -60,6 +60,11 @@ class Sampler:
         }
         policy = f"an hour of at most {SERIES_MAX} figures; more: the one that was quiet longest is forgotten"
         inventory.limit("page_history_bytes", BYTES_MAX, policy, live)
+        inventory.metrics.gauge(
+            "page_history_bytes",
+            "Bytes of RAM that the page's hour of history takes.",
+            read=lambda: float(self.history.bytes_in_use()),
+        )
 
     async def run(self, child: Child) -> None:
         """Measure until the node drains."""
