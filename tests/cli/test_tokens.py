@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.token_words import moment
 from penstock.client import Client, connect
 from penstock.kernel.errors import Forbidden
 from tests.acceptance.node_process import NodeProcess, penstock
@@ -22,6 +23,25 @@ def cli(node: NodeProcess):
         return done.stdout + done.stderr
 
     return run
+
+
+def test_people_read_dates_and_lines_and_programs_read_numbers(cli) -> None:
+    issued = cli("token", "issue", "--for", "worker", "--topic", "pics/").strip()
+    narrowed = cli("token", "attenuate", issued, "--caveat", "budget.reqs=5").strip()
+    inspected, verified = cli("token", "inspect", narrowed), cli("token", "verify", narrowed, "--aud", "svc-mailbox")
+
+    for said in (inspected, verified):
+        assert re.search(r"^issued +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", said, re.MULTILINE)
+        assert re.search(r"^expires +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in 1[45]m[^)]*\)$", said, re.MULTILINE)
+        assert not re.search(r"[{}\[\]]|\b\d{10}\b", said)
+    assert re.search(r"^narrowed 1 +budget.reqs=5$", inspected, re.MULTILINE)
+    assert verified.startswith("ok ")
+    assert json.loads(cli("token", "inspect", narrowed, "--json"))["exp"] > 1_700_000_000
+    assert json.loads(cli("token", "verify", narrowed, "--json"))["claims"]["exp"] > 1_700_000_000
+
+
+def test_a_time_that_no_calendar_has_stays_a_number() -> None:
+    assert moment(10**15) == "1000000000000000 s after 1970"
 
 
 def test_a_workers_token_is_issued_explained_and_listed(cli) -> None:

@@ -9,6 +9,7 @@ settings   the options that lead to settings
 token_roles  tokens by what they are for, and caveats that shut each other out
 token_revoking  takes tokens back, and has the node sign with another key
 token_tables  issued tokens for people
+token_words  what a token says and what the node says of it, in lines
 near_topics  which topic a misspelt name was meant for
 settling   what ack, nack and extend share
 confirming  asks before a topic's messages are gone for good

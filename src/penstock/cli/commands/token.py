@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import asking, running, token_revoking
+from penstock.cli.token_words import claims_in_words, inspected_in_words, until, verdict_in_words
 from penstock.kernel.clock import SYSTEM
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _CONTEXT = ("aud", "op", "topic", "method", "route", "ip", "tenant", "region")
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="action", required=True)
-    _add_issue(actions.add_parser("issue", help="mint a token that your capability covers"))
+    _add_issue(actions.add_parser("issue", help="issue a token that your capability covers"))
     narrow = _offline(actions, "attenuate", "narrow a token, offline", _attenuate)
     narrow.add_argument(
         "--caveat", action="append", required=True, metavar="NAME=VALUE", help="repeatable: op=recv,ack"
@@ -192,7 +192,7 @@ def _inspect(args: argparse.Namespace) -> int:
         "sealed": token.proof[0] == SEALED,
         "proven": False,
     }
-    return _say(args, said)
+    return _say(args, said if args.json else inspected_in_words(said, SYSTEM.wall()))
 
 
 def _level(level: IssuingLevel) -> dict[str, Any]:
@@ -257,29 +257,10 @@ def show_own(args: argparse.Namespace) -> int:
         if not verdict.ok:
             said = f"the node does not accept this token: {verdict.reason}. {_NEW}"
             return running.refuse(args, said, code="unauthenticated")
-        _say(args, _readable(claims))
+        _say(args, claims_in_words(claims, SYSTEM.wall()))
         return 0
 
     return asking.ask(args, work)
-
-
-def _readable(claims: dict[str, Any]) -> dict[str, Any]:
-    """Return claims with times that people can read, and without what only programs need."""
-    said = {"subject": claims["sub"], "tenant": claims["tenant"], "class": claims["class"], "tid": claims["tid"]}
-    said["audience"] = ", ".join(claims["aud"])
-    said["caveats"] = "; ".join(claims.get("caveats") or ()) or "none"
-    return {**said, "issued": _moment(claims["iat"]), "expires": _until(claims["exp"])}
-
-
-def _moment(unix_s: int) -> str:
-    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _until(unix_s: int) -> str:
-    from penstock.wire.plain_words import age_text
-
-    left_s = unix_s - SYSTEM.wall()
-    return f"{_moment(unix_s)} ({'in ' + age_text(left_s) if left_s > 0 else age_text(-left_s) + ' ago'})"
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -291,7 +272,7 @@ def _explain(args: argparse.Namespace) -> int:
     asked = None if args.against is None else read_question(args.against)
     root = token.root
     said: dict[str, Any] = {"subject": root.sub, "tenant": root.owner, "class": root.class_}
-    said |= {"audience": ", ".join(root.aud), "expires": _until(root.exp)}
+    said |= {"audience": ", ".join(root.aud), "expires": until(root.exp, SYSTEM.wall())}
     said["may"] = "; ".join(map(str, token.caveats)) or "everything of its audience but admin, issue, revoke"
     if topics := token_roles.topics_in_words(token.caveats):
         said["topics"] = topics
@@ -327,7 +308,8 @@ def _verify(args: argparse.Namespace) -> int:
 
         context = RequestContext(**{name: getattr(args, name) for name in _CONTEXT})
         verdict = await client.passport.verify(args.token, context)
-        _say(args, {"ok": verdict.ok, "reason": verdict.reason, **asking.plain(verdict)})
+        said = {"ok": verdict.ok, "reason": verdict.reason, **asking.plain(verdict)}
+        _say(args, said if args.json else verdict_in_words(said, SYSTEM.wall()))
         return 0 if verdict.ok else 1
 
     return asking.ask(args, work)
