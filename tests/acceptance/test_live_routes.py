@@ -53,6 +53,8 @@ def test_a_route_is_added_used_kept_and_removed_while_the_gateway_runs(tmp_path:
             listed = json.loads(route("list", "--json"))["routes"]
             assert [(each["prefix"], each["source"]) for each in listed] == [("/fixed", "file"), ("/shop", "live")]
             assert "the configuration file has a route" in route("add", "/fixed", base, code=1).lower()
+            assert "Write it as /shop" in route("add", "shop", base, code=1)
+            assert "Write it as /shop" in route("remove", "shop", code=1)
             assert "own paths" in route("add", "/v1/send", base, code=1)
             assert "does not answer yet" in route("add", "/nobody", "http://127.0.0.1:9")
             described = node.ask("omnigate", "GET", "/openapi.json").json()["paths"]

@@ -12,7 +12,9 @@ import pytest
 
 from penstock import __version__
 from penstock.cli import COMMANDS, main, parser_of
+from penstock.cli.commands import up
 from penstock.lint.cli import command as lint_command
+from penstock.net.server.bind import CannotBind
 
 
 def test_version_prints_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +48,43 @@ def test_config_show_names_the_origin_of_each_value(capsys: pytest.CaptureFixtur
         "help": "Run the echo service, a small example of a complete service.",
     }
     assert rows["http.read_timeout"]["origin"] == "default"
+
+
+def test_config_show_names_the_variable_that_was_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DATA_DIR", "/srv/queue")
+    assert main(["config", "show", "--changed"]) == 0
+    short = capsys.readouterr().out
+    monkeypatch.setenv("PENSTOCK_NODE__DATA_DIR", "/srv/other")
+    assert main(["config", "show", "--changed"]) == 0
+
+    assert "node.data_dir = /srv/queue  (PENSTOCK_DATA_DIR)" in short
+    assert "node.data_dir = /srv/other  (PENSTOCK_NODE__DATA_DIR)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("mailbox.limits.rps", ""),
+        ("mailbox.port", ""),
+        ("mailbox.retention.redy", "; did you mean mailbox.retention.ready?"),
+        ("mailbox.max_body_bytes", "; did you mean mailbox.limits.max_body_bytes?"),
+        ("mailbx.max_conns", "; did you mean mailbox.max_conns?"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_a_near_one_of_its_table(
+    capsys: pytest.CaptureFixture[str], key: str, meant: str
+) -> None:
+    assert main(["config", "show", "--set", f"{key}=5"]) == 2
+    assert f"there is no such key{meant}\n" in capsys.readouterr().err
+
+
+def test_a_port_whose_owner_nobody_knows_has_a_sentence_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "owner_of", lambda _port: "")
+
+    said = up._cannot_bind(CannotBind("127.0.0.1:5300 cannot be used: address already in use", 5300))
+    assert "in use: another program listens there. Stop it, or choose" in said
 
 
 def test_config_show_can_tell_only_what_was_changed(capsys: pytest.CaptureFixture[str]) -> None:

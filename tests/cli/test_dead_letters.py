@@ -6,6 +6,8 @@ import io
 
 import pytest
 
+from penstock.cli.tables import dead_letters
+from penstock.contracts import mailbox as m
 from tests.cli.conftest import dead, rows
 
 
@@ -14,6 +16,23 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def test_the_list_cuts_a_long_error_and_says_where_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    def letter(message: str) -> m.DeadLetter:
+        history = (m.Attempt(1, "nacked", m.HandlerError("ValueError", message, "")),)
+        return m.DeadLetter("01", "orders", "ValueError", 1, 1, 1, "b3:0", history)
+
+    dead_letters([letter("short")])
+    whole = capsys.readouterr().out
+    dead_letters([letter("x" * 1024), letter("first\nsecond")])
+    cut = capsys.readouterr().out
+
+    assert "dlq show" not in whole
+    assert "x" * 80 + " ..." in cut
+    assert "x" * 81 not in cut
+    assert "first ..." in cut
+    assert "penstock dlq show TOPIC MSG_ID has all of one" in cut
 
 
 def test_named_dead_letters_go_back_and_the_others_stay(cli) -> None:

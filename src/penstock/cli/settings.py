@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.config import Schema, Settings
 
 BAD_CONFIG = 2
-_DATA_DIR = "PENSTOCK_DATA_DIR"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -57,16 +56,7 @@ def sources(args: argparse.Namespace) -> Sources:
         for option, key in _FLAGS.items()
         if (value := getattr(args, option)) not in (None, False)
     )
-    return Sources(file=args.config, environ=environment(), flags=flags, sets=tuple(args.set))
-
-
-def environment() -> dict[str, str]:
-    """Return the environment that settings are read from."""
-    environ = dict(os.environ)
-    if environ.get(_DATA_DIR):
-        # The commands that look for a node go by this one: a node started beside them must lie there.
-        environ.setdefault("PENSTOCK_NODE__DATA_DIR", environ[_DATA_DIR])
-    return environ
+    return Sources(file=args.config, environ=dict(os.environ), flags=flags, sets=tuple(args.set))
 
 
 def _refuse_shown_secrets(schema: Schema, sets: Iterable[str]) -> None:

@@ -26,6 +26,9 @@ _PIPE_COLUMNS: Final = 200
 _COLUMNS_MIN: Final = 40
 _console: Final = Console()
 _QUEUES_NAMED: Final = 3
+# How much of an error stands in a table, and what stands for the rest.
+_ERROR_CHARS: Final = 80
+_CUT: Final = " ..."
 _NUMBER: Final = re.compile(r"-|[\d.,]+")
 _RECENT_S: Final = 20 * 3600
 
@@ -123,17 +126,21 @@ def say_totals(rows: Sequence[TopicStats], ready: bool | None) -> None:  # noqa:
 def dead_letters(rows: Iterable[DeadLetter]) -> None:
     """Print a row for each dead letter."""
     columns = ("msg_id", "topic", "died", "reason", "tries", "error")
-    cells = [
+    cells: list[tuple[str, str, str, str, int, str]] = [
         (row.msg_id, row.topic, short_when(row.dead_at), printable(row.reason), row.attempts, _last_error(row))
         for row in rows
     ]
     table_of(columns, cells, "no dead letters")
+    if any(row[-1].endswith(_CUT) for row in cells):
+        say(Text("errors are cut here; penstock dlq show TOPIC MSG_ID has all of one", "dim"))
 
 
 def _last_error(letter: DeadLetter) -> str:
     """Return what the last attempt that told an error said; its class is the reason already."""
     told = (attempt.error.message for attempt in reversed(letter.history) if attempt.error is not None)
-    return printable(next(told, ""))
+    said = next(told, "")
+    first = said.partition("\n")[0][:_ERROR_CHARS]
+    return printable(first) + (_CUT if first != said else "")
 
 
 def dead_letter(letter: DeadLetter, message_of: Peeked | None, *, full: bool = True) -> None:

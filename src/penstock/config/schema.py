@@ -197,7 +197,27 @@ class Schema:
         return name in self._prefixes
 
     def nearest(self, name: str) -> str | None:
-        """Return the known key or table that a wrong name most likely means."""
+        """Return the known key or table that a wrong name most likely means; in a table that is known, one of it."""
+        parent, _, leaf = name[:_NAME_CHARS_MAX].rpartition(".")
+        if parent not in self._prefixes:
+            near = self._alike(name)
+            return None if near is None or name.startswith(f"{near}.") else near
+        service = parent.partition(".")[0]
+        leaves = {known.rpartition(".")[2]: known for known in reversed(self.keys) if _is_below(known, service)}
+        if leaf in leaves:
+            # The right word in another table of the same service: `mailbox.max_body_bytes`.
+            return leaves[leaf]
+        members = {
+            known.removeprefix(f"{parent}.").partition(".")[0] for known in self.keys if _is_below(known, parent)
+        }
+        close = difflib.get_close_matches(leaf, sorted(members), n=1, cutoff=0.7)
+        if close:
+            return f"{parent}.{close[0]}"
+        close = difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.8)
+        return leaves[close[0]] if close else None
+
+    def _alike(self, name: str) -> str | None:
+        """Return the key or table that looks most like a name, wherever it lies."""
         # The comparison is quadratic, and a name from junk can be of any length.
         name = name[:_NAME_CHARS_MAX]
         found = difflib.get_close_matches(name, [*self.keys, *sorted(self._prefixes)], n=1, cutoff=0.7)
@@ -211,7 +231,7 @@ class Schema:
 
     def secret_near(self, name: str) -> bool:
         """Tell whether a wrong name may stand for a secret, or for a table that holds one."""
-        near = self.nearest(name) or name
+        near = self._alike(name) or name
         return any(key.secret for known, key in self.keys.items() if known == near or known.startswith(f"{near}."))
 
     def _add(self, name: str, key: Key) -> None:
@@ -248,6 +268,10 @@ class Schema:
             unknown = [name for name in names if name not in self.keys and name != RAM_BYTES]
             if unknown:
                 raise ValueError(f"the schema speaks of keys it does not have: {', '.join(unknown)}")
+
+
+def _is_below(name: str, table: str) -> bool:
+    return name.startswith(f"{table}.")
 
 
 def unknown_rule(schema: Schema, name: str) -> str:

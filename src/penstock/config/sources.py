@@ -18,6 +18,8 @@ from penstock.config.schema import Schema
 from penstock.config.toml_lines import TomlLines
 
 ENV_PREFIX = "PENSTOCK_"
+# The commands that look for a node go by this one: a node started beside them must lie there.
+_SHORT_NAMES = {"PENSTOCK_DATA_DIR": "node.data_dir"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SYNTAX_PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 
@@ -122,6 +124,9 @@ def _syntax_fault(document: Document, exc: Exception) -> Fault:
 
 def _from_environ(schema: Schema, environ: Mapping[str, str], faults: list[Fault]) -> Iterator[Given]:
     """Take what has a double underscore; the rest belongs to others, unless it is a key with one left out."""
+    for variable, key in _SHORT_NAMES.items():
+        if environ.get(variable) and key in schema.keys and env_name(key) not in environ:
+            yield Given(key, environ[variable], _at(Layer.ENV, variable))
     missed = {env_name(key).replace("__", "_"): env_name(key) for key in schema.keys}
     for variable in sorted(environ):
         if not variable.startswith(ENV_PREFIX):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -99,7 +100,7 @@ def _check(args: argparse.Namespace) -> int:
     from penstock.node.services import schema
 
     try:
-        load(schema(), Sources(file=args.file, environ=options.environment()))
+        load(schema(), Sources(file=args.file, environ=dict(os.environ)))
     except ConfigFaults as faults:
         if args.json:
             sys.stdout.write(json.dumps({"ok": False, "faults": [fault.plain() for fault in faults.faults]}) + "\n")

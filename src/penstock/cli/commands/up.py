@@ -127,7 +127,7 @@ def _cannot_bind(failed: CannotBind) -> str:
         return str(failed)
     owner = owner_of(failed.port)
     return (
-        f"{failed}{f': {owner} listens there' if owner else ''}. "
+        f"{failed}: {owner or 'another program'} listens there. "
         "Stop it, or choose other ports with --port-base N or --ephemeral-ports."
     )
 

@@ -38,6 +38,7 @@ class NewRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def route(self) -> ProxyRoute:
         """Return it as the gateway serves it, or refuse it with what is wrong."""
+        _check_begin(self.prefix)
         row: dict[str, Any] = {
             "prefix": self.prefix, "upstream": self.upstream, "methods": self.methods, "class": "",
             "require": self.require, "timeout": self.timeout_ms / 1000, "retry": True, "hedge": False,
@@ -47,6 +48,12 @@ class NewRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             return read_routes((row,))[0]
         except RouteRefused as refused:
             raise Malformed(f"The route is refused: {refused}.") from refused
+
+
+def _check_begin(prefix: str) -> None:
+    """Refuse a prefix without its slash, which is the same mistake whether a route is added or removed."""
+    if not prefix.startswith("/"):
+        raise Malformed(f"The prefix {prefix!r} does not begin with a slash.", hint=f"Write it as /{prefix}")
 
 
 class RemoveRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,6 +110,7 @@ class LiveRoutes:
 
     def remove(self, prefix: str) -> None:
         """Remove a route that was added."""
+        _check_begin(prefix)
         name = "/" + prefix.strip("/")
         if name not in self._added:
             configured = any(name == route.name for route in self._configured)
