@@ -131,6 +131,22 @@ async def test_an_interrupted_handler_is_told_once_and_without_a_traceback(capsy
     ]
 
 
+@pytest.mark.parametrize("away_s", [0.0, 60.0], ids=["refused", "no answer"])
+async def test_a_message_that_failed_while_the_node_was_away_is_said_to_come_again(
+    away_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fail_while_it_is_away(_delivery: Delivery) -> None:
+        w.server.down, w.server.lag_s = AWAY, away_s
+        raise ValueError("plain")
+
+    async with world() as w:
+        msg_id = await work_once(w, fail_while_it_is_away, visibility_ms=6000)
+        w.server.lag_s = 0.0
+
+    (line,) = [line for line in lines(capsys) if msg_id in line]
+    assert line.endswith("attempt 1: ValueError: plain; it comes again when its lease ends")
+
+
 async def test_a_message_that_was_handled_and_could_not_be_acked_is_no_failure_of_its_handler(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

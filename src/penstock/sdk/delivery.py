@@ -324,6 +324,9 @@ class Delivery:
                 async with timeout("give_back", _GIVE_BACK_S):
                     await self._nack(nack)
         except PenstockError as refused:
+            if self.lost is None:
+                # The time for it may have run out while it was tried again: then nobody has noted why.
+                self.unsettled = self.unsettled or refused
             if error is None:  # nobody else tells it: the work was cancelled, and that goes on
                 said = f"message {self.msg_id} of {self.topic} could not be given back, attempt {self.attempt}"
                 fields = {"topic": self.topic, "msg_id": self.msg_id, "code": refused.code}
