@@ -193,7 +193,7 @@ async def test_an_argument_of_the_wrong_kind_is_a_sentence() -> None:
             assert refused.value.detail.startswith(said)
 
 
-class Speechless(Exception):  # noqa: N818 - it stands for any class of a program
+class Speechless(Exception):
     """Its text cannot be had."""
 
     def __str__(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from penstock.capability.caveats import parse_all
@@ -83,6 +85,21 @@ async def test_an_epoch_and_a_key_take_all_that_was_issued_before(target):
         states = [each.state for each in await listed(world, all=True)]
 
     assert states == ["good", "revoked"]
+
+
+async def test_a_token_of_a_key_that_was_rotated_out_ends_with_the_key():
+    async with running() as world:
+        await world.issue()
+        (before,) = await listed(world)
+        await world.api.rotate(p.Rotate(), world.operator)
+        (old,) = (key for key in (await world.api.keys(p.GetKeys())).keys if key.kid == before.kid)
+        (within,) = await listed(world)
+        await asyncio.sleep(old.exp - world.inventory.clock.wall() + 1)
+
+        assert (within.state, within.exp) == ("good", old.exp)
+        assert within.exp < before.exp
+        assert [(each.state, each.exp) for each in await listed(world, all=True)] == [("expired", old.exp)]
+        assert await listed(world) == []
 
 
 async def test_who_is_bound_to_a_tenant_sees_its_tokens_alone():

@@ -154,8 +154,8 @@ class PassportApi:
 
     async def list_issued(self, request: p.ListIssued, by: Grant) -> p.IssuedList:
         """List what was issued for somebody who was judged."""
-        kids = frozenset(key.kid for key in self._book.state.keys)
-        query = IssuedQuery(request, self._book.trust.floors, kids, self._wall(), bound_tenant(by))
+        keys = {key.kid: key.exp for key in self._book.state.keys}
+        query = IssuedQuery(request, self._book.trust.floors, keys, self._wall(), bound_tenant(by))
         return await self._intake.trail.issued(query)
 
     # --- verify

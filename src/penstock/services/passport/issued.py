@@ -12,7 +12,7 @@ from penstock.services.passport.core import OPERATOR
 from penstock.wire.audit_chain import ChainRecord, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator, Mapping
 
     from penstock.capability.floors import Floors
     from penstock.services.passport.store import PassportStore
@@ -39,7 +39,8 @@ class IssuedQuery:
 
     asked: p.ListIssued
     floors: Floors
-    kids: Collection[str]
+    # Until when each key verifies, by its kid: a rotation ends the old one after a grace.
+    keys: Mapping[str, int]
     now_s: float
     # The tenant that the caller is bound to: others' tokens are not shown.
     tenant: str | None
@@ -49,7 +50,11 @@ class IssuedQuery:
         facts = record.facts
         if any(map(self.floors.hits_level, _levels(facts))):
             return "revoked"
-        return "good" if facts["exp"] > self.now_s and facts["kid"] in self.kids else "expired"
+        return "good" if facts["kid"] in self.keys and self.ends(facts) > self.now_s else "expired"
+
+    def ends(self, facts: dict[str, Any]) -> int:
+        """Return when a token ends: by itself, or with the key that signed it."""
+        return int(min(facts["exp"], self.keys.get(facts["kid"], facts["exp"])))
 
 
 def _levels(facts: dict[str, Any]) -> Iterator[IssuingLevel]:
@@ -97,7 +102,7 @@ def _shown(record: ChainRecord, query: IssuedQuery) -> list[p.IssuedToken]:
         aud=tuple(facts["aud"]),
         caveats=tuple(facts["caveats"]),
         iat=record.at_ms // 1000,
-        exp=facts["exp"],
+        exp=query.ends(facts),
         kid=facts["kid"],
         epoch=facts["epoch"],
         by=facts.get("by_sub", ""),
