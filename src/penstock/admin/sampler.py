@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from penstock.admin.history import BYTES_MAX, SERIES_MAX, FigureHistory, HistorySpan, shortened
 from penstock.admin.readings import PEAKS, Readings
 from penstock.kernel.errors import Malformed, PenstockError
 from penstock.kernel.log import Log
 from penstock.net.server.route import Route
+from penstock.wire.plain_words import plain_fault
 
 if TYPE_CHECKING:
     from penstock.kernel.child import Child
@@ -22,6 +24,8 @@ TICK_S: Final = 1.0
 REFRESH_S: Final = 3.0
 _POINTS_MAX: Final = 400
 _PREFIXES_MAX: Final = 16
+# Names and commas between them, as the description says it; `_tell` counts them.
+_SERIES: Final = rf"^[^,]*(?:,[^,]*){{0,{_PREFIXES_MAX - 1}}}(?![\s\S])"
 _log: Final = Log("node")
 
 
@@ -29,8 +33,8 @@ class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which figures, of how long, and how many points each."""
 
     span: HistorySpan = "1h"
-    series: str = ""
-    points: int = 0
+    series: Annotated[str, Meta(extra_json_schema={"pattern": _SERIES})] = ""
+    points: Annotated[int, Meta(ge=0, le=_POINTS_MAX)] = 0
 
 
 class HistoryOut(msgspec.Struct, frozen=True):
@@ -112,24 +116,26 @@ class Sampler:
     # --- the route
 
     def routes(self) -> list[Route]:
-        """List the one route."""
+        """List the one route, by the page's path and by the one that the gateway passes on."""
         return [
             Route(
                 method="GET",
-                path="/history",
+                path=path,
                 handler=self._tell,
+                query=HistoryQuery,
                 answer=HistoryOut,
                 summary="The last five minutes or the last hour of the page's figures.",
                 errors=("malformed",),
             )
+            for path in ("/history", "/v1/node/history")
         ]
 
     def _tell(self, request: Request) -> HistoryOut:
         try:
             asked = msgspec.convert(request.query_params(), HistoryQuery, strict=False)
         except msgspec.ValidationError as exc:
-            raise Malformed(str(exc)) from exc
+            raise Malformed(plain_fault(str(exc), HistoryQuery)) from exc
         prefixes = tuple(asked.series.split(","))
-        if len(prefixes) > _PREFIXES_MAX or not 0 <= asked.points <= _POINTS_MAX:
-            raise Malformed(f"At most {_PREFIXES_MAX} names of series and {_POINTS_MAX} points can be asked for.")
+        if len(prefixes) > _PREFIXES_MAX:
+            raise Malformed(f"At most {_PREFIXES_MAX} names of series can be asked for.")
         return HistoryOut(asked.span, self.history.read(asked.span, prefixes=prefixes, points=asked.points))

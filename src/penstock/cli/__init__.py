@@ -11,6 +11,7 @@ token_revoking  takes tokens back, and has the node sign with another key
 token_tables  issued tokens for people
 token_words  what a token says and what the node says of it, in lines
 near_topics  which topic a misspelt name was meant for
+node_told    what a node tells its operator of itself as a whole
 settling   what ack, nack and extend share
 confirming  asks before a topic's messages are gone for good
 following  how a command that follows a stream ends

@@ -18,6 +18,7 @@ from penstock.kernel.clock import SYSTEM
 from penstock.wire.plain_words import age_text, counted, size_text
 
 if TYPE_CHECKING:
+    from penstock.cli.node_told import NodeTold
     from penstock.cli.upstreams import FailingUpstream
     from penstock.contracts.mailbox import DeadLetter, Envelope, Peeked, TopicStats
 
@@ -112,11 +113,18 @@ def topics(rows: Iterable[TopicStats]) -> None:
     table_of(columns, cells, "no topics")
 
 
-def say_totals(rows: Sequence[TopicStats], ready: bool | None) -> None:  # noqa: FBT001 - unknown is the third
-    """Print one line about all topics together, and whether the node is ready."""
-    verdict = {True: ("ready", "green"), False: ("not ready", "yellow"), None: ("?", "dim")}[ready]
+def say_totals(rows: Sequence[TopicStats], told: NodeTold | None) -> None:
+    """Print whether the node is ready, and what all its topics hold and do together.
+
+    Topics that are drained are forgotten and stand in no row, so only the node knows what was sent and acked in all.
+    """
+    verdict = {True: ("ready", "green"), False: ("not ready", "yellow"), None: ("?", "dim")}[told and told.ready]
     counts = {name: sum(getattr(row, name) for row in rows) for name in ("ready", "inflight", "delayed", "dlq")}
-    rates = f"{sum(row.send_rate for row in rows):.0f} sent/s, {sum(row.ack_rate for row in rows):.0f} acked/s"
+    if told is not None and told.send_rate is not None and told.ack_rate is not None:
+        rates = f"{told.send_rate:.0f} sent/s, {told.ack_rate:.0f} acked/s"
+    else:
+        sent, acked = (sum(getattr(row, name) for row in rows) for name in ("send_rate", "ack_rate"))
+        rates = f"in them {sent:.0f} sent/s, {acked:.0f} acked/s"
     waits = f"{counts['ready']} waiting, {counts['inflight']} in flight, {counts['delayed']} delayed, "
     # Two lines, each of which a terminal of 80 columns has room for.
     say(Text.assemble("node: ", verdict, f"   {counted(len(rows), 'topic')}, {rates}"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.admin.routes import ConfigurationReport, ReloadReport
+from penstock.admin.sampler import HistoryOut, HistoryQuery
 from penstock.kernel.errors import NotReady
 from penstock.net.server.admission import Refusal
 from penstock.net.server.route import Route
@@ -28,6 +29,7 @@ _ROWS: Final[tuple[tuple[str, str, type | None, type | None, type | None, str], 
     ("GET", "/v1/node/status", None, None, None, "Services, gates, phases, restarts."),
     ("GET", "/v1/node/inventory", None, None, None, "Every channel, task, lock, limit."),
     ("GET", "/v1/node/metrics", None, None, None, "All metrics of the node."),
+    ("GET", "/v1/node/history", HistoryQuery, None, HistoryOut, "The page's figures of the last minutes or the hour."),
     (
         "GET",
         "/v1/node/config",

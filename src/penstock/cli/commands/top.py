@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli import asking, running
 from penstock.cli.watching import watch
 
 if TYPE_CHECKING:
+    from penstock.cli.node_told import NodeTold
     from penstock.contracts.mailbox import TopicStats
     from penstock.sdk import Client
 
 _REFUSALS: Final = ("unauthenticated", "expired", "forbidden")
+_COUNTS: Final = ("ready", "inflight", "delayed", "dlq")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,23 +30,33 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _draw(client: Client, args: argparse.Namespace) -> int:
+    from penstock.cli import node_told
+
+    told: NodeTold | None = None
+    try:
+        told = node_told.ask(args)
+    except running.NodeSilent as failed:
+        # The topics that a token covers need no operator. A mailbox that runs alone has topics, and no node to ask.
+        if failed.code in _REFUSALS and not args.json:
+            return running.refuse(args, str(failed), code=failed.code)
+    found = await client.mailbox.topics()
     if args.json:
-        for stats in _busiest(await client.mailbox.topics(), args.max):
-            asking.print_json(asking.plain(stats))
+        asking.print_json(_document(found, told, args.max))
         return 0
     from penstock.cli.tables import say_totals, topics
 
-    try:
-        ready: bool | None = bool(running.ask_node(args, "GET", "/v1/node/status")["ready"])
-    except running.NodeSilent as failed:
-        if failed.code in _REFUSALS:
-            return running.refuse(args, str(failed), code=failed.code)
-        # A mailbox that runs alone has topics, and no node that could tell its verdict.
-        ready = None
-    found = await client.mailbox.topics()
-    say_totals(found, ready)
+    say_totals(found, told)
     topics(_busiest(found, args.max))
     return 0
+
+
+def _document(found: Sequence[TopicStats], told: NodeTold | None, count: int) -> dict[str, Any]:
+    totals = {name: sum(getattr(stats, name) for stats in found) for name in _COUNTS}
+    return {
+        "node": None if told is None else told._asdict(),
+        "totals": {"topics": len(found), **totals},
+        "topics": [asking.plain(stats) for stats in _busiest(found, count)],
+    }
 
 
 def _busiest(found: Iterable[TopicStats], count: int) -> list[TopicStats]:
