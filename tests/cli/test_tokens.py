@@ -40,6 +40,20 @@ def test_people_read_dates_and_lines_and_programs_read_numbers(cli) -> None:
     assert json.loads(cli("token", "verify", narrowed, "--json"))["claims"]["exp"] > 1_700_000_000
 
 
+def test_a_topic_that_a_request_cannot_have_is_explained_as_the_node_judges_it(cli, tmp_path: Path) -> None:
+    token = cli("token", "issue", "--for", "worker", "--topic", "pics", "--store", "get").strip()
+    narrowed = cli("token", "attenuate", token, "--caveat", "topic=pics/new").strip()
+    explained = cli("token", "explain", narrowed, "--against", "get", code=1)
+    (tmp_path / "narrowed").write_text(narrowed)
+    (tmp_path / "narrowed").chmod(0o600)
+    address = cli("put", __file__).strip()
+    judged = cli("get", address, "--token-file", str(tmp_path / "narrowed"), code=1)
+
+    assert "a request of this kind has no topic" in explained
+    assert "a request of this kind has no topic" in judged
+    assert "allowed" in cli("token", "explain", narrowed, "--against", "recv pics/new")
+
+
 def test_a_time_that_no_calendar_has_stays_a_number() -> None:
     assert moment(10**15) == "1000000000000000 s after 1970"
 

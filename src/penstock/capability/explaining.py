@@ -28,6 +28,8 @@ _SERVICE_OF: Final = {
     "issue": "svc-passport",
     "revoke": "svc-passport",
 }
+# Requests of these kinds have a topic; if the question leaves it out, nobody knows which. All others have none.
+_OF_A_TOPIC: Final = frozenset({"send", "recv", "ack", "nack", "admin"})
 _ASKED: Final = re.compile(r"(?:(?P<service>[a-z-]+):)?(?P<op>[a-z]+)(?: +(?P<topic>\S+))?")
 
 
@@ -61,8 +63,7 @@ def judge_offline(token: Token, asked: RequestContext, now: float) -> TokenVerdi
         return TokenVerdict(allowed=False, why="It has expired.", hint="Issue a new one.")
     root, caveats = token.root, token.caveats
     audience = AttributeCheck("aud", "aud", _meant(root.aud), f"aud={','.join(root.aud)}")
-    # Method, route and address belong to a request that was made; what asks for them is named, not judged.
-    checks = [check for check in make_ready(caveats) if getattr(asked, check.attribute) is not None]
+    checks = [check for check in make_ready(caveats) if _is_told(asked, check.attribute)]
     try:
         judge([audience, *checks, *_scoped(token).at(asked.at)], asked)
     except Forbidden as refused:
@@ -74,7 +75,12 @@ def judge_offline(token: Token, asked: RequestContext, now: float) -> TokenVerdi
 
 def unjudged(token: Token, asked: RequestContext) -> list[str]:
     """Name the caveats that a question says nothing about."""
-    return [check.written for check in make_ready(token.caveats) if getattr(asked, check.attribute) is None]
+    return [check.written for check in make_ready(token.caveats) if not _is_told(asked, check.attribute)]
+
+
+def _is_told(asked: RequestContext, attribute: str) -> bool:
+    """Tell whether a question says what a caveat is about. Method, route and address belong to a request that was made."""
+    return getattr(asked, attribute) is not None or (attribute == "topic" and asked.op not in _OF_A_TOPIC)
 
 
 def _scoped(token: Token) -> ScopedChecks:
