@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.node_told import NodeTold, lately
-from penstock.cli.tables import say_totals
+from penstock.cli.tables import say_totals, topics
 from penstock.contracts.mailbox import TopicStats
 from tests.acceptance.node_process import NodeProcess, penstock
 
@@ -91,3 +91,11 @@ def test_rates_are_the_mean_of_the_last_minute_as_far_as_it_was_measured() -> No
     assert lately([5.0, None, *[0.0] * 60]) == 0.0
     assert lately([None]) is None
     assert lately([]) is None
+
+
+def test_a_topic_in_which_nothing_waits_has_no_oldest_message(capsys: pytest.CaptureFixture[str]) -> None:
+    topics([LEFT, TopicStats("dead", 0, 0, 0, 1, 1, 0.0)])
+    heading, left, dead = (line.split() for line in capsys.readouterr().out.splitlines())
+
+    assert heading[6] == "oldest"
+    assert (left[7], dead[7]) == ("9.0s", "-")
