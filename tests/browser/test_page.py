@@ -249,6 +249,9 @@ def test_every_setting_of_a_topic_has_a_field_and_what_is_left_empty_stays_defau
     go(tab, "topic/set%2Ffully")
     press(tab, "Settings")
     tab.wait("document.querySelector('#ask [name=max_attempts]')?.placeholder === '5'")
+    empty = "[...document.querySelectorAll('#ask option[value=\"\"]')].map((each) => each.innerText)"
+    assert "default: is refused" in tab.js(empty)
+    assert "default: " not in [each.rstrip() + " " for each in tab.js(empty)]
     answer(tab, "Save", **fields, tags="team=mail\nnote=a=b")
     told(tab, "Saved")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from types import SimpleNamespace
 
 from penstock.admin.node_panels import services
@@ -67,7 +68,7 @@ class Gate:
     def monotonic(self) -> float:
         return self.now
 
-    def serve(self, tenant: str, count: int) -> None:
+    def serve(self, tenant: Hashable, count: int) -> None:
         """Let short requests of a tenant come and end at once."""
         for _ in range(count):
             entry = QueueEntry()
@@ -96,6 +97,16 @@ def test_tenants_whose_requests_are_over_at_once_are_shown_with_their_shares() -
     panel.source()
     gate.now += 1
     assert panel.source() == []
+
+
+def test_a_stranger_is_named_by_its_address() -> None:
+    gate = Gate()
+    panel = gateway_tenants(SimpleNamespace(gate=gate))
+    panel.source()
+    gate.serve(("127.0.0.1",), 10)
+    gate.now += 2
+
+    assert [row["who"] for row in panel.source()] == ["authed / 127.0.0.1"]
 
 
 def test_what_came_while_nobody_looked_is_not_spread_over_that_time() -> None:

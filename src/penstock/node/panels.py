@@ -117,7 +117,7 @@ def _tenant(tenant: Tenant, rate: float, rate_in_all: float, running_in_all: int
     class_name, name = tenant.key
     running = max(0, tenant.live - tenant.waiting - tenant.parked)
     return {
-        "who": f"{class_name} / {name}",
+        "who": f"{class_name} / {_plain(name)}",
         "rate": round(rate, 2),
         "part": 100 * rate / rate_in_all if rate_in_all else None,
         "running": running,

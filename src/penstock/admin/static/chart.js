@@ -17,7 +17,7 @@ function trace(values, most, under) {
     if (began < 0) return;
     // The last of all goes to the left: beside it stands its number.
     if (at - began === 1) path += `h${((began === last ? -100 : 100) / last).toFixed(2)}`;
-    if (under) path += `L${((at - 1) * 100) / last} 99L${(began * 100) / last} 99Z`;
+    if (under) path += `V99H${(began * 100) / last}Z`;
     began = -1;
   };
   values.forEach((v, at) => {

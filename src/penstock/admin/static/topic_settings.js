@@ -32,7 +32,12 @@ const GROUPS = [
   ],
   ["Other", ["max_payload", "Largest payload in bytes"]],
 ];
-const USUAL = { receipts: "strict", fair_by: "nobody" }; // defaults that no configuration changes
+const USUAL = {
+  receipts: "strict",
+  fair_by: "nobody",
+  "dedup.mode": "conflict",
+  "dedup.on_full": "refuse",
+}; // defaults that no configuration changes
 
 // By the public API a topic without settings is a 404; here they are null, and no refusal is counted.
 const readSettings = (name) => ask("GET", `/topics/${enc(name)}/settings`);
@@ -113,8 +118,11 @@ export const editSettings = (name) =>
         ...GROUPS.map(([title, ...keys]) =>
           h(
             "fieldset",
-            h("legend", title),
-            keys.map((each) => setting(each, own, defaults)),
+            h("legend", h("b", title)),
+            h(
+              ".stack",
+              keys.map((each) => setting(each, own, defaults)),
+            ),
           ),
         ),
         field("tags", "Tags, one name=value a line", { tag: "textarea", rows: 2, value: lines(own.tags) }),
