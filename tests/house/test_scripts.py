@@ -96,6 +96,35 @@ def test_test_runs_the_later_steps_after_a_failure(checkout):
     assert any("-m pytest" in call for call in checkout.calls())
 
 
+# Builds a site of one page.
+_BUILDING = """#!/bin/sh
+mkdir -p build/site && cat >build/site/index.html <<'END'
+{page}
+END
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [
+        ('<a href="https://example.org/x">a link that somebody may follow</a><img src="/a.png">', 0),
+        ('<link href="https://example.org/x" rel="canonical">', 0),
+        ('<img alt="" src="https://example.org/a.png">', 1),
+        ("<script async src=https://unpkg.com/mermaid></script>", 1),
+        ('<iframe src="//example.org/x"></iframe>', 1),
+        ('<link rel="stylesheet" href="https://fonts.example.org/css">', 1),
+        ('<link href="https://fonts.example.org" rel="preconnect">', 1),
+        ('<pre class="mermaid"><code>flowchart</code></pre>', 1),
+    ],
+)
+def test_the_site_is_refused_when_a_page_loads_something_from_elsewhere(checkout, page, code):
+    checkout._tool(checkout.here / ".venv/bin/zensical", _BUILDING.format(page=page))
+
+    done = checkout.run("scripts/docs", "site")
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("load something from elsewhere" in done.stderr) is bool(code)
+
+
 # Leaves what a whole and a killed process leave, and notes what it then finds.
 _MEASURING = """#!/bin/sh
 case $1 in
