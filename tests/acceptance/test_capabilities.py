@@ -151,7 +151,7 @@ def test_a_revoked_token_is_refused_by_the_mailbox(node: NodeProcess, how: str) 
     assert (answer.status, answer.json()["reason"]) == (401, "revoked")
     assert call(node, "passport", "/v1/passport/verify", {"token": minted["token"]}, None).json()["reason"] == "revoked"
     if how in {"kid", "epoch"}:
-        # The operator's own token fell with them and was minted anew in the same step: nobody locks himself out.
+        # The operator's own token fell with them and was issued anew in the same step: nobody locks himself out.
         node.ready["token"] = Path(node.ready["data_dir"], "operator.token").read_text().strip()
         assert send(node, issue(node)["token"]).status == 200
 

@@ -1,4 +1,4 @@
-"""Making tokens: an issuer mints, any holder narrows offline, and a seal ends the narrowing."""
+"""Making tokens: an issuer issues, any holder narrows offline, and a seal ends the narrowing."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ class Passport(Protocol):
     """What svc-passport does for the others."""
 
     async def issue(self, request: Issue, call: Call = NOBODY) -> Issued:
-        """Mint a token that the call's capability covers."""
+        """Issue a token that the call's capability covers."""
 
     async def verify(self, request: Verify, call: Call = NOBODY) -> Verified:
         """Judge one token."""

@@ -110,7 +110,7 @@ class BridgeNeighbours:
         return bool(self._node.settings.value.secrets("interop.issuer_token"))
 
     async def mint(self) -> Issued:
-        """Return the bridge's own token: the one it was given, else one that svc-passport mints for the operator."""
+        """Return the bridge's own token: the one it was given, else one that svc-passport issues for the operator."""
         given = self._node.settings.value.secrets("interop.issuer_token")
         if given:
             return _issued(given[0].reveal().strip())
@@ -134,7 +134,7 @@ class BridgeNeighbours:
         folder = settings.path("node.data_dir")
         if not self._node.serves_alone or folder is None:
             return self._node.operator_token()
-        # It may be minted anew while this service runs.
+        # It may be issued anew while this service runs.
         return await self._pool.run("operator_token", _READ_S, _read_token, folder / "operator.token")
 
     async def close(self) -> None:
@@ -144,7 +144,7 @@ class BridgeNeighbours:
 
 
 def _issued(token: str) -> Issued:
-    """Say of a token that was given what svc-passport says of one it mints."""
+    """Say of a token that was given what svc-passport says of one it issues."""
     root = decode(token).root
     return Issued(token, root.kid, root.alg, root.epoch, root.exp, ())
 

@@ -86,7 +86,7 @@ class Node:
         """Build the services the settings ask for, or `only` one of them without the admin listener.
 
         `caps` are the connections each listener may hold, where that is fewer than the settings say. `token` is the
-        operator's where no svc-passport runs to mint one.
+        operator's where no svc-passport runs to issue one.
         """
         self._clock: Clock = SYSTEM
         self._caps = caps or {}

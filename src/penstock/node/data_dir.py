@@ -134,7 +134,7 @@ class DataDir:
 
     @staticmethod
     def _check_private(token: Path) -> None:
-        """Refuse a token that others may have read, whoever minted it."""
+        """Refuse a token that others may have read, whoever issued it."""
         with suppress(FileNotFoundError):
             found = token.stat().st_mode
             mode = stat.S_IMODE(found)

@@ -175,7 +175,7 @@ def _build_interop(node: Node) -> ServicePart:
     around = BridgeAround(
         mailbox=behind.mailbox,
         storage=behind.storage,
-        # Under `insecure_dev` nobody checks, so nothing has to be minted.
+        # Under `insecure_dev` nobody checks, so nothing has to be issued.
         passport=None if verifier is None else behind.passport,
         mint=None if verifier is None else behind.mint,
         mint_for=None if verifier is None or behind.holds_token else behind.mint_for,

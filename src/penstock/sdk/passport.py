@@ -37,7 +37,7 @@ class PassportClient:
         traffic_class: TrafficClass = "authed",
         accept_algs: Iterable[str] = (),
     ) -> p.Issued:
-        """Mint a token that the client's own capability covers.
+        """Issue a token that the client's own capability covers.
 
         `audience` names the services that accept it. All `caveats` must hold, each as it is written: `op=recv,ack`,
         `svc-mailbox:topic=orders/`. The token's requests spend the quota of `tenant`, and queue in `traffic_class`.
@@ -65,7 +65,7 @@ class PassportClient:
         ttl_s: int = p.TTL_S_DEFAULT,
         tenant: str | None = None,
     ) -> p.Issued:
-        """Mint a token for a worker: it takes and settles the messages of `topic`, and nothing else.
+        """Issue a token for a worker: it takes and settles the messages of `topic`, and nothing else.
 
         With `send` it may also send there; `store` names what it may do in the content store: `get`, `put`.
         """
@@ -81,7 +81,7 @@ class PassportClient:
         ttl_s: int = p.TTL_S_DEFAULT,
         tenant: str | None = None,
     ) -> p.Issued:
-        """Mint a token for a producer: it sends to `topic`, and nothing else.
+        """Issue a token for a producer: it sends to `topic`, and nothing else.
 
         `store` names what it may do in the content store: `put`, `get`.
         """

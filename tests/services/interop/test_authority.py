@@ -1,4 +1,4 @@
-"""The bridge with the real services behind it: its passports are minted by svc-passport and judged by each of them."""
+"""The bridge with the real services behind it: its passports are issued by svc-passport and judged by each of them."""
 
 from __future__ import annotations
 

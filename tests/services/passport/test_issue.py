@@ -347,7 +347,7 @@ def test_whatever_is_asked_is_minted_readably_or_refused_by_name(request_):
         text = mint(root_of(request_, held, view, 1_800_000_000, bytes(16)), issuer.sign)
     except PenstockError:
         return
-    # A name that cannot be read back must not have been minted.
+    # A name that cannot be read back must not have been issued.
     assert decode(text).root.sub == request_.subject_ref
 
 

@@ -153,7 +153,7 @@ async def test_floors_are_dropped_when_no_token_they_hit_is_alive(tmp_path, monk
         book = world.service.book
         await world.api.revoke(p.Revoke(tenant="a"), world.operator)
         await world.api.revoke(p.Revoke(rid="b" * 32), world.operator)
-        # As long as the longest life any setting allows: this token may have been minted before `max_ttl` was lowered.
+        # As long as the longest life any setting allows: this token may have been issued before `max_ttl` was lowered.
         await asyncio.sleep(24 * 3600)
         await world.api.revoke(p.Revoke(tenant="c"), world.operator)
         assert [kept.entry.value for kept in book.state.kept] == [name_digest("a"), "b" * 32, name_digest("c")]

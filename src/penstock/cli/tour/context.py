@@ -99,7 +99,7 @@ class TourContext:
         return topic
 
     async def mint(self, client: Client, audience: str, *caveats: str) -> str:
-        """Mint a token of the tour's own; it is revoked at the end."""
+        """Issue a token of the tour's own; it is revoked at the end."""
         self._issued = True
         return (await client.passport.issue(self.subject, audience, caveats=caveats, ttl_s=300)).token
 

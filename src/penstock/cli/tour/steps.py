@@ -31,7 +31,7 @@ async def _tokens(tour: TourContext, client: Client) -> None:
     topic, elsewhere = tour.topic("orders"), tour.topic("invoices")
     broad = await tour.mint(client, "svc-mailbox", "op=send,recv,ack,nack", f"topic={tour.name}/")
     verdict = await client.passport.verify(broad)
-    tour.check("mint a token for the mailbox and have it judged", verdict.ok, should=True)
+    tour.check("issue a token for the mailbox and have it judged", verdict.ok, should=True)
     less = narrow(broad, "op=send", f"topic={topic}")
     tour.told(
         "narrow it offline to op=send on one topic", f"{len(less)} characters", ok=less != broad, should="another"

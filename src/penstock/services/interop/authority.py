@@ -1,11 +1,11 @@
-"""With what right the bridge acts: its own issuer token, and short passports minted by it for one purpose each.
+"""With what right the bridge acts: its own issuer token, and short passports issued by it for one purpose each.
 
 The outside proof (a signature, or a token for this service) never goes further in. Once it was found good, the bridge
 asks svc-passport for a passport that can do exactly the one thing that is needed, for a minute, and uses it until half
 of that is over. Its own issuer token is renewed at half of its life. Without one nothing is done: fail closed.
 
-An issuer token mints for its own tenant alone. What is done for another tenant, that of an SQS access key for instance,
-is done with a passport of that tenant, minted by an issuer token that the bridge gets for it when it is first needed.
+An issuer token issues for its own tenant alone. What is done for another tenant, that of an SQS access key for
+instance, is done with a passport of that tenant, issued by an issuer token that the bridge gets for it when it is first needed.
 A bridge that was given its issuer token cannot get others; its passports are all of its own tenant.
 """
 
@@ -50,7 +50,7 @@ class Purpose(NamedTuple):
 
 
 def issuer_request(tenant: str = SUBJECT) -> Issue:
-    """Say what the bridge's own token for a tenant is: svc-passport mints it for whoever wires the bridge."""
+    """Say what the bridge's own token for a tenant is: svc-passport issues it for whoever wires the bridge."""
     return Issue(
         SUBJECT,
         ISSUER_AUDIENCE,
@@ -90,7 +90,7 @@ class BridgeAuthority:
         self._fresh: dict[Purpose, tuple[str, float]] = {}
         self._gate = inventory.health.gate("passport", is_open=passport is None)
         metrics = inventory.metrics
-        self._issued = metrics.counter("capabilities_issued_total", "Passports minted for work of the bridge.")
+        self._issued = metrics.counter("capabilities_issued_total", "Passports issued for work of the bridge.")
 
     async def call(self, purpose: Purpose, corr_id: str) -> Call:
         """Return the bearings of a call for this purpose; NotReady without an issuer token."""
@@ -154,7 +154,7 @@ class BridgeAuthority:
             return _AGAIN_S
         self._issuer = issued.token
         self._renew_at = float(issued.exp)
-        # What was minted by the token before it may be revoked with that one.
+        # What was issued by the token before it may be revoked with that one.
         self._fresh.clear()
         self._issuers.clear()
         self._judge()

@@ -356,7 +356,7 @@ _TABLE = service_table(
             Kind.SECRET_REFS,
             (),
             help="Where the bridge's own token lies, with op=issue: `file:path` or `env:NAME`. Empty: svc-passport "
-            "mints one for the operator of the data directory.",
+            "issues one for the operator of the data directory.",
         ),
         oap_key(),
         service_drain("5s", "5s"),

@@ -58,7 +58,7 @@ PASSPORT_S: Final = 0.5
 class BridgeAround:
     """What the node lends: the services behind by their contracts, the byte budget, and how tokens are verified.
 
-    `mint` gets the bridge's own issuer token from svc-passport. Without a passport nothing is checked or minted: only
+    `mint` gets the bridge's own issuer token from svc-passport. Without a passport nothing is checked or issued: only
     for a node that was told so.
     """
 

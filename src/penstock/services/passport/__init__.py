@@ -3,7 +3,7 @@
 | module | what it holds |
 |---|---|
 | `config` | the `[passport]` table and the options read from it |
-| `core` | what may be minted, and what a revocation changes; pure |
+| `core` | what may be issued, and what a revocation changes; pure |
 | `policy` | the issuer policy as a signed, version-monotone descriptor; pure |
 | `state`, `store` | what outlives the process, and where it is kept |
 | `recovery` | what a start compares before it believes a state; pure |

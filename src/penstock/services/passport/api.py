@@ -87,7 +87,7 @@ class PassportApi:
     # -----------------------------------------------------------------------------------------
 
     async def issue(self, request: p.Issue, call: Call = NOBODY) -> p.Issued:
-        """Mint a token that the call's capability covers."""
+        """Issue a token that the call's capability covers."""
         work = IssueWork(request, call.capability, context_of(call, "issue"), was_charged(call))
         await self._granted(self.may(work.capability, work.context, COVERED, charged=was_charged(call)))
         return await self.queue_issue(work, current_deadline(), call.corr_id)

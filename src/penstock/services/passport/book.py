@@ -68,7 +68,7 @@ class Book:
         self.view: Snapshot[core.IssuerView] = Snapshot(core.IssuerView(None, {}, 0))
         self.state = IssuerState()
         self.limits = limits
-        # The operator's token is no longer good, or not of the kind the policy asks for, and is to be minted anew.
+        # The operator's token is no longer good, or not of the kind the policy asks for, and is to be issued anew.
         self.owes_operator = False
         self.operator_token = ""
         # That token, the version of the trust it was judged on, and until when it is good.
@@ -167,7 +167,7 @@ class Book:
         self._log.warning("passport.restored", epoch=self.state.current)
 
     async def _find_operator(self) -> None:
-        """Keep the operator's token if it is good and less than half spent, else mint it anew."""
+        """Keep the operator's token if it is good and less than half spent, else issue it anew."""
         token = await self._on_disk(self._store.operator_token)
         if self._is_good(token):
             self.operator_token = token
@@ -205,7 +205,7 @@ class Book:
         return standing.until if standing.is_operator and standing.refused is None else 0.0
 
     async def renew_operator(self) -> None:
-        """Mint the operator's token anew if that is owed and the keys for it are there."""
+        """Issue the operator's token anew if that is owed and the keys for it are there."""
         if self.owes_operator and not self.lacks_keys:
             await self.mint_operator()
 

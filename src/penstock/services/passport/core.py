@@ -1,4 +1,4 @@
-"""What may be minted, and what a revocation changes: decisions over values, with `now` as an argument. Pure."""
+"""What may be issued, and what a revocation changes: decisions over values, with `now` as an argument. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ATTESTED_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class IssuerView:
-    """Everything a mint needs, read in one step: policy, keys and epoch belong together."""
+    """Everything an issue needs, read in one step: policy, keys and epoch belong together."""
 
     policy: IssuePolicy | None
     # The kid that signs, by algorithm.
@@ -191,7 +191,7 @@ def revoked(state: IssuerState, request: p.Revoke, now_ms: int, bound: str | Non
     operators = bound is None and hits_operator(state, kind, name)
     if operators and kind != "kid" and not request.force:
         raise Conflict(
-            "This revokes the operator's own token: only by `force`, which mints another in its place.",
+            "This revokes the operator's own token: only by `force`, which issues another in its place.",
             reason="needs_force",
         )
     # A block may be a narrowing of the operator's token, which nobody can tell from its id.

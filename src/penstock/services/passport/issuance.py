@@ -61,7 +61,7 @@ class Issuance:
     """Works off the `issue` channel."""
 
     def __init__(self, inventory: Inventory, book: Book, verifier: CapabilityVerifier, trail: AuditTrail) -> None:
-        """Take what a mint needs."""
+        """Take what an issue needs."""
         self._book = book
         self._verifier = verifier
         self._trail = trail
@@ -75,7 +75,7 @@ class Issuance:
         await JobLoop("issuance", channel, self.issue, self._metrics).run(child.clock.monotonic)
 
     async def issue(self, work: IssueWork) -> p.Issued:
-        """Mint: policy, keys and epoch are read in one step, and whoever was revoked meanwhile mints nothing."""
+        """Issue: policy, keys and epoch are read in one step, and whoever was revoked meanwhile issues nothing."""
         held = await self._held(work)
         root = root_of(work.request, held, self._book.view.value, int(self._wall()), self._ids.next())
         signed = await self._book.sign(root)

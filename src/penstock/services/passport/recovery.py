@@ -19,7 +19,7 @@ from penstock.kernel.errors import Integrity
 from penstock.services.passport.state import IssuerState
 
 DAY_MS: Final = 24 * 3600 * 1000
-# The highest `issuer_policy.max_ttl` there can be: a token may have been minted before the setting was lowered.
+# The highest `issuer_policy.max_ttl` there can be: a token may have been issued before the setting was lowered.
 TTL_S_EVER: Final = 24 * 3600
 SHORT_MS: Final = (TTL_S_EVER + 60) * 1000
 LONG_MS: Final = 366 * DAY_MS

@@ -34,7 +34,7 @@ class PolicySeen:
 
 @dataclass(frozen=True, slots=True)
 class OperatorOwed:
-    """The operator's token could not be minted when it should have been: tried again."""
+    """The operator's token could not be issued when it should have been: tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RevocationWorker:
         if isinstance(change, AuditSeen):
             await self._book.remember_audited(change.records)
             return None
-        # What was done is recorded before the operator's token is minted, because that can fail.
+        # What was done is recorded before the operator's token is issued, because that can fail.
         changed = None if isinstance(change, OperatorOwed) else await self._change(change, by)
         await self._book.renew_operator()
         return changed

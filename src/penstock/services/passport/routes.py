@@ -56,7 +56,7 @@ class PassportRoutes:
                 body=p.Issue,
                 answer=p.Issued,
                 op="issue",
-                summary="Mint a token that the caller's capability covers.",
+                summary="Issue a token that the caller's capability covers.",
                 errors=_ISSUE_ERRORS,
             ),
             Route(

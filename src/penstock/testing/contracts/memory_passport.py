@@ -60,7 +60,7 @@ class MemoryPassport:
     # --- issue and verify
 
     async def issue(self, request: p.Issue, call: Call = NOBODY) -> p.Issued:
-        """Mint a token."""
+        """Issue a token."""
         self._operator(call)
         if request.ttl_s > p.TTL_S_MAX:
             raise Malformed(f"A token lives at most {p.TTL_S_MAX} s.", reason="ttl_too_long")

@@ -148,13 +148,13 @@ class TokenBook:
         return fresh
 
     def handed_out(self) -> list[Claims]:
-        """Return the claims of every token as it was minted, newest first."""
+        """Return the claims of every token as it was issued, newest first."""
         return [entry.claims for entry in reversed(self._entries.values()) if len(entry.blocks) == 1]
 
     # --- judging
 
     def state_of(self, claims: Claims) -> TokenState:
-        """Tell whether a token is still good as it was minted."""
+        """Tell whether a token is still good as it was issued."""
         if self.floors.hits(claims, ()):
             return "revoked"
         return "good" if claims.exp > self.now_s() and self._kid_is_good(claims.kid) else "expired"

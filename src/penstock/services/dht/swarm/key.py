@@ -22,7 +22,7 @@ _KID: Final = "swarm"
 
 
 class SwarmKey:
-    """Mints one token that may do everything with these nodes, and nothing elsewhere."""
+    """Issues one token that may do everything with these nodes, and nothing elsewhere."""
 
     def __init__(self, clock: Clock) -> None:
         seed = os.urandom(ed25519.SEED_BYTES)

@@ -26,7 +26,7 @@ _ERRORS: Final = (*_OPEN_ERRORS, "unauthenticated", "expired", "forbidden", "pol
 
 # Path, body, answer, op, open to anyone, safe to repeat, what it does.
 _ROWS: Final[tuple[tuple[str, type | None, type, str, bool, bool, str], ...]] = (
-    ("issue", p.Issue, p.Issued, "issue", False, False, "Mint a token that the caller's capability covers."),
+    ("issue", p.Issue, p.Issued, "issue", False, False, "Issue a token that the caller's capability covers."),
     ("verify", p.Verify, VerifiedOut, "", True, True, "Judge a token; a bad one is an answer, not an error."),
     ("verify_batch", p.VerifyBatch, VerifiedBatchOut, "", True, True, "Judge up to 512 tokens, each on its own."),
     ("revoke", p.Revoke, p.Revoked, "revoke", False, True, "Revoke exactly one of six kinds of target."),
