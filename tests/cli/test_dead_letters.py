@@ -100,3 +100,21 @@ def test_what_a_bound_leaves_is_said(cli) -> None:
 
     assert cli("dlq", "delete", "cli/bounded", "--max", "1", "--yes")[1] == "1 removed, as many as --max allows\n"
     assert listed(cli, "cli/bounded") == letters[1:], "the oldest goes first"
+
+
+def test_the_letter_that_died_last_is_shown_though_it_was_sent_first(cli) -> None:
+    first = cli("send", "cli/last", "--data", "first")[1].strip()
+    [slow] = rows(cli("recv", "cli/last", "--json", "--wait", "20s", "--visibility", "1m")[1])
+    dead(cli, "cli/last", ["quick"])
+    cli("nack", slow["msg_id"], slow["receipt"], "--final")
+
+    assert rows(cli("dlq", "show", "cli/last", "--json")[1])[0]["msg_id"] == first
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive",), ("delete", "--yes"), ("delete", "--dry-run")])
+def test_a_misspelt_topic_without_dead_letters_is_answered_with_the_near_one(cli, command: tuple[str, ...]) -> None:
+    dead(cli, "cli/spelling", ["a"])
+    code, _, err = cli("dlq", command[0], "cli/speling", *command[1:])
+
+    assert (code, err) == (0, "penstock: did you mean cli/spelling?\n")
+    assert cli("dlq", "list", "cli/spelling", "--reason", "visibility")[2] == ""

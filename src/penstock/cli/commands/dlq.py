@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.cli import asking, confirming, running
@@ -36,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     peek.set_defaults(action=_peek)
     one = actions.add_parser("show", help="show one dead letter: its payload, its history, and the last error")
     one.add_argument("topic", help="of which topic")
-    one.add_argument("msg_id", nargs="?", help="which; without it the newest of the first page")
+    one.add_argument("msg_id", nargs="?", help="which; without it the one that died last")
     one.add_argument("--full", action="store_true", help=_FULL)
     asking.add(one)
     one.set_defaults(action=_show)
@@ -78,7 +79,17 @@ async def _list(client: Client, args: argparse.Namespace) -> int:
     from penstock.cli.tables import dead_letters
 
     dead_letters(letters)
+    if not letters and args.topic is not None:
+        await _tell_near(client, args)
     return 0
+
+
+async def _tell_near(client: Client, args: argparse.Namespace) -> None:
+    """Ask whether another topic was meant, where nothing was found under the one that was named."""
+    from penstock.cli.near_topics import meant
+
+    if said := await meant(client, args.topic):
+        sys.stderr.write(f"penstock: {said}\n")
 
 
 async def _peek(client: Client, args: argparse.Namespace) -> int:
@@ -95,7 +106,7 @@ async def _show(client: Client, args: argparse.Namespace) -> int:
     ]
     if not found:
         raise NotFound("There is no such dead letter.", hint=f"See penstock dlq list {args.topic}{running.said(args)}")
-    letter = found[-1]
+    letter = max(found, key=attrgetter("dead_at"))
     if args.json:
         asking.print_json(asking.plain(letter))
         return 0
@@ -121,6 +132,8 @@ async def _redrive(client: Client, args: argparse.Namespace) -> int:
     accepted = await client.mailbox.reprocess(
         args.topic, limit=args.max, reason=args.reason, to=args.to, dry_run=args.dry_run
     )
+    if not accepted:
+        await _tell_near(client, args)
     return _say_redriven(args, accepted, [])
 
 
@@ -165,9 +178,14 @@ async def _delete(client: Client, args: argparse.Namespace) -> int:
     if args.msg_id and args.reason is not None:
         return asking.refuse(args, _ONE_KIND)
     if args.dry_run or args.yes:
-        return _say_deleted(args, *await _remove(client, args, args.max, dry_run=args.dry_run))
+        removed, missing = await _remove(client, args, args.max, dry_run=args.dry_run)
+        if not removed and not missing:
+            await _tell_near(client, args)
+        return _say_deleted(args, removed, missing)
     found, missing = await _remove(client, args, args.max, dry_run=True)
     if not found:
+        if not missing:
+            await _tell_near(client, args)
         return _say_deleted(args, 0, missing)
     which = f" with the reason {args.reason}" if args.reason is not None else ""
     code = confirming.refused(args, f"{counted(found, 'dead letter')} of {args.topic}{which}")
