@@ -5,8 +5,8 @@ asks svc-passport for a passport that can do exactly the one thing that is neede
 of that is over. Its own issuer token is renewed at half of its life. Without one nothing is done: fail closed.
 
 An issuer token issues for its own tenant alone. What is done for another tenant, that of an SQS access key for
-instance, is done with a passport of that tenant, issued by an issuer token that the bridge gets for it when it is first needed.
-A bridge that was given its issuer token cannot get others; its passports are all of its own tenant.
+instance, is done with a passport of that tenant, issued by an issuer token that the bridge gets for it when it is first
+needed. A bridge that was given its issuer token cannot get others; its passports are all of its own tenant.
 """
 
 from __future__ import annotations
