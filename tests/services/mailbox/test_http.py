@@ -88,6 +88,13 @@ async def test_message_goes_round() -> None:
         assert (await http.post("/v1/ack", settle)) == (200, {"ok": True})
 
 
+async def test_a_query_beyond_its_bounds_is_told_the_bound() -> None:
+    async with served() as (_, http, _):
+        status, problem = await http.request("GET", "/v1/topics?limit=99999")
+
+    assert (status, problem["limit"], problem["limit_value"]) == (400, "limit", 1000)
+
+
 @pytest.mark.parametrize("path", ["/v1/ack/{}", "/ack/{}", "/v1/nack/{}", "/nack/{}", "/ack", "/nack", "/v1/extend/{}"])
 async def test_settlements_take_the_msg_id_in_the_path_or_the_body(path: str) -> None:
     async with served() as (_, http, _):

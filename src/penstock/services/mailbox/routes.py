@@ -31,7 +31,7 @@ from penstock.services.mailbox.codec import JSON, JSON_TEXT
 from penstock.services.mailbox.jobs import RequestMeta
 from penstock.services.mailbox.stream import HEARTBEAT_S, RecvStream
 from penstock.services.mailbox.tracing import with_sender
-from penstock.wire.plain_words import plain_fault, size_text
+from penstock.wire.plain_words import fault_facts, plain_fault, size_text
 
 if TYPE_CHECKING:
     from penstock.net.message import Request
@@ -347,4 +347,4 @@ def _convert(value: dict[str, Any], kind: type) -> Any:  # noqa: ANN401 - typed 
     try:
         return msgspec.convert(value, kind, strict=False, builtin_types=(bytes,))
     except msgspec.ValidationError as exc:
-        raise Malformed(plain_fault(str(exc), kind)) from exc
+        raise Malformed(plain_fault(str(exc), kind), **fault_facts(str(exc))) from exc
