@@ -32,7 +32,7 @@ def signed_in(browser: Chromium, node: NodeProcess, **look: bool | int) -> Tab:
     tab.type(node.ready["token"])
     tab.press("Enter")
     tab.wait(DRAWN)
-    tab.events.clear()  # the first look, without a session, was refused: that is in the console
+    tab.events.clear()
     return tab
 
 

@@ -146,21 +146,39 @@ def test_a_reason_of_refusals_has_its_colour_whichever_others_there_are(browser:
     assert len(set(among)) == 3
 
 
-def test_the_sparkline_of_a_young_topic_does_not_lie_over_its_number(browser: Chromium, tmp_path: Path) -> None:
-    within = """[...document.querySelectorAll('tbody .spark')].every((svg) => [...svg.children].every((path) =>
-      path.getBoundingClientRect().right <= svg.getBoundingClientRect().right + 2))"""
-    with NodeProcess(data_dir=tmp_path) as node:
-        tab = signed_in(browser, node, width=1400)
-        press(tab, "1 hour")
-        send(node, "young")
-        tab.wait("document.querySelector('tbody .spark path:last-child')?.getAttribute('d').includes('h')")
-        assert tab.js(within)
+def test_the_sparkline_of_a_young_topic_does_not_lie_over_its_number(browser: Chromium, node: NodeProcess) -> None:
+    tab = signed_in(browser, node)
+    over = tab.js("""(async () => {
+      const load = (name) => import(document.querySelector(`link[href*="${name}.js"]`).href);
+      const { rate } = await load('chart');
+      (await load('state')).page.lines = { young: [null, null, null, null, 5] };
+      const cell = document.createElement('div');
+      document.getElementById('view').append(cell);
+      rate(cell, 'young', 'blue', '5/s');
+      const [svg] = cell.children;
+      return [...svg.children].map((path) => path.getBoundingClientRect().right - svg.getBoundingClientRect().right);
+    })()""")
+
+    assert len(over) == 2
+    assert max(over) <= 2
 
 
 def refusals(node: NodeProcess) -> float:
     """Add up what was refused so far, of all services and for all reasons."""
     lines = node.ask("admin", "GET", "/metrics", token=True).body.decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(r"\w*rejected_total\{", line))
+
+
+def test_opening_the_page_without_a_session_asks_to_sign_in_and_is_not_refused(
+    browser: Chromium, node: NodeProcess
+) -> None:
+    before = refusals(node)
+    tab = browser.tab()
+    tab.open(at(node))
+    tab.wait("!document.getElementById('login').hidden && document.activeElement.id === 'token'")
+
+    assert refusals(node) == before
+    assert tab.complaints() == []
 
 
 def test_looking_at_every_view_and_for_a_message_that_is_gone_is_never_refused(

@@ -31,6 +31,12 @@ class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     once: str = ""
 
 
+class SessionOut(msgspec.Struct, frozen=True):
+    """Whether the request came with a session, or a token, that is good."""
+
+    signed_in: bool
+
+
 class OperatorPage:
     """The routes of the operator's page."""
 
@@ -63,6 +69,14 @@ class OperatorPage:
             ),
             Route(
                 method="GET",
+                path="/session",
+                handler=self._session,
+                answer=SessionOut,
+                open=True,
+                summary="Whether there is a session: the page asks for nothing that would be refused.",
+            ),
+            Route(
+                method="GET",
                 path="/events/stream",
                 handler=self._stream,
                 summary="The page's figures, once a second, as server-sent events.",
@@ -92,6 +106,9 @@ class OperatorPage:
     def _logout(self, request: Request) -> Response:
         self._authority.sessions.end(session_of(request))
         return Response(204, content_type=b"", headers=[session_cookie(request, "")])
+
+    def _session(self, request: Request) -> SessionOut:
+        return SessionOut(self._authority.judge(request) is None)
 
     # --- what is shown
 

@@ -219,7 +219,8 @@ async function begin() {
     const told = await signIn({ once: secret });
     if (told) return signOut(told);
   }
-  return live();
+  const known = await ask("GET", "/session").catch(() => null);
+  return known?.signed_in === false ? signOut("") : live();
 }
 
 drawRail();
