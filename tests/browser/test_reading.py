@@ -242,3 +242,13 @@ def test_on_a_phone_the_open_view_and_a_broken_stream_are_seen(browser: Chromium
 
     assert seen == dict.fromkeys(seen, True)
     assert tab.js(VISIBLE % "#link")
+
+
+def test_a_topic_has_a_chart_of_its_flow_and_one_of_its_backlog(browser: Chromium, node: NodeProcess) -> None:
+    for _ in range(3):
+        send(node, "charted/orders")
+    tab = signed_in(browser, node)
+    go(tab, "topic/charted%2Forders")
+
+    tab.wait("document.querySelectorAll('#view .chart').length === 2")
+    tab.wait("document.getElementById('view').innerText.includes('waiting 3')")

@@ -16,7 +16,7 @@ from typing import Final, Literal
 FINE_S: Final = 300
 COARSE_S: Final = 10
 COARSE_COUNT: Final = 360
-SERIES_MAX: Final = 720
+SERIES_MAX: Final = 920
 BYTES_MAX: Final = 4 << 20
 # A series without a value for so long holds nothing any more.
 _FORGET_S: Final = COARSE_S * COARSE_COUNT

@@ -103,6 +103,7 @@ class MailboxPage:
             values[f"topic.in:{each.name}"] = each.in_rate
             values[f"topic.recv:{each.name}"] = each.recv_rate
             values[f"topic.out:{each.name}"] = each.out_rate
+            values[f"topic.left:{each.name}"] = each.topic.living - each.topic.inflight
         return values
 
     def _oldest_age_s(self) -> float:

@@ -46,6 +46,9 @@ export default function topic(name, query) {
     ].map(([way, label, colour, fill]) => ({ name: `topic.${way}:${name}`, label, colour, fill })),
     { format: perSecond },
   );
+  const backlog = chart("Backlog", [{ name: `topic.left:${name}`, label: "waiting", colour: "blue", fill: true }], {
+    format: count,
+  });
   const list = h("div");
   const told = h("p.none");
   const tabs = h(
@@ -125,12 +128,12 @@ export default function topic(name, query) {
   peek();
   showSettings();
   return {
-    series: [`topic.in:${name}`, `topic.recv:${name}`, `topic.out:${name}`],
+    series: [`topic.in:${name}`, `topic.recv:${name}`, `topic.out:${name}`, `topic.left:${name}`],
     reload: peek,
     nodes: [
       h(".head", h("h1", link("topics", "Topics"), " / ", name), h(".acts", spanTabs(), acts)),
       h(".tiles", tiles),
-      flow,
+      h(".grid", flow, backlog),
       h(".grid", h("section.card", h("h2", "Settings"), settings), receivers),
       h(
         "section.card",
@@ -143,7 +146,7 @@ export default function topic(name, query) {
       h("section.card", finding, life),
     ],
     update() {
-      [...tiles, flow].forEach((each) => each.update());
+      [...tiles, flow, backlog].forEach((each) => each.update());
       const { receivers: waiting = 0, inflight = 0 } = row();
       const waits = `${plural(waiting, "receiver")} ${waiting === 1 ? "waits" : "wait"} for a message`;
       put(receivers.children[1], `${waits}; ${plural(inflight, "message")} ${inflight === 1 ? "is" : "are"} leased.`);
