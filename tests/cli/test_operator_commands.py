@@ -71,7 +71,7 @@ def test_a_setting_that_a_topic_does_not_have_names_the_one_that_was_meant(cli) 
 
 def test_doctor_says_what_is_well_and_what_is_not(cli, node: NodeProcess, tmp_path: Path) -> None:
     well = cli("doctor")
-    assert "ok     The token is operator's and good." in well
+    assert "ok     The token is good; its subject is operator." in well
     assert "All services are ready." in well
     (tmp_path / "token").write_text("psp1_wrong")
     url = f"http://127.0.0.1:{node.port('omnigate')}"

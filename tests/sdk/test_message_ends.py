@@ -213,8 +213,8 @@ async def test_renewals_that_fail_are_told_once(capsys: pytest.CaptureFixture[st
 
     assert lines(capsys) == [
         (
-            "penstock: a lease was not renewed: mailbox is out of reach: Connection refused.; "
-            "this is tried again until they end"
+            "penstock: a lease was not renewed: mailbox is out of reach: Connection refused; "
+            "renewing is tried again until it ends"
         )
     ]
 

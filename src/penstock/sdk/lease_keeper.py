@@ -165,8 +165,9 @@ class LeaseKeeper:
         if self._failing:
             return
         self._failing = True
-        count = f"{len(due)} leases were" if len(due) > 1 else "a lease was"
-        line = f"{count} not renewed: {error}; this is tried again until they end"
+        many = len(due) > 1
+        count, end = (f"{len(due)} leases were", "they end") if many else ("a lease was", "it ends")
+        line = f"{count} not renewed: {str(error).rstrip('.')}; renewing is tried again until {end}"
         tell("lease.not_renewed", line, count=len(due), code=error.code)
 
     def _take(self, lease: HeldLease, code: object, began_at: float) -> None:

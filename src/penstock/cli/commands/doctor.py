@@ -157,7 +157,7 @@ async def _token(client: Client, args: argparse.Namespace) -> list[CheckupFindin
     verdict = await client.passport.verify(token)
     if not verdict.ok or verdict.claims is None:
         return [CheckupFinding("wrong", f"The node does not accept the token: {verdict.reason}.", _NEW)]
-    found = [CheckupFinding("ok", f"The token is {verdict.claims.sub}'s and good.")]
+    found = [CheckupFinding("ok", f"The token is good; its subject is {verdict.claims.sub}.")]
     if verdict.claims.sub != "operator":
         return found
     status = running.fetch(args, "GET", "/v1/node/status")
