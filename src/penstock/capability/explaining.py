@@ -79,7 +79,7 @@ def unjudged(token: Token, asked: RequestContext) -> list[str]:
 
 
 def _is_told(asked: RequestContext, attribute: str) -> bool:
-    """Tell whether a question says what a caveat is about. Method, route and address belong to a request that was made."""
+    """Tell whether a question says what a caveat is about. Method, route and address belong to a request alone."""
     return getattr(asked, attribute) is not None or (attribute == "topic" and asked.op not in _OF_A_TOPIC)
 
 
