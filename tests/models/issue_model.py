@@ -76,7 +76,7 @@ class Trail:
 
     signed = 0
 
-    def begin(self, walked: Walked) -> None:
+    def begin(self, walked: Walked, last_lines: bytes = b"") -> None:
         """Begin."""
 
     def note(self, action: str, **facts: object) -> None:

@@ -55,7 +55,7 @@ from penstock.net.calls.pool import Dial, SocketDial
 from penstock.sdk.errors import ClientClosed, NoNode, NoToken
 from penstock.sdk.first_contact import may_be_tls, says_wrong_place, speaks_tls
 from penstock.sdk.problems import raised
-from penstock.sdk.reach_hints import reach_hint, url_hint
+from penstock.sdk.reach_hints import NO_ROUTE, reach_hint, url_hint
 from penstock.sdk.remote_place import NodePlace, RemotePlace
 from penstock.sdk.values import in_words
 
@@ -311,8 +311,9 @@ class Caller(Resource):
         self._say_why_left_alone(error)
         by_url = isinstance(self._place, RemotePlace)
         hint = reach_hint(error.detail) or (url_hint(error.detail) if by_url else "")
-        if hint:
-            error.facts.setdefault("hint", hint)
+        # A path that the SDK asked for was not misspelt by anybody: what the listener says about that is no help.
+        if hint and (error.detail == NO_ROUTE or "hint" not in error.facts):
+            error.facts["hint"] = hint
 
     def _say_why_left_alone(self, error: PenstockError) -> None:
         """Say of a node that is left alone for a moment what it failed by: that is what can be mended."""

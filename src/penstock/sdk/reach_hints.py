@@ -22,12 +22,12 @@ _BY_URL: Final = (
     "Check that the node runs, and that host and port are those of its gateway (5306 unless it was told another)."
 )
 _NOT_A_NODE: Final = "Give the URL of the node's gateway: host and port (5306 unless it was told another), and no path."
-_NO_ROUTE: Final = "There is no such route."
+NO_ROUTE: Final = "There is no such route."
 
 
 def url_hint(said: str) -> str:
     """Return what to do about a failure at a node that is known by its URL."""
-    if said == _NO_ROUTE:
+    if said == NO_ROUTE:
         return f"This may be the URL of another service, or of an older node. {_NOT_A_NODE}"
     if "not a penstock node" in said or "is not HTTP/1" in said:
         return _NOT_A_NODE

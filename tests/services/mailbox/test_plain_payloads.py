@@ -172,8 +172,12 @@ def test_what_the_description_allows_is_what_the_node_takes(node: NodeProcess) -
 
 def test_the_description_allows_what_recv_answers_and_knows_its_plain_payload(node: NodeProcess) -> None:
     described = node.ask("mailbox", "GET", "/openapi.json").json()
-    ask(node, "/v1/send/batch", messages=[{"topic": "seen", **fields} for fields, status in MESSAGES if status == 200])
-    answer = ask(node, "/v1/recv", topic="seen", max_messages=10)
+    ask(
+        node,
+        "/v1/send/batch",
+        messages=[{"topic": "told/recv", **fields} for fields, status in MESSAGES if status == 200],
+    )
+    answer = ask(node, "/v1/recv", topic="told/recv", max_messages=10)
     received = described["components"]["schemas"]["PlainEnvelope"]
 
     assert valid(described, "/v1/recv", answer.body)
