@@ -41,6 +41,7 @@ from penstock.wire.plain_words import age_text
 Handler = Callable[[Delivery], Awaitable[object]]
 
 _rng: Final = random.Random()  # noqa: S311 - spreads retries, keeps no secret
+_WAIT_AFTER_OUTAGE_MS: Final = 500
 # Between two polls of a node that is not there, or that has nothing to give for now.
 _PAUSE: Final = FullJitter(0.2, cap_s=5.0)
 _CALL_S: Final = 10.0
@@ -107,9 +108,11 @@ class MessageSource:
         if self._keeper.closed:
             raise ClientClosed
         began_at = loop.time()
-        wanted = m.Recv(ask.topic, places, self.visibility_ms, ask.wait_ms)
+        # After an outage the first answer comes soon: a person who reads the log waits for it.
+        wait_ms = min(ask.wait_ms, _WAIT_AFTER_OUTAGE_MS) if self._waiting else ask.wait_ms
+        wanted = m.Recv(ask.topic, places, self.visibility_ms, wait_ms)
         try:
-            async with timeout("poll", _CALL_S + ask.wait_ms / 1000):
+            async with timeout("poll", _CALL_S + wait_ms / 1000):
                 received = await self._mailbox.recv(wanted)
         except PenstockError as error:
             if not waiting_mends(error):
@@ -121,7 +124,7 @@ class MessageSource:
         self._tell_answered()
         if received.messages:
             self._failures = 0
-        elif received.inflight_full or loop.time() - began_at <= ask.wait_ms / 2000:
+        elif received.inflight_full or loop.time() - began_at <= wait_ms / 2000:
             # Nothing was waited for: the next poll would come at once, and the next, and the next.
             await pause("consumer_pause", _PAUSE.delay(1, _rng))
         return [self._delivery(envelope) for envelope in received.messages]
