@@ -272,12 +272,16 @@ class Consumer:
         """
         if is_not_of_the_message(error) and not is_mended(error):
             self.stopped_by = self.stopped_by or error
-            polls = tuple(self._polls)
-            self.stop()
-            for poll in polls:
-                await poll.ended()
-            for _ in range(_TURNS):  # the node hears that the polls are over before it hears of the message
-                await asyncio.sleep(0)
+            await self._end_polls()
+
+    async def _end_polls(self) -> None:
+        """End every poll, and let the node hear of that before it hears of a message that is given back."""
+        polls = tuple(self._polls)
+        self.stop()
+        for poll in polls:
+            await poll.ended()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
     def failed(self, delivery: FailedDelivery, error: BaseException) -> None:
         """Tell and count a failure of a handler, or of settling its message.
@@ -307,6 +311,7 @@ class Consumer:
         try:
             await self._joined(scope, self._drain_s, "cancels what runs and gives the messages back")
         finally:
+            await self._end_polls()  # lint: allow PK014 a few turns of the loop: they are cut
             for delivery in self._out:
                 delivery.spare()
             scope.cancel()
